@@ -1,0 +1,26 @@
+"""nkilab: run, check, time and profile AWS Trainium NKI kernels on any computer."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import Estimate as Estimate
+    from .api import estimate as estimate
+    from .api import simulate as simulate
+    from .api import spec as spec
+    from .hook import activate as activate
+
+__version__ = "0.1.0"
+
+# Public names and the module that has each; loaded at first use.
+_HOMES = {"simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook"}
+__all__ = ["Estimate", "activate", "estimate", "simulate", "spec"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module nkilab has no attribute {name}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

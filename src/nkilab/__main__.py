@@ -1,0 +1,5 @@
+"""`python -m nkilab`."""
+
+from .cli import main
+
+main(prog_name="nkilab")

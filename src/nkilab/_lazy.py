@@ -1,0 +1,59 @@
+"""Heavy imports, made at first use and only here."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+
+def cache_folder() -> Path:
+    """The folder of the user's caches for nkilab; honours NKILAB_CACHE_DIR and XDG_CACHE_HOME."""
+    chosen = os.environ.get("NKILAB_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "nkilab"
+
+
+@cache
+def numba() -> ModuleType:
+    """numba, with its cache in the user's cache folder unless NUMBA_CACHE_DIR says otherwise."""
+    module = import_module("numba")
+    if not os.environ.get("NUMBA_CACHE_DIR"):
+        module.config.CACHE_DIR = str(cache_folder() / "numba")
+    return module
+
+
+@cache
+def half_kernels() -> ModuleType:
+    """The compiled float16 conversions."""
+    return import_module("nkilab.tiles.half")
+
+
+def numba_extending() -> tuple[ModuleType, object, ModuleType]:
+    """numba's types, its `intrinsic` decorator and llvmlite's IR builder."""
+    numba()
+    return import_module("numba.types"), import_module("numba.extending").intrinsic, import_module("llvmlite.ir")
+
+
+def torch() -> ModuleType:
+    """PyTorch."""
+    return import_module("torch")
+
+
+def jax_numpy() -> ModuleType:
+    """jax.numpy."""
+    return import_module("jax.numpy")
+
+
+def click() -> ModuleType:
+    """click."""
+    return import_module("click")
+
+
+def rich(part: str) -> ModuleType:
+    """A module of rich, by its name below `rich`."""
+    return import_module(f"rich.{part}")

@@ -1,0 +1,285 @@
+"""The Python interface: simulate, estimate, spec, activate; and the world that dialects ask."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import environ
+from pathlib import Path
+from typing import Any
+
+from .arrays import ArraySpec, framework_of
+from .benchmark import BenchmarkResult, table
+from .dialects.kernel import Kernel
+from .dialects.value_returning.top import Measured
+
+from .errors import FileError, UsageError
+from .files import neff, ntff
+from .launch import Launched, launch
+from .machine import Machine, machine_named
+from .place import Plan, plan
+from .timing import Timeline, simulate as run_clock
+from .trace.program import Program
+from .trace.session import set_world
+from .views.summary import Summary, summarize
+
+MODEL_VERSION = "0.1"
+DEFAULT_TARGET = "trn2"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user chose for a process or a block.
+
+    Args:
+        target: chip that overrides the kernel's and the environment's; "" for none.
+        version: NKI version asked for; "" for whatever some version accepts.
+        shows_notices: whether notices go to standard error.
+    """
+
+    target: str = ""
+    version: str = ""
+    shows_notices: bool = True
+
+
+_settings: ContextVar[Settings] = ContextVar("nkilab_settings", default=Settings())
+
+
+def settings() -> Settings:
+    """The choices in force."""
+    return _settings.get()
+
+
+@contextmanager
+def chosen(**changes: Any) -> Iterator[Settings]:
+    """Put other choices in force for a block."""
+    token = _settings.set(replace(_settings.get(), **changes))
+    try:
+        yield _settings.get()
+    finally:
+        _settings.reset(token)
+
+
+def choose(**changes: Any) -> None:
+    """Put other choices in force from here on."""
+    _settings.set(replace(_settings.get(), **changes))
+
+
+def machine_for(kernel: Kernel | None, target: str = "") -> Machine:
+    """The chip: the one named, else the kernel's `platform_target`, the environment's, trn2.
+
+    Raises:
+        UsageError: if no chip has the name.
+    """
+    named = (
+        target
+        or settings().target
+        or (kernel.platform_target if kernel is not None else "")
+        or environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")
+        or DEFAULT_TARGET
+    )
+    return machine_named(named)
+
+
+def as_kernel(kernel: Any) -> Kernel:
+    """The kernel that a decorated function, a measured one or a plain function means.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    if isinstance(kernel, Measured):
+        return kernel.kernel
+    if isinstance(kernel, Kernel):
+        return kernel
+    raise UsageError(
+        f"{getattr(kernel, '__name__', kernel)!s} is no NKI kernel; decorate it with nki.jit of either spelling"
+    )
+
+
+def spec(shape: Any, dtype: Any) -> ArraySpec:
+    """Stand in for an array where only shapes matter.
+
+    Args:
+        shape: extents.
+        dtype: name or NumPy, ml_dtypes, torch, jax type.
+    """
+    return ArraySpec(tuple(shape), dtype)
+
+
+def simulate(kernel: Any) -> Callable[..., Any]:
+    """A function that runs a kernel, with or without a grid, on arrays and returns arrays of their kind."""
+    held = as_kernel(kernel)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return held(*args, **kwargs)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A latency predicted from shapes, with how sure it is.
+
+    Args:
+        kernel_name: of the function.
+        target: name of the chip.
+        program: the trace.
+        plan: addresses, reuse and spills.
+        timeline: when everything happens.
+        model_version: of the timing model.
+    """
+
+    kernel_name: str
+    target: str
+    program: Program = field(repr=False)
+    plan: Plan = field(repr=False)
+    timeline: Timeline = field(repr=False)
+    model_version: str = MODEL_VERSION
+
+    @property
+    def latency_us(self) -> float:
+        """Microseconds from the start of the kernel on the NeuronCore to its end."""
+        return self.timeline.latency_ns / 1000
+
+    @property
+    def interval_us(self) -> tuple[float, float]:
+        """Microseconds between which the latency is believed to lie; see `Machine.interval_relative`."""
+        part = self.program.machine["interval_relative"]
+        return self.latency_us * (1 - part), self.latency_us * (1 + part)
+
+    @property
+    def window_us(self) -> float:
+        """Microseconds from the first to the last DMA byte."""
+        return self.timeline.window_ns / 1000
+
+    @property
+    def profile_us(self) -> float:
+        """Microseconds that a profile of the kernel spans."""
+        return self.timeline.latency_ns / 1000
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Metrics under the names of the vendor's profiler."""
+        return summarize(self.program, self.plan, self.timeline)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the rows, ready for JSON."""
+        low, high = self.interval_us
+        return {
+            "schema": "nkilab.estimate/1",
+            "kernel": self.kernel_name,
+            "target": self.target,
+            "model_version": self.model_version,
+            "latency_us": self.latency_us,
+            "interval_us": [low, high],
+            "window_us": self.window_us,
+            "profile_us": self.profile_us,
+            "instructions": self.program.opcodes(),
+            "findings": list(self.plan.findings),
+            "notes": list(self.program.notes),
+            "summary": self.summary.to_dict(),
+        }
+
+
+def estimate(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Estimate:
+    """Predict the latency of a kernel from the shapes of its arguments; no data is touched.
+
+    Args:
+        kernel: decorated by nki.jit of either spelling, with or without a grid.
+        args: arrays or specs, and whatever else the kernel takes.
+        target: chip; see `machine_for` for the default.
+        kwargs: likewise.
+    """
+    held = as_kernel(kernel)
+    machine = machine_for(held, target)
+    launched = launch(held, args, kwargs, machine, has_data=False)
+    return estimate_program(launched.program)
+
+
+def estimate_program(program: Program) -> Estimate:
+    """Predict the latency of a traced program."""
+    placed = plan(program)
+    return Estimate(program.kernel_name, program.machine.name, program, placed, run_clock(program, placed))
+
+
+class NkilabWorld:
+    """What dialects ask for; see `trace.session.World`."""
+
+    def __init__(self) -> None:
+        self._noticed: set[str] = set()
+
+    def run(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a kernel on arrays; specs among them are refused by the launch."""
+        return self._launch(kernel, args, kwargs).results
+
+    simulate = run
+
+    def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
+        return launch(kernel, args, kwargs, machine_for(kernel), has_data=True)
+
+    def baremetal(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+        """Run a kernel on arrays and save the files that `options` name."""
+        launched = self._launch(kernel, args, kwargs)
+        _save(launched.program, options.get("save_neff_name"), options.get("save_trace_name"))
+        return launched.results
+
+    def benchmark(
+        self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+    ) -> BenchmarkResult:
+        """Time a kernel from shapes, print the table, save files."""
+        predicted = estimate(kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()})
+        neff_name = options.get("save_neff_name")
+        trace_name = options.get("save_trace_name")
+        if trace_name and not neff_name:
+            neff_name = "file.neff"
+        _save(predicted.program, neff_name, trace_name, predicted.timeline)
+        result = BenchmarkResult.from_latency(predicted.latency_us, predicted.interval_us, predicted.target)
+        print(table(Path(str(neff_name)).stem if neff_name else kernel.name, result))
+        return result
+
+    def profile(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> None:
+        """Time a kernel from shapes and write its program and trace to a folder."""
+        folder = Path(options.get("working_directory") or "")
+        if not folder.is_absolute() or not folder.is_dir():
+            raise FileError(
+                f"working_directory is {str(folder)!r}; it is the absolute path of an existing folder",
+                hint="pass working_directory=Path.cwd()",
+            )
+        nth = int(options.get("profile_nth", 1))
+        trace = Path(options.get("save_trace_name") or "profile.ntff")
+        if nth > 1:
+            trace = trace.with_name(f"{trace.stem}_exec_{nth}{trace.suffix}")
+        paths = [folder / (options.get("save_neff_name") or "file.neff"), folder / trace]
+        for path in paths:
+            if path.exists() and not options.get("overwrite"):
+                raise FileError(f"{path} exists", hint="pass overwrite=True, or name another file")
+        predicted = estimate(kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()})
+        _save(predicted.program, paths[0], paths[1], predicted.timeline)
+
+    def notice(self, text: str) -> None:
+        """Print a notice once per process to standard error."""
+        if text not in self._noticed and settings().shows_notices:
+            self._noticed.add(text)
+            print(f"nkilab: notice: {text}", file=sys.stderr)
+
+
+def _shape_only(value: Any) -> Any:
+    """An array as its spec; anything else as it is."""
+    return ArraySpec(tuple(value.shape), value.dtype) if framework_of(value) not in ("", "spec") else value
+
+
+def _save(program: Program, neff_path: Any, trace_path: Any, timeline: Timeline | None = None) -> None:
+    """Write the program and its trace where paths are given."""
+    if neff_path:
+        neff.write(Path(neff_path), program)
+    if trace_path:
+        ntff.write(Path(trace_path), program, timeline or run_clock(program, plan(program)))
+
+
+WORLD = NkilabWorld()
+set_world(WORLD)
+

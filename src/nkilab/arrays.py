@@ -1,0 +1,102 @@
+"""Arrays of the host: NumPy, PyTorch, JAX, anything with `__array__`, and specs that have no data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ._lazy import jax_numpy, torch
+from .errors import NkilabError, UsageError, UseError
+from .tiles.dtypes import DType, as_dtype
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Stands in for an array where only shapes matter.
+
+    Args:
+        shape: extents.
+        dtype: a name or anything `nkilab` takes for a data type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+        if not self.shape or min(self.shape) < 1:
+            raise UsageError(f"a spec has shape {list(self.shape)}; extents are at least 1")
+        as_dtype(self.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+
+def framework_of(value: Any) -> str:
+    """ "numpy", "torch", "jax", "spec" or "array" for arrays; "" for anything else."""
+    if isinstance(value, ArraySpec):
+        return "spec"
+    if isinstance(value, np.ndarray):
+        return "numpy"
+    root = type(value).__module__.partition(".")[0]
+    if root == "torch" and hasattr(value, "detach"):
+        return "torch"
+    if root in ("jax", "jaxlib") and hasattr(value, "dtype"):
+        return "jax"
+    if hasattr(value, "__array__") and not isinstance(value, np.generic) and hasattr(value, "shape"):
+        return "array"
+    return ""
+
+
+def dtype_of(value: Any, name: str) -> DType:
+    """The data type of an array.
+
+    Raises:
+        UseError: if no tile can hold it; names the argument.
+    """
+    try:
+        return as_dtype(value.dtype)
+    except NkilabError as error:
+        raise UseError(f"argument {name}: {error.problem}", hint="cast it on the host before the call") from None
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    """The elements of an array as a C-contiguous NumPy array, shared where possible."""
+    if framework_of(value) == "torch":
+        plain = value.detach().cpu().contiguous()
+        view = _TORCH_BITS.get(str(plain.dtype).removeprefix("torch."))
+        if view is None:
+            return plain.numpy()
+        bits, held = view
+        return plain.view(getattr(torch(), bits)).numpy().view(held)
+    return np.ascontiguousarray(np.asarray(value))
+
+
+# Types that PyTorch does not hand to NumPy: moved as bits.
+_TORCH_BITS = {
+    "bfloat16": ("int16", ml_dtypes.bfloat16),
+    "float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": ("uint8", ml_dtypes.float8_e5m2),
+    "uint16": ("int16", np.uint16),
+    "uint32": ("int32", np.uint32),
+}
+
+
+def from_numpy(array: np.ndarray, framework: str) -> Any:
+    """`array` as an array of a framework; NumPy for everything but torch and jax."""
+    if framework == "torch":
+        module = torch()
+        name = as_dtype(array.dtype).name
+        if name in _TORCH_BITS:
+            bits, _ = _TORCH_BITS[name]
+            plain = np.ascontiguousarray(array).view(np.dtype(bits))
+            return module.from_numpy(plain).view(getattr(module, name))
+        return module.from_numpy(np.ascontiguousarray(array))
+    if framework == "jax":
+        return jax_numpy().asarray(array)
+    return array

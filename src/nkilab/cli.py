@@ -1,0 +1,141 @@
+"""The program `nkilab`: verbs, options, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import __version__
+from .errors import FileError, NkilabError, UsageError
+
+EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 1, 2, 3
+
+
+class Program(click.Group):
+    """The group of verbs; tells our errors in one message and chooses the exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Verbs in the order they are declared."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            click.echo(f"nkilab: {error}", err=True)
+            sys.exit(EXIT_USAGE)
+        except NkilabError as error:
+            click.echo(str(error) if error.where else f"nkilab: {error}", err=True)
+            sys.exit(EXIT_USAGE if isinstance(error, FileError) and not error.where else EXIT_FAULT)
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nkilab")
+def main() -> None:
+    """Run, time and profile AWS Trainium NKI kernels on any computer."""
+
+
+def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of every verb that runs a kernel."""
+    command = click.option("--nki", "version", default="", metavar="VERSION", help="NKI version to hold kernels to.")(
+        command
+    )
+    return click.option("--target", default="", metavar="CHIP", help="trn1, trn2 (default) or trn3.")(command)
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+@click.option("--output", default="nkilab-demo", show_default=True, help="Folder for the files it writes.")
+def demo(as_json: bool, output: str) -> None:
+    """Do the main job on real input: run, check, time, save a profile."""
+    from .demo import run_demo
+
+    sys.exit(run_demo(Path(output), as_json=as_json))
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@_shared
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(version: str, target: str, as_module: bool, script: str, arguments: Sequence[str]) -> None:
+    """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
+    from . import runner
+
+    runner.serve_names(version, target)
+    with runner.put_tools_on_path():
+        status = runner.run_script(script, arguments, as_module=as_module)
+    sys.exit(status)
+
+
+@main.command()
+@_shared
+@click.argument("kernel", metavar="FILE.py:KERNEL")
+@click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
+@click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
+@click.option("--grid", default="", help="Program instances along each axis: 4,8.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+def estimate(
+    version: str, target: str, kernel: str, args: Sequence[str], keywords: Sequence[str], grid: str, as_json: bool
+) -> None:
+    """Predict the latency of a kernel from shapes alone."""
+    from . import api, runner
+    from .arguments import call_arguments
+
+    targets = target.split(",") if target else [""]
+    positional, named = call_arguments(args, keywords)
+    runner.serve_names(version, targets[0])
+    results: list[api.Estimate] = []
+
+    def work() -> None:
+        held = api.as_kernel(runner.kernel_from(kernel))
+        if grid:
+            held = held[tuple(int(n) for n in grid.split(","))]
+        for name in targets:
+            results.append(api.estimate(held, *positional, target=name, **named))
+
+    status = runner.guarded(work)
+    if status:
+        sys.exit(status)
+    if as_json:
+        dicts = [r.to_dict() for r in results]
+        click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))
+        return
+    from .views.terminal import print_estimate
+
+    for result in results:
+        print_estimate(result)
+
+
+@main.command("neuron-profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def neuron_profile(arguments: Sequence[str]) -> None:
+    """Capture, view or summarize our NEFF and NTFF files as the vendor's tool does its own."""
+    from .neuron_profile import command
+
+    command.main(args=list(arguments), prog_name="neuron-profile", standalone_mode=True)
+
+
+@main.command()
+@click.argument("name")
+def explain(name: str) -> None:
+    """Explain an instruction, a metric or a chip."""
+    from .explain import explanation
+
+    click.echo(explanation(name))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+def doctor(as_json: bool) -> None:
+    """Tell what is installed, and whether real vendor wheels are present."""
+    from .doctor import report, report_text
+
+    found = report()
+    click.echo(json.dumps(found, indent=2) if as_json else report_text(found))

@@ -1,0 +1,152 @@
+"""Python functions made from declarations, one per instruction and spelling.
+
+The text of each function is generated, so that it has the real signature and costs no binding at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from ..errors import NkilabError, SpellingError
+from ..isa.declare import REQUIRED, Attribute, Instruction, Operand
+from ..trace.builder import located, record
+from ..trace.session import Session, current
+from ..trace.source import place_of, user_frame
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "required"
+
+
+MISSING = _Missing()
+
+# (session, instruction, operands, attributes, values, ...) -> what the call returns
+Finish = Callable[..., Any]
+
+
+def surface(
+    cls: type[Instruction],
+    order: Sequence[str],
+    finish: Finish,
+    *,
+    keyword_only_from: str = "",
+    extra: Mapping[str, Any] | None = None,
+    swallows: bool = False,
+) -> Callable[..., Any]:
+    """A function that spells one instruction.
+
+    Args:
+        cls: the declaration.
+        order: names of its parameters in the order of the signature; operands left out are passed as None.
+        finish: called as finish(session, cls, operands, attributes, values, extras, unknown).
+        keyword_only_from: the first parameter that may only be given by keyword.
+        extra: further keyword-only parameters and their defaults (mask, dtype, name).
+        swallows: whether unknown keywords reach `finish`; else they are refused.
+
+    Returns:
+        The function, with the signature of the spelling.
+    """
+    extra = dict(extra or {})
+    scope: dict[str, Any] = {"_MISSING": MISSING, "_current": current, "_finish": finish, "_cls": cls,
+                             "_canonical": _canonical, "_missing": _missing, "_unknown": _refuse_unknown}  # fmt: skip
+    heads, starred = [], False
+    for name in order:
+        if name == keyword_only_from:
+            heads.append("*")
+            starred = True
+        default = _default(cls, name)
+        if default is REQUIRED:
+            heads.append(f"{name}=_MISSING")
+        else:
+            scope[f"_d_{name}"] = default
+            heads.append(f"{name}=_d_{name}")
+    if extra and not starred:
+        heads.append("*")
+    for name, default in extra.items():
+        scope[f"_d_{name}"] = default
+        heads.append(f"{name}=_d_{name}")
+    text = [f"def {cls.name}({', '.join(heads)}, **unknown):"]
+    required = [n for n in order if _default(cls, n) is REQUIRED]
+    if required:
+        text.append(f"    if {' or '.join(f'{n} is _MISSING' for n in required)}:")
+        text.append(f"        _missing(_cls, {{{', '.join(f'{n!r}: {n}' for n in required)}}})")
+    if not swallows:
+        text.append("    if unknown: _unknown(_cls.name, unknown, _parameters)")
+    text.append("    session = _current()")
+    for name, attribute in cls.attributes.items():
+        if name not in order:
+            scope[f"_a_{name}"] = attribute.canonical(name, attribute.default)
+            continue
+        scope[f"_k_{name}"] = {}
+        text += [
+            "    try:",
+            f"        a_{name} = _k_{name}[{name}]",
+            "    except (KeyError, TypeError):",
+            f"        a_{name} = _canonical(_cls, {name!r}, {name}, _k_{name})",
+        ]
+    operands = ", ".join(n if n in order else "None" for n in cls.operands)
+    attributes = "".join(f"a_{n}, " if n in order else f"_a_{n}, " for n in cls.attributes)
+    values = "".join(f"{n}, " if n in order else f"_v_{n}, " for n in cls.values)
+    for name, value in cls.values.items():
+        scope[f"_v_{name}"] = value.default
+    extras = "".join(f"{n}, " for n in extra)
+    text.append(
+        f"    return _finish(session, _cls, [{operands}], ({attributes}), ({values}), ({extras}), unknown)"
+    )
+    scope["_parameters"] = [*order, *extra]
+    exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
+    function = scope[cls.name]
+    function.__doc__ = cls.__doc__
+    function.__qualname__ = cls.name
+    return function
+
+
+def _default(cls: type[Instruction], name: str) -> Any:
+    declared: Any = cls.operands.get(name) or cls.attributes.get(name) or cls.values.get(name)
+    if isinstance(declared, Operand):
+        return declared.default
+    return declared.default
+
+
+def _canonical(cls: type[Instruction], name: str, given: Any, known: dict[Any, Any]) -> Any:
+    attribute: Attribute = cls.attributes[name]
+    try:
+        value = attribute.canonical(name, given)
+    except NkilabError as error:
+        raise located(error, cls.name, cls, [None] * len(cls.operands)) from None
+    try:
+        known[given] = value
+    except TypeError:
+        pass  # a list: looked at anew each time
+    return value
+
+
+def _missing(cls: type[Instruction], given: Mapping[str, Any]) -> None:
+    absent = [name for name, value in given.items() if value is MISSING]
+    error = SpellingError(f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not given")
+    raise error.located(place_of(user_frame()), cls.name)
+
+
+def _refuse_unknown(called: str, unknown: Mapping[str, Any], known: Sequence[str]) -> None:
+    name = next(iter(unknown))
+    near = get_close_matches(name, known, 1)
+    raise SpellingError(
+        f"there is no keyword {name}; it takes {', '.join(known)}",
+        hint=f"did you mean {near[0]}?" if near else "",
+    ).located(place_of(user_frame()), called)
+
+
+def record_finish(
+    session: Session,
+    cls: type[Instruction],
+    operands: list[Any],
+    attributes: tuple[Any, ...],
+    values: tuple[Any, ...],
+    extras: tuple[Any, ...],
+    unknown: dict[str, Any],
+) -> None:
+    """The finish of spellings that give the destination: append the row."""
+    record(session, cls, operands, attributes, values)

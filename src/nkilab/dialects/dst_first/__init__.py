@@ -1,0 +1,1 @@
+"""The `nki` spelling: the destination is given and nothing is returned."""

@@ -1,0 +1,58 @@
+"""Enumerations that both spellings share; instructions match their members by name."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class engine(IntEnum):  # noqa: N801, the vendor's name
+    """Engines of a NeuronCore."""
+
+    unknown = 0
+    tensor = 1
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    vector = 5
+    sync = 6
+
+
+class reduce_cmd(IntEnum):  # noqa: N801
+    """What an instruction does with its reduction registers."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class dge_mode(IntEnum):  # noqa: N801
+    """Who generates DMA descriptors."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class oob_mode(IntEnum):  # noqa: N801
+    """What an index out of bounds does."""
+
+    error = 0
+    skip = 1
+
+
+class nc_version(IntEnum):  # noqa: N801
+    """Generations of the NeuronCore."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+class matmul_perf_mode(IntEnum):  # noqa: N801
+    """Performance modes of nc_matmul."""
+
+    none = 0
+    double_row = 1

@@ -1,0 +1,1 @@
+"""The `neuronxcc.nki` spelling (Beta 1): instructions return new tiles."""

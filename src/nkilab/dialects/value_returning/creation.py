@@ -1,0 +1,156 @@
+"""Allocating tensors in Beta 1: buffers, partition dimensions, fills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import LimitError, NkilabError, RuleError, UseError
+from ...isa.elementwise import Memset
+from ...tiles.dtypes import as_dtype
+from ...tiles.tile import HBM, PSUM, SBUF, compact_strides, layout
+from ...trace.builder import record
+from ...trace.session import Session, current
+from ...trace.source import place_of, user_frame
+from ..indexing import as_shape
+from ..outputs import shared_storage
+from .tensor import Tensor
+
+PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
+ARCHITECTURE = "trn1 architecture guide, SBUF"
+
+
+class Buffer:
+    """A memory that tensors are allocated in.
+
+    Args:
+        name: as in nki.language.
+        memory: "hbm", "sbuf" or "psum".
+        scope: "private", "shared" or "tile".
+    """
+
+    def __init__(self, name: str, memory: str, scope: str) -> None:
+        self.name = name
+        self.memory = memory
+        self.scope = scope
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
+
+
+sbuf = Buffer("sbuf", SBUF, "tile")
+psum = Buffer("psum", PSUM, "tile")
+private_hbm = Buffer("private_hbm", HBM, "private")
+hbm = Buffer("hbm", HBM, "private")
+shared_hbm = Buffer("shared_hbm", HBM, "shared")
+
+
+class PartitionDim(int):
+    """The extent of the partition axis, as `nl.par_dim(128)` marks it."""
+
+
+def par_dim(extent: Any) -> PartitionDim:
+    """Mark the partition axis of a shape."""
+    return PartitionDim(int(extent))
+
+
+def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    """A tensor whose elements are not written yet.
+
+    Args:
+        shape: extents; on chip the axis marked with `par_dim`, else the first, is the partition. Axes before
+            it are blocks, each a tile of its own.
+        dtype: of one element.
+        buffer: nl.sbuf (default), nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm.
+        name: shown in messages and profiles.
+
+    Raises:
+        LimitError: if there are more than 128 partitions.
+    """
+    session = current()
+    try:
+        return _allocate(session, shape, dtype, buffer, name)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), "ndarray") from None
+
+
+def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) -> Tensor:
+    session.flush()
+    chosen = sbuf if buffer is None else getattr(buffer, "buffer", buffer)
+    if not isinstance(chosen, Buffer):
+        raise RuleError(
+            f"buffer is {buffer!r}; it is nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm"
+        )
+    extents = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    marked = [axis for axis, n in enumerate(extents) if isinstance(n, PartitionDim)]
+    plain = as_shape(extents)
+    held = as_dtype(dtype)
+    if chosen.memory == HBM:
+        storage = shared_storage(session, plain, held, chosen.scope, name)
+        return Tensor(storage, 0, layout(plain, compact_strides(plain), held, HBM, None, 0))
+    axis = marked[0] if marked else 0
+    most = session.machine.limit("partitions")
+    if not plain or plain[axis] > most:
+        raise LimitError(
+            PARTITION_LIMIT.format(plain[axis] if plain else 0, most),
+            hint="split the partition axis into tiles of 128",
+            source=ARCHITECTURE,
+            key="err_num_partition_exceed_arch_limit",
+        )
+    physical = (plain[axis], *plain[:axis], *plain[axis + 1 :])
+    storage = session.new_storage(physical, held, chosen.memory, "tile", name)
+    steps = storage.strides
+    strides = (*steps[1 : axis + 1], steps[0], *steps[axis + 1 :])
+    return Tensor(storage, 0, layout(plain, strides, held, chosen.memory, axis, 0))
+
+
+def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    """A tile filled with a number; see `ndarray` for the arguments."""
+    session = current()
+    chosen = sbuf if buffer is None else getattr(buffer, "buffer", buffer)
+    if isinstance(chosen, Buffer) and chosen.memory == HBM:
+        raise UseError(
+            "an HBM tensor cannot be created with a value",
+            hint="create it with nl.ndarray and store a tile to it",
+            key="err_hbm_tensor_with_init_value_not_supported",
+        ).located(place_of(user_frame()), "full")
+    tensor = ndarray(shape, dtype, buffer=buffer, name=name)
+    for block in blocks_of(tensor):
+        record(session, Memset, [block], ("unknown",), (fill_value,))
+    return tensor
+
+
+def blocks_of(tensor: Tensor) -> list[Tensor]:
+    """The tiles of a tensor with block dimensions; itself if it has none."""
+    axis = tensor.layout.partition_axis
+    if not axis:
+        return [tensor]
+    return [tile for i in range(tensor.shape[0]) for tile in blocks_of(tensor[i])]
+
+
+def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    """A tile of zeros; see `ndarray` for the arguments."""
+    return full(shape, 0, dtype, buffer=buffer, name=name)
+
+
+def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    """A tile of ones; see `ndarray` for the arguments."""
+    return full(shape, 1, dtype, buffer=buffer, name=name)
+
+
+def _like(a: Tensor) -> tuple[Any, ...]:
+    axis = a.layout.partition_axis
+    return tuple(PartitionDim(n) if i == axis else n for i, n in enumerate(a.shape))
+
+
+def _buffer_like(a: Tensor) -> Buffer:
+    return {SBUF: sbuf, PSUM: psum, HBM: hbm}[a.layout.memory]
+
+
+def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    """A tensor of the shape of another, not written yet."""
+    return ndarray(_like(a), dtype or a.layout.dtype, buffer=buffer or _buffer_like(a), name=name)
+
+
+def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    """A tile of zeros of the shape of another."""
+    return full(_like(a), 0, dtype or a.layout.dtype, buffer=buffer or _buffer_like(a), name=name)

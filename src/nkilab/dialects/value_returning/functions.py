@@ -1,0 +1,463 @@
+"""`nki.language` functions over tiles, each lowered to declared instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...errors import LimitError, NkilabError, RuleError, UseError
+from ...isa.activations import ACTIVATIONS
+from ...isa.data_movement import DmaCopy
+from ...isa.elementwise import Memset, Reciprocal, TensorCopy, TensorScalar, TensorTensor
+from ...isa.operators import OPERATORS, Operator, operator_named
+from ...isa.reduction import TensorReduce, normalized_axes
+from ...isa.scalar_engine import Activation
+from ...isa.tensor_engine import NcMatmul, NcTranspose
+from ...tiles.dtypes import BOOL, DType, as_dtype, promoted, weak_dtype
+from ...tiles.tile import HBM, PSUM, SBUF
+from ...tiles.views import broadcast, derived, reshaped
+from ...trace.builder import record
+from ...trace.session import Session, current
+from ...trace.source import place_of, user_frame
+from ..indexing import as_shape
+from .creation import ndarray
+from .reductions_over_loops import LoopReduction
+from .tensor import Tensor, checked, copy_row, cropped, fresh, inside_bounds, settled
+
+F = TypeVar("F", bound=Callable[..., Any])
+MAX_FREE = 512
+COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
+               "logical_and", "logical_or", "logical_xor", "logical_not")  # fmt: skip
+PLAIN_DMA = (None, "error", "unknown", "unknown")
+TRANSFER_LIMIT = "number of partition in src{} of 'load' exceed architecture limitation of {}."
+
+
+def tile_of(x: Any) -> Any:
+    """An argument as a settled tensor or a number.
+
+    Raises:
+        UseError: if it is neither.
+    """
+    if isinstance(x, Tensor):
+        return settled(x)
+    if isinstance(x, LoopReduction):
+        return x.tensor()
+    if isinstance(x, int | float | np.generic):
+        return x
+    raise UseError(f"an argument is of type {type(x).__name__}; it is a tile or a number")
+
+
+def _dtype(given: Any, default: DType) -> DType:
+    return default if given is None else as_dtype(given)
+
+
+def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tensor:
+    """`x <op> y` over tiles and numbers that broadcast; the type promotes as Beta 1 documents."""
+    session = current()
+    op = OPERATORS[name]
+    try:
+        x, y = tile_of(x), tile_of(y)
+        held = _dtype(dtype, BOOL if name in COMPARISONS else _result_dtype(x, y))
+        if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+            raise UseError("both arguments are numbers; one is a tile")
+        if not isinstance(y, Tensor):
+            return _with_number(session, op, x, y, False, held, mask)
+        if not isinstance(x, Tensor):
+            return _with_number(session, op, y, x, True, held, mask)
+        return _two_tiles(session, op, x, y, held, mask)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), name) from None
+
+
+def _result_dtype(x: Any, y: Any) -> DType:
+    types = [t.layout.dtype if isinstance(t, Tensor) else weak_dtype(t) for t in (x, y)]
+    return promoted(*types)
+
+
+def _with_number(
+    session: Session, op: Operator, tile: Tensor, number: Any, reverse: bool, dtype: DType, mask: Any
+) -> Tensor:
+    attributes = (op, reverse, None, False, "unknown")
+    return fresh(session, TensorScalar, [None, tile, number, None], attributes, (), dtype=dtype, mask=mask)
+
+
+def _two_tiles(session: Session, op: Operator, x: Tensor, y: Tensor, dtype: DType, mask: Any) -> Tensor:
+    x, y = inside_or_masked(x, mask), inside_or_masked(y, mask)
+    shape = tuple(np.broadcast_shapes(_ranked(x.shape), _ranked(y.shape)))
+    x, y = (_on_partitions(t, shape[0]) for t in (x, y))
+    for tile, vector, reverse in ((x, y, False), (y, x, True)):
+        if tile.shape == shape and vector.layout.free_size == 1 and tile.layout.free_size > 1:
+            operands = [None, tile, vector, None]
+            attributes = (op, reverse, None, False, "unknown")
+            return fresh(session, TensorScalar, operands, attributes, (), dtype=dtype, mask=mask)
+    x, y = broadcast(_reranked(x, len(shape)), shape), broadcast(_reranked(y, len(shape)), shape)
+    if x.layout.memory == PSUM == y.layout.memory:
+        # hw: VectorE reads one of its two inputs from PSUM
+        y = settled(fresh(session, TensorCopy, [None, y], ("unknown",), (), memory=SBUF))
+    return fresh(session, TensorTensor, [None, x, y], (op, "unknown"), (), dtype=dtype, mask=mask)
+
+
+def inside_or_masked(tile: Tensor, mask: Any) -> Tensor:
+    """A tile whose grids lie inside, or that a mask will crop."""
+    return tile if mask is not None else inside_bounds(tile)
+
+
+def _ranked(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape if len(shape) > 1 else (*shape, 1)
+
+
+def _reranked(tile: Tensor, rank: int) -> Tensor:
+    return tile if len(tile.shape) == rank or len(tile.shape) > 1 else reshaped(tile, (*tile.shape, 1), 0)
+
+
+def _on_partitions(tile: Tensor, partitions: int) -> Tensor:
+    """`tile` repeated to so many partitions if it has one."""
+    if tile.layout.partitions == partitions or tile.layout.partitions != 1:
+        return tile
+    return settled(across_partitions(tile, partitions))
+
+
+def across_partitions(tile: Tensor, partitions: int, dtype: DType | None = None) -> Tensor:
+    """A tile [1, F] repeated on so many partitions: a product with a column of ones on TensorE.
+
+    Integers, which the array does not multiply, go through DMA.
+    """
+    session = current()
+    held = tile.layout.dtype
+    if not held.is_float:
+        repeated = broadcast(tile, (partitions, *tile.shape[1:]))
+        return fresh(session, DmaCopy, [None, repeated], PLAIN_DMA, (), memory=SBUF, dtype=dtype)
+    if tile.layout.memory == PSUM:
+        tile = settled(fresh(session, TensorCopy, [None, tile], ("unknown",), (), memory=SBUF))
+    column = ("ones", partitions, held)
+    if column not in session.keyed:
+        made = fresh(session, Memset, [None], ("unknown",), (1,), dtype=held, shape=(1, partitions), memory=SBUF)
+        session.keyed[column] = settled(made)
+    ones = session.keyed[column]
+    flat = reshaped(tile, (1, tile.layout.free_size), 0)
+    shape = (partitions, *tile.shape[1:])
+    plain = NcMatmul.attributes
+    attributes = tuple(a.default for a in plain.values())
+    if flat.shape[1] <= MAX_FREE:
+        product = settled(fresh(session, NcMatmul, [None, ones, flat], attributes, (False,)))
+        return fresh(session, TensorCopy, [None, product], ("unknown",), (), memory=SBUF, dtype=dtype or held, shape=shape)
+    out = ndarray((partitions, flat.shape[1]), dtype or held)
+    for start in range(0, flat.shape[1], MAX_FREE):
+        stop = min(start + MAX_FREE, flat.shape[1])
+        product = settled(fresh(session, NcMatmul, [None, ones, flat[:, start:stop]], attributes, (False,)))
+        record(session, TensorCopy, [out[:, start:stop], product], ("unknown",), ())
+    return reshaped(out, shape, 0)
+
+
+def unary(name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tensor:
+    """An activation function over a tile, on ScalarE."""
+    session = current()
+    try:
+        x = inside_or_masked(_a_tile(x), mask)
+        held = _dtype(dtype, x.layout.dtype)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), name) from None
+    attributes = (ACTIVATIONS[name], None, "idle")
+    return fresh(session, Activation, [None, x, None, 1.0, None], attributes, (), dtype=held, mask=mask)
+
+
+def _a_tile(x: Any) -> Tensor:
+    tile = tile_of(x)
+    if not isinstance(tile, Tensor):
+        raise UseError(f"the argument is the number {tile}; it is a tile")
+    return tile
+
+
+def negative(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    """-x, element by element."""
+    x = checked("negative", lambda: _a_tile(x), x)
+    return binary("multiply", x, -1, dtype or x.layout.dtype, mask)
+
+
+def _unary_operator(name: str, x: Any, dtype: Any, mask: Any, default: DType | None) -> Tensor:
+    session = current()
+    x = checked(name, lambda: inside_or_masked(_a_tile(x), mask), x)
+    attributes = (OPERATORS[name], False, None, False, "unknown")
+    held = _dtype(dtype, default or x.layout.dtype)
+    return fresh(session, TensorScalar, [None, x, None, None], attributes, (), dtype=held, mask=mask)
+
+
+def invert(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    """~x, bit by bit."""
+    return _unary_operator("invert", x, dtype, mask, None)
+
+
+def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
+    """1 where x is 0, else 0."""
+    return _unary_operator("logical_not", x, dtype, mask, BOOL)
+
+
+def reciprocal(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    """1 / x on VectorE."""
+    x = checked("reciprocal", lambda: inside_or_masked(_a_tile(x), mask), x)
+    return fresh(current(), Reciprocal, [None, x], (), (), dtype=_dtype(dtype, x.layout.dtype), mask=mask)
+
+
+def reduction(name: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
+    """A reduction of free axes on VectorE; see `nisa.tensor_reduce`."""
+    session = current()
+    try:
+        x = inside_or_masked(_a_tile(x), mask)
+        axes = normalized_axes(TensorReduce.attributes["axis"].canonical("axis", axis), len(x.shape))
+        if mask is not None:
+            box, rest = mask.box(x.shape)
+            if box is None or rest is not None:
+                raise UseError("the mask of a reduction is not a rectangle of the tile")
+            x = cropped(x, box)
+        held = _dtype(dtype, x.layout.dtype)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), name) from None
+    return fresh(
+        session, TensorReduce, [None, x], (OPERATORS[name], axes, False, bool(keepdims)), (), dtype=held
+    )
+
+
+def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any) -> Tensor:
+    """The mean over free axes: a sum in float32, then a product."""
+    x = checked("mean", lambda: _a_tile(x), x)
+    total = settled(reduction("add", x, axis, np.float32, mask, keepdims))
+    count = x.layout.size // total.layout.size
+    return binary("multiply", total, 1.0 / count, dtype or x.layout.dtype)
+
+
+def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    """The variance over free axes, kept as axes of one: the mean square of what differs from the mean."""
+    x = checked("var", lambda: _a_tile(x), x)
+    centre = settled(mean(x, axis, dtype=np.float32, mask=mask, keepdims=True))
+    apart = settled(binary("subtract", x, centre, np.float32, mask))
+    squares = settled(unary("square", apart, mask=mask))
+    return mean(squares, axis, dtype=dtype or x.dtype, mask=mask, keepdims=True)
+
+
+def all_of(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
+    """1 where all elements over free axes are not 0."""
+    return reduction("logical_and", x, axis, dtype, mask)
+
+
+def load(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+    """A new SBUF tile with the elements of an HBM tensor; a tensor of one axis loads as [P, 1].
+
+    Raises:
+        LimitError: if the first axis has more than 128 elements.
+        RuleError: if src is not in HBM.
+    """
+    session = current()
+    try:
+        src = _hbm_side("src", "load", src)
+        if len(src.shape) == 1:
+            src = _as_column(src)
+        most = session.machine.limit("partitions")
+        if src.shape[0] > most:
+            raise LimitError(
+                TRANSFER_LIMIT.format(list(src.shape), most),
+                hint="load tiles of 128 rows",
+                key="err_num_partition_exceed_arch_limit",
+            )
+        held = _dtype(dtype, src.layout.dtype)
+    except NkilabError as error:
+        facts = [f"src = {src.describe()}"] if isinstance(src, Tensor) else []
+        raise error.located(place_of(user_frame()), "load", facts) from None
+    return fresh(session, DmaCopy, [None, src], PLAIN_DMA, (), mask=mask, memory=SBUF, dtype=held, shape=src.shape)
+
+
+def _as_column(src: Tensor) -> Tensor:
+    if src.overhang is None:
+        return reshaped(src, (*src.shape, 1), None)
+    raise UseError("a masked load of one axis", hint="index the tensor with two axes: t[i_p, 0]")
+
+
+def _hbm_side(name: str, called: str, tensor: Any) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise UseError(f"{name} is of type {type(tensor).__name__}; it is a tensor in hbm")
+    settled(tensor)
+    if tensor.layout.memory != HBM:
+        raise RuleError(
+            f"{name} is in {tensor.layout.memory}; {called} needs it in hbm", key="err_unsupported_memory",
+            hint="use nl.copy or nisa.tensor_copy within the chip",
+        )  # fmt: skip
+    return tensor
+
+
+def store(dst: Any, value: Any, *, mask: Any = None, **ignored: Any) -> None:
+    """Write a tile to an HBM tensor; a tile in PSUM passes through SBUF, a number fills."""
+    session = current()
+    try:
+        dst = _hbm_side("dst", "store", dst)
+        value = tile_of(value)
+        if isinstance(value, Tensor) and value.layout.memory == HBM:
+            raise RuleError("value is in hbm; store needs it in sbuf or psum", key="err_unsupported_memory")
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), "store") from None
+    if not isinstance(value, Tensor):
+        shape = dst.shape if len(dst.shape) > 1 else (*dst.shape, 1)
+        value = settled(
+            fresh(session, Memset, [None], ("unknown",), (value,), dtype=dst.layout.dtype, shape=shape, memory=SBUF)
+        )
+    if value.layout.memory == PSUM:
+        value = settled(fresh(session, TensorCopy, [None, value], ("unknown",), (), memory=SBUF))
+    if value.layout.size < dst.layout.size:
+        value = checked("store", lambda: broadcast(value, dst.shape), value)
+    copy_row(session, dst, value, mask, PLAIN_DMA)
+
+
+def copy(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+    """A copy of a tile in a new SBUF tile."""
+    src = checked("copy", lambda: inside_or_masked(_a_tile(src), mask), src)
+    held = _dtype(dtype, src.layout.dtype)
+    return fresh(current(), TensorCopy, [None, src], ("unknown",), (), mask=mask, memory=SBUF, dtype=held)
+
+
+def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+    """A new SBUF tile [F, P] with the transpose of an HBM tensor [P, F]."""
+    session = current()
+    try:
+        src = inside_or_masked(_hbm_side("src", "load_transpose2d", src), mask)
+        if len(src.shape) != 2:
+            raise RuleError(
+                f"src is {len(src.shape)}-dimensional {list(src.shape)}; load_transpose2d takes two axes",
+                key="err_exceed_max_supported_dimension",
+            )
+        if mask is not None:
+            box, rest = mask.box(src.shape)
+            if box is None or rest is not None:
+                raise UseError("the mask of load_transpose2d is not a rectangle")
+            src = cropped(src, box)
+        known = src.layout
+        turned = Tensor(src.storage, src.offset, known)
+        turned = transposed_view(turned)
+        most = session.machine.limit("partitions")
+        if turned.shape[0] > most:
+            raise LimitError(
+                f"src has {turned.shape[0]} columns, which become partitions; {session.machine.name} has {most}",
+                key="err_num_partition_exceed_arch_limit",
+            )
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), "load_transpose2d") from None
+    return fresh(
+        session, DmaCopy, [None, turned], PLAIN_DMA, (),
+        memory=SBUF, dtype=_dtype(dtype, known.dtype), shape=turned.shape,
+    )  # fmt: skip
+
+
+def transposed_view(view: Tensor) -> Tensor:
+    """A two-axis HBM view with its axes exchanged."""
+    known = view.layout
+    return derived(view, view.offset, known.shape[::-1], known.strides[::-1], None)
+
+
+def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    """The transpose of a tile of two axes, up to [128, 128]."""
+    session = current()
+    x = checked("transpose", lambda: inside_or_masked(_two_axes(x), mask), x)
+    moved = fresh(session, NcTranspose, [None, x], ("unknown",), (), mask=mask)
+    if dtype is None or as_dtype(dtype) is x.layout.dtype:
+        return moved
+    return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=as_dtype(dtype))
+
+
+def _two_axes(x: Any) -> Tensor:
+    tile = _a_tile(x)
+    if len(tile.shape) != 2:
+        raise RuleError(
+            f"x is {len(tile.shape)}-dimensional {list(tile.shape)}; it has two axes",
+            key="err_exceed_max_supported_dimension",
+        )
+    return tile
+
+
+def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **ignored: Any) -> Tensor:
+    """x @ y in PSUM, float32; x is [M, K], or [K, M] with transpose_x, and is transposed on TensorE if not."""
+    session = current()
+    x, y = (checked("matmul", lambda t=t: _in_sbuf(session, _a_tile(t)), t) for t in (x, y))
+    if not transpose_x:
+        moved = settled(fresh(session, NcTranspose, [None, x], ("tensor",), ()))
+        x = settled(fresh(session, TensorCopy, [None, moved], ("unknown",), (), memory=SBUF))
+    attributes = tuple(a.default for a in NcMatmul.attributes.values())
+    return fresh(session, NcMatmul, [None, x, y], attributes, (False,), mask=mask)
+
+
+def _in_sbuf(session: Session, tile: Tensor) -> Tensor:
+    if tile.layout.memory != PSUM:
+        return tile
+    return settled(fresh(session, TensorCopy, [None, tile], ("unknown",), (), memory=SBUF))
+
+
+def broadcast_to(src: Any, *, shape: Any, **ignored: Any) -> Tensor:
+    """A tile repeated to a larger shape; one partition is repeated by TensorE, free axes by their stride."""
+    src = checked("broadcast_to", lambda: _a_tile(src), src)
+    target = as_shape(shape)
+    if src.layout.is_on_chip and src.layout.partitions == 1 and target[0] > 1:
+        rest = checked("broadcast_to", lambda: broadcast(src, (1, *target[1:])), src)
+        return across_partitions(rest, target[0])
+    return checked("broadcast_to", lambda: broadcast(src, target), src)
+
+
+def loop_reduce(
+    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any
+) -> LoopReduction:
+    """Reduce a tile over the iterations of loops: the tile it is assigned to becomes op(itself, x).
+
+    Raises:
+        RuleError: if op may not reduce.
+    """
+    tile = checked("loop_reduce", lambda: _a_tile(x), x)
+    operator = operator_named(op)
+    if not operator.reduces:
+        raise RuleError(f"op is {operator}; it may not reduce").located(place_of(user_frame()), "loop_reduce")
+    return LoopReduction(tile, operator, loop_indices, None if dtype is None else as_dtype(dtype), mask)
+
+
+def expand_dims(data: Any, axis: Any) -> Tensor:
+    """A view with an axis of one at `axis`."""
+    return settled(data).expand_dims(axis)
+
+
+def device_print(prefix: str, x: Any, *, mask: Any = None, **ignored: Any) -> None:
+    """Print a tile to standard output, after `prefix`."""
+    session = current()
+    x = checked("device_print", lambda: _a_tile(x), x)
+    if session.has_data:
+        print(f"{prefix}{np.array(x)}")
+
+
+def in_place(name: str, dst: Tensor, value: Any) -> Tensor:
+    """`dst <op>= value`: a waiting product of matmuls accumulates, anything else writes dst again."""
+    session = current()
+    pending = value.pending if isinstance(value, Tensor) else None
+    if name == "add" and pending is not None and pending.cls.accumulates and dst.layout.memory == PSUM:
+        return _accumulated(session, dst, value)
+    try:
+        settled(dst)
+        value = tile_of(value)
+        if isinstance(value, Tensor) and value.layout.size != dst.layout.size:
+            record_column = value.layout.free_size == 1 and value.layout.partitions == dst.layout.partitions
+            if record_column:
+                record(session, TensorScalar, [dst, dst, value, None], (OPERATORS[name], False, None, False, "unknown"), ())
+                return dst
+            value = broadcast(_reranked(_on_partitions(value, dst.shape[0]), len(dst.shape)), dst.shape)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), f"{name} in place") from None
+    if not isinstance(value, Tensor):
+        record(session, TensorScalar, [dst, dst, value, None], (OPERATORS[name], False, None, False, "unknown"), ())
+        return dst
+    if dst.layout.memory == PSUM == value.layout.memory:
+        value = _in_sbuf(session, value)
+    record(session, TensorTensor, [dst, dst, value], (OPERATORS[name], "unknown"), ())
+    return dst
+
+
+def _accumulated(session: Session, dst: Tensor, product: Tensor) -> Tensor:
+    pending = product.pending
+    assert pending is not None
+    session.pending = None
+    product.pending = None
+    pending.write(dst, (True,))
+    product.storage, product.offset, product.layout = dst.storage, dst.offset, dst.layout
+    return dst

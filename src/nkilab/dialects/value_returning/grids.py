@@ -1,0 +1,264 @@
+"""Index grids of Beta 1: affine index expressions, and the masks that comparing them gives.
+
+An index is start + sum of step_d * i_d over the axes of its broadcast shape, so a tensor indexed with
+grids is a strided view. Loop variables and program ids are plain integers here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...errors import UnsupportedError, UseError
+
+
+class Index:
+    """An affine index grid.
+
+    Args:
+        shape: its axes, each either one or the size of a range.
+        start: value at the origin.
+        steps: change of the value along each axis.
+    """
+
+    __slots__ = ("shape", "start", "steps")
+    __array_ufunc__ = None
+
+    def __init__(self, shape: tuple[int, ...], start: int, steps: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.start = start
+        self.steps = steps
+
+    def __getitem__(self, key: Any) -> Index:
+        """Place the axes of the grid among new axes of one, by None and full slices."""
+        key = key if isinstance(key, tuple) else (key,)
+        shape: list[int] = []
+        steps: list[int] = []
+        axis = 0
+        for subscript in key:
+            if subscript is None:
+                shape.append(1)
+                steps.append(0)
+            elif subscript == slice(None) and axis < len(self.shape):
+                shape.append(self.shape[axis])
+                steps.append(self.steps[axis])
+                axis += 1
+            else:
+                raise UseError("an index grid takes None and full slices as subscripts: nl.arange(n)[:, None]")
+        return Index((*shape, *self.shape[axis:]), self.start, (*steps, *self.steps[axis:]))
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise UseError(
+            "an index grid cannot be assigned to", hint="write it to a tile with nki.isa.iota",
+            key="err_cannot_assign_to_index",
+        )  # fmt: skip
+
+    def __bool__(self) -> bool:
+        raise UseError(
+            "the truth of an index grid is not defined", hint="use mask=",
+            key="err_control_flow_condition_depending_on_arange",
+        )  # fmt: skip
+
+    def _combined(self, other: Any, sign: int) -> Any:
+        if isinstance(other, Index):
+            shape = np.broadcast_shapes(self.shape, other.shape)
+            mine, theirs = _aligned(self, shape), _aligned(other, shape)
+            steps = tuple(a + sign * b for a, b in zip(mine, theirs, strict=True))
+            return Index(shape, self.start + sign * other.start, steps)
+        if isinstance(other, int | np.integer):
+            return Index(self.shape, self.start + sign * int(other), self.steps)
+        return NotImplemented
+
+    def __add__(self, other: Any) -> Any:
+        return self._combined(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combined(other, -1)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (self * -1) + other
+
+    def __neg__(self) -> Index:
+        return self * -1
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, int | np.integer):
+            factor = int(other)
+            return Index(self.shape, self.start * factor, tuple(s * factor for s in self.steps))
+        if isinstance(other, Index):
+            raise UnsupportedError(
+                "the product of two index grids is not affine", hint="write it to a tile with nki.isa.iota"
+            )
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def _not_affine(self, other: Any) -> NoReturn:
+        raise UnsupportedError(
+            "// and % of an index grid are not affine", hint="split the range so that each part is affine",
+            key="err_unsupported_expression_in_mask",
+        )  # fmt: skip
+
+    __floordiv__ = _not_affine
+    __mod__ = _not_affine
+
+    def values(self) -> np.ndarray:
+        """The indices themselves, of `shape`."""
+        total = np.full(self.shape, self.start, np.int64)
+        for axis, (size, step) in enumerate(zip(self.shape, self.steps, strict=True)):
+            run = np.arange(size, dtype=np.int64) * step
+            total += run.reshape([-1 if a == axis else 1 for a in range(len(self.shape))])
+        return total
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and the largest index."""
+        reach = [(n - 1) * s for n, s in zip(self.shape, self.steps, strict=True)]
+        return self.start + sum(min(r, 0) for r in reach), self.start + sum(max(r, 0) for r in reach)
+
+    def _compared(self, other: Any, compare: Any) -> Any:
+        if isinstance(other, Index):
+            return Mask(compare(self.values(), other.values()))
+        if isinstance(other, int | np.integer):
+            return Mask(compare(self.values(), int(other)))
+        return NotImplemented
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared(other, np.less)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compared(other, np.less_equal)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(other, np.greater)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compared(other, np.greater_equal)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compared(other, np.equal)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._compared(other, np.not_equal)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        terms = [f"{s}*i{a}" for a, s in enumerate(self.steps) if s]
+        return f"index[{', '.join(map(str, self.shape))}]: {' + '.join([str(self.start), *terms])}"
+
+
+class Mask:
+    """Where an instruction reads and writes: a boolean array over index grids."""
+
+    __slots__ = ("where",)
+    __array_ufunc__ = None
+
+    def __init__(self, where: np.ndarray) -> None:
+        self.where = where
+
+    def __and__(self, other: Any) -> Mask:
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return Mask(self.where & other.where)
+
+    __rand__ = __and__
+
+    def __bool__(self) -> bool:
+        raise UseError(
+            "the truth of a mask is not defined", hint="join masks with & and pass them as mask=",
+            key="err_control_flow_condition_depending_on_arange",
+        )  # fmt: skip
+
+    def box(self, shape: tuple[int, ...]) -> tuple[tuple[slice, ...] | None, np.ndarray | None]:
+        """The rectangle of `shape` that the mask lets through, and what of it is still masked.
+
+        Returns:
+            (slices, None) if the mask is that rectangle; (slices, booleans over the rectangle) if not;
+            (None, None) if nothing is let through.
+        """
+        try:
+            where = np.broadcast_to(self.where, shape)
+        except ValueError:
+            raise UseError(
+                f"the mask has shape {list(self.where.shape)}; the tile it masks has {list(shape)}"
+            ) from None
+        if where.all():
+            return tuple(slice(0, n) for n in shape), None
+        slices = []
+        for axis in range(len(shape)):
+            hits = np.flatnonzero(where.any(axis=tuple(a for a in range(len(shape)) if a != axis)))
+            if not len(hits):
+                return None, None
+            slices.append(slice(int(hits[0]), int(hits[-1]) + 1))
+        inside = where[tuple(slices)]
+        return tuple(slices), None if inside.all() else np.ascontiguousarray(inside)
+
+
+def _aligned(index: Index, shape: tuple[int, ...]) -> tuple[int, ...]:
+    missing = len(shape) - len(index.shape)
+    return (0,) * missing + tuple(
+        s if n != 1 else 0 for n, s in zip(index.shape, index.steps, strict=True)
+    )
+
+
+def aligned_steps(index: Index, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Steps of `index` along the axes of a broadcast `shape`."""
+    return _aligned(index, shape)
+
+
+def arange(*args: Any) -> Index:
+    """The indices start, start + step, ... as a grid of one axis; give it more with None: arange(n)[:, None]."""
+    run = range(*(int(a) for a in args))
+    return Index((len(run),), run.start, (run.step,))
+
+
+class Grid(tuple):
+    """The grids that `mgrid` gives, one per axis, also by the names p, x, y, z, w."""
+
+    @property
+    def p(self) -> Index:
+        """The partition grid."""
+        return self[0]
+
+    @property
+    def x(self) -> Index:
+        """The last free grid."""
+        return self[-1]
+
+    @property
+    def y(self) -> Index:
+        """The free grid before x."""
+        return self[-2]
+
+    @property
+    def z(self) -> Index:
+        """The free grid before y."""
+        return self[-3]
+
+    @property
+    def w(self) -> Index:
+        """The free grid before z."""
+        return self[-4]
+
+
+class MultiGrid:
+    """`nl.mgrid`: dense grids by slice syntax, mgrid[0:128, 0:512]."""
+
+    def __getitem__(self, key: Any) -> Grid:
+        """One grid per slice, each varying along its own axis."""
+        key = key if isinstance(key, tuple) else (key,)
+        if not all(isinstance(s, slice) and s.stop is not None for s in key):
+            raise UseError("mgrid takes slices: nl.mgrid[0:128, 0:512]")
+        grids = []
+        for axis, s in enumerate(key):
+            run = range(int(s.start or 0), int(s.stop), int(s.step or 1))
+            shape = tuple(len(run) if a == axis else 1 for a in range(len(key)))
+            grids.append(Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(len(key)))))
+        return Grid(grids)
+
+
+mgrid = MultiGrid()

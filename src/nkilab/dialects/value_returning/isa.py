@@ -1,0 +1,209 @@
+"""`neuronxcc.nki.isa`: instructions that return their result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+from ...errors import NkilabError, UseError
+from ...isa import REGISTRY
+from ...isa.data_movement import DmaCopy
+from ...isa.declare import Instruction
+from ...isa.elementwise import Memset, TensorCopy, TensorTensor
+from ...isa.gpsimd import Iota
+from ...isa.reduction import TensorReduce, normalized_axes
+from ...isa.tensor_engine import NcTranspose
+from ...tiles.dtypes import as_dtype
+from ...tiles.tile import Layout
+from ...tiles.views import broadcast, derived, reshaped
+from ...trace.session import Session, ask, current
+from ...trace.source import place_of, user_frame
+from ..calls import surface
+from ..enums import dge_mode, engine, nc_version, oob_mode
+from ..enums import reduce_cmd as reduce_cmd
+from ..indexing import as_shape
+from .grids import Index
+from .tensor import Tensor, fresh, settled
+from .tensor import copy_row as _copy_row
+
+# The first parameter of each signature that may only be given by keyword (stubs of SDK 2.26).
+KEYWORD_ONLY = {
+    "nc_matmul": "is_stationary_onezero",
+    "nc_transpose": "engine",
+    "activation": "bias",
+    "activation_reduce": "reduce_op",
+    "tensor_reduce": "negate",
+    "tensor_scalar": "engine",
+    "tensor_tensor": "engine",
+    "scalar_tensor_tensor": "data",
+    "tensor_copy": "engine",
+}
+# Parameters that this spelling does not have.
+ABSENT = {"nc_matmul": ("accumulate",)}
+EXTRA = {"dtype": None, "mask": None}
+
+tensor_engine = engine.tensor
+vector_engine = engine.vector
+scalar_engine = engine.scalar
+gpsimd_engine = engine.gpsimd
+unknown_engine = engine.unknown
+
+
+def finish(
+    session: Session,
+    cls: type[Instruction],
+    operands: list[Any],
+    attributes: tuple[Any, ...],
+    values: tuple[Any, ...],
+    extras: tuple[Any, ...],
+    unknown: dict[str, Any],
+) -> Tensor:
+    """What a value-returning call does with its arguments."""
+    dtype, mask = extras
+    for word in unknown:
+        ask().notice(f"{cls.name} ignores the keyword {word}")
+    operands = [_settled(o) for o in operands]
+    shape = None
+    if cls in _PREPARE:
+        try:
+            operands, attributes, shape = _PREPARE[cls](operands, attributes)
+        except NkilabError as error:
+            raise error.located(place_of(user_frame()), cls.name) from None
+    if cls.accumulates:
+        values = (False,)
+    if cls is NcTranspose and dtype is not None and as_dtype(dtype) is not operands[1].layout.dtype:
+        # hw: the array transposes without a cast; another instruction converts
+        moved = fresh(session, cls, operands, attributes, values, mask=mask)
+        return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=as_dtype(dtype))
+    return fresh(
+        session, cls, operands, attributes, values,
+        dtype=None if dtype is None else as_dtype(dtype), mask=mask, shape=shape,
+    )  # fmt: skip
+
+
+def _settled(operand: Any) -> Any:
+    if isinstance(operand, Tensor):
+        return settled(operand)
+    return operand.tensor() if hasattr(operand, "assign_to") else operand
+
+
+Prepared = tuple[list[Any], tuple[Any, ...], tuple[int, ...] | None]
+
+
+def _broadcast_inputs(operands: list[Any], attributes: tuple[Any, ...]) -> Prepared:
+    """tensor_tensor of Beta 1 repeats a [P, 1] operand along the free axes of the other."""
+    _, a, b = operands
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or a.layout.size == b.layout.size:
+        return operands, attributes, None
+    shape = a.shape if a.layout.size > b.layout.size else b.shape
+    return [None, _widened(a, shape), _widened(b, shape)], attributes, shape
+
+
+def _widened(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if tensor.shape == shape:
+        return tensor
+    if tensor.layout.free_size == 1 and tensor.layout.partitions == shape[0]:
+        tensor = reshaped(tensor, (shape[0], *(1,) * (len(shape) - 1)), 0)
+    return broadcast(tensor, shape)
+
+
+def _reduced_axes_last(operands: list[Any], attributes: tuple[Any, ...]) -> Prepared:
+    """tensor_reduce of Beta 1 takes any free axes; the access pattern brings them to the end."""
+    _, data = operands
+    op, axis, negate, keepdims = attributes
+    if not isinstance(data, Tensor):
+        return operands, attributes, None
+    rank = len(data.shape)
+    axes = normalized_axes(axis, rank)
+    if axes == tuple(range(rank - len(axes), rank)) or 0 in axes:
+        return operands, attributes, None
+    kept = [a for a in range(rank) if a not in axes]
+    order = [*kept, *axes]
+    known: Layout = data.layout
+    turned = derived(
+        data, data.offset, tuple(known.shape[a] for a in order), tuple(known.strides[a] for a in order), 0
+    )
+    if keepdims:
+        shape = tuple(1 if a in axes else n for a, n in enumerate(known.shape))
+    else:
+        shape = tuple(known.shape[a] for a in kept)
+        shape = shape if len(shape) > 1 else (*shape, 1)
+    last = tuple(range(len(kept), rank))
+    return [None, turned], (op, last, negate, False), shape
+
+
+_PREPARE: dict[type[Instruction], Callable[[list[Any], tuple[Any, ...]], Prepared]] = {
+    TensorTensor: _broadcast_inputs,
+    TensorReduce: _reduced_axes_last,
+}
+
+
+def _surface(cls: type[Instruction]) -> Callable[..., Any]:
+    result = next(n for n, spec in cls.operands.items() if spec.is_written)
+    absent = (result, *ABSENT.get(cls.name, ()))
+    order = [n for n in cls.parameters if n not in absent]
+    return surface(
+        cls, order, finish, keyword_only_from=KEYWORD_ONLY.get(cls.name, ""), extra=EXTRA, swallows=True
+    )
+
+
+SURFACES = {
+    name: _surface(cls) for name, cls in REGISTRY.items() if cls not in (DmaCopy, Iota, Memset)
+}
+
+
+def dma_copy(
+    *,
+    dst: Any,
+    src: Any,
+    mask: Any = None,
+    dst_rmw_op: Any = None,
+    oob_mode: Any = oob_mode.error,
+    dge_mode: Any = dge_mode.unknown,
+    **ignored: Any,
+) -> None:
+    """Copy src to dst with the DMA engines, between HBM and SBUF; see `nkilab explain dma_copy`."""
+    session = current()
+    for word in ignored:
+        ask().notice(f"dma_copy ignores the keyword {word}")
+    attributes = DmaCopy.attributes
+    try:
+        canonical = (
+            attributes["dst_rmw_op"].canonical("dst_rmw_op", dst_rmw_op),
+            attributes["oob_mode"].canonical("oob_mode", oob_mode),
+            attributes["dge_mode"].canonical("dge_mode", dge_mode),
+            "unknown",
+        )
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), "dma_copy") from None
+    _copy_row(session, _settled(dst), _settled(src), mask, canonical)
+
+
+def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engine.unknown, **ignored: Any) -> Tensor:
+    """A tile filled with a constant; its first axis is the partition."""
+    session = current()
+    shape = as_shape(shape)
+    canonical = Memset.attributes["engine"].canonical("engine", engine)
+    return fresh(session, Memset, [None], (canonical,), (value,), dtype=as_dtype(dtype), mask=mask, shape=shape)
+
+
+def iota(expr: Any, dtype: Any, *, mask: Any = None, **ignored: Any) -> Tensor:
+    """A tile of the values of an index expression; its first axis is the partition."""
+    session = current()
+    if not isinstance(expr, Index) or len(expr.shape) < 2:
+        raise UseError("iota takes an index expression of two or more axes: nl.arange(n)[:, None]").located(
+            place_of(user_frame()), "iota"
+        )
+    pattern = tuple(zip(expr.steps[1:], expr.shape[1:], strict=True))
+    return fresh(
+        session, Iota, [None], (pattern,), (expr.start, expr.steps[0]),
+        dtype=as_dtype(dtype), mask=mask, shape=expr.shape,
+    )  # fmt: skip
+
+
+def get_nc_version() -> nc_version:
+    """The generation of the chip that is modelled."""
+    return nc_version(current().machine.generation)
+
+

@@ -1,0 +1,131 @@
+"""`neuronxcc.nki.language`: the table of its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ...isa.activations import ACTIVATIONS
+from ...tiles.dtypes import TFLOAT32
+from .. import indexing, loops, programs
+from ..tile_size import tile_size
+from . import creation, functions, grids
+from .tensor import Tensor
+
+_BINARY = ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod", "fmod",
+           "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")  # fmt: skip
+_COMPARING = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
+              "logical_and", "logical_or", "logical_xor")  # fmt: skip
+_REDUCING = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+
+
+def _binary(name: str) -> Callable[..., Tensor]:
+    def call(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+        return functions.binary(name, x, y, dtype, mask)
+
+    return _named(call, name, f"`x {name} y`, element by element, in float32; also an operator token.")
+
+
+def _unary(name: str) -> Callable[..., Tensor]:
+    def call(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+        return functions.unary(name, x, dtype, mask)
+
+    return _named(call, name, f"`{name}(x)`, element by element, on ScalarE; also an operator token.")
+
+
+def _reducing(name: str, operator: str) -> Callable[..., Tensor]:
+    def call(
+        x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any
+    ) -> Tensor:
+        return functions.reduction(operator, x, axis, dtype, mask, keepdims)
+
+    return _named(call, name, f"The {name} over free axes, on VectorE; also an operator token.")
+
+
+def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+functions.all_of.__name__ = "all"
+
+DTYPES: dict[str, Any] = {
+    "bool_": np.bool_, "int8": np.int8, "int16": np.int16, "int32": np.int32,
+    "uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32,
+    "float16": np.float16, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "tfloat32": TFLOAT32,
+    "float8_e4m3": ml_dtypes.float8_e4m3, "float8_e5m2": ml_dtypes.float8_e5m2,
+}  # fmt: skip
+
+
+class fp32:  # noqa: N801, the vendor's name
+    """float32 constants."""
+
+    min = float(np.finfo(np.float32).min)
+    max = float(np.finfo(np.float32).max)
+
+
+def finfo(dtype: Any) -> Any:
+    """Limits of a float type, as ml_dtypes gives them."""
+    return ml_dtypes.finfo(dtype)
+
+
+NAMES: dict[str, Any] = {
+    **DTYPES,
+    **{n: _binary(n) for n in (*_BINARY, *_COMPARING)},
+    **{n: _unary(n) for n in ACTIVATIONS if n not in ("copy", "reciprocal", "gelu_apprx_sigmoid_dx")},
+    **{n: _reducing(n, op) for n, op in _REDUCING.items()},
+    **{
+        f.__name__: f
+        for f in (
+            functions.negative, functions.invert, functions.logical_not, functions.reciprocal, functions.mean,
+            functions.var, functions.all_of, functions.load, functions.store, functions.copy,
+            functions.load_transpose2d, functions.transpose, functions.matmul, functions.broadcast_to,
+            functions.expand_dims, functions.loop_reduce, functions.device_print, creation.ndarray, creation.zeros,
+            creation.ones, creation.full, creation.zeros_like, creation.empty_like, creation.par_dim,
+            grids.arange, indexing.ds, loops.affine_range, loops.sequential_range, loops.static_range,
+            programs.program_id, programs.num_programs, programs.program_ndim, programs.nc, programs.spmd_dim, finfo,
+        )
+    },
+    "mgrid": grids.mgrid,
+    "tile_size": tile_size,
+    "fp32": fp32,
+    "sbuf": creation.sbuf, "psum": creation.psum, "hbm": creation.hbm,
+    "private_hbm": creation.private_hbm, "shared_hbm": creation.shared_hbm,
+}  # fmt: skip
+
+
+def _operator(name: str, reverse: bool = False) -> Callable[..., Any]:
+    def method(self: Tensor, other: Any) -> Any:
+        if not isinstance(other, Tensor | int | float | np.generic) and not hasattr(other, "assign_to"):
+            return NotImplemented
+        return functions.binary(name, other, self) if reverse else functions.binary(name, self, other)
+
+    return method
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    def method(self: Tensor, other: Any) -> Any:
+        return functions.in_place(name, self, other)
+
+    return method
+
+
+_DUNDERS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "pow": "power",
+            "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift",
+            "rshift": "right_shift", "mod": "mod"}  # fmt: skip
+_COMPARISON_DUNDERS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
+                       "ge": "greater_equal"}  # fmt: skip
+
+for _dunder, _name in _DUNDERS.items():
+    setattr(Tensor, f"__{_dunder}__", _operator(_name))
+    setattr(Tensor, f"__r{_dunder}__", _operator(_name, reverse=True))
+    setattr(Tensor, f"__i{_dunder}__", _in_place(_name))
+for _dunder, _name in _COMPARISON_DUNDERS.items():
+    setattr(Tensor, f"__{_dunder}__", _operator(_name))
+Tensor.__neg__ = lambda self: functions.negative(self)  # type: ignore[attr-defined]
+Tensor.__invert__ = lambda self: functions.invert(self)  # type: ignore[attr-defined]
+Tensor.__matmul__ = lambda self, other: functions.matmul(self, other)  # type: ignore[attr-defined]

@@ -1,0 +1,136 @@
+"""Subscripts of Beta 1: index grids, operand masks, and what plain subscripts share with all spellings."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...errors import UseError
+from ...tiles.tile import View, layout
+from ...tiles.views import derived
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic
+from .grids import Index, Mask, aligned_steps
+
+V = TypeVar("V", bound=View)
+
+
+def _overhang(tensor: View) -> Any:
+    """(view, grids) of a view whose grids reach outside, else None."""
+    return getattr(tensor, "overhang", None)
+
+
+def indexed(view: V, key: Any) -> V:
+    """`view[key]` for every kind of subscript that Beta 1 has."""
+    parts = key if type(key) is tuple else (key,)
+    if any(isinstance(p, Index) for p in parts):
+        return _advanced(view, parts)
+    if len(parts) == 1 and isinstance(parts[0], Mask):
+        box, rest = parts[0].box(view.layout.shape)
+        if box is None or rest is not None:
+            raise UseError("an operand mask is not a rectangle of the operand")
+        return basic(view, box)
+    if any(isinstance(p, View) for p in parts):
+        raise UseError(
+            "a tile is used as an index; indirect access needs a later part of nkilab",
+            key="err_copy_dynamic_indirect_indices_not_natively_supported",
+        )
+    return basic(view, key)
+
+
+def _advanced(view: V, parts: tuple[Any, ...]) -> V:
+    known = view.layout
+    if any(isinstance(p, slice | DynamicSlice) or p is Ellipsis for p in parts):
+        if len(parts) == 2 and Ellipsis in parts:
+            parts = tuple(p for p in parts if p is not Ellipsis)
+        else:
+            raise UseError(
+                "a subscript mixes slices with index grids",
+                hint="use slices for all axes, or index grids for all",
+                key="err_unsupported_mixing_basic_advanced_tensor_indexing",
+            )
+    if len(parts) > len(known.shape):
+        raise UseError(f"{len(parts)} subscripts on {view.describe()}, which has {len(known.shape)} axes")
+    if known.partition_axis is not None and any(isinstance(p, Index) and len(p.shape) == 1 for p in parts):
+        raise UseError(
+            "a tile is indexed with an arange of one axis",
+            hint="give it more axes: nl.arange(n)[:, None]",
+            key="err_1d_arange_not_supported",
+        )
+    shape = np.broadcast_shapes(*(p.shape for p in parts if isinstance(p, Index)))
+    offset = view.offset
+    strides = [0] * len(shape)
+    partition: int | None = None
+    outside = False
+    for axis, (part, size, stride) in enumerate(zip(parts, known.shape, known.strides, strict=False)):
+        index = part if isinstance(part, Index) else Index((), int(part), ())
+        steps = aligned_steps(index, shape)
+        low, high = index.bounds
+        outside = outside or low < 0 or high >= size
+        offset += index.start * stride
+        for d, step in enumerate(steps):
+            strides[d] += step * stride
+        if axis == known.partition_axis:
+            partition = next((d for d, step in enumerate(steps) if step), 0)
+    rest = len(parts)
+    full_shape = (*shape, *known.shape[rest:])
+    full_strides = (*strides, *known.strides[rest:])
+    if known.partition_axis is not None and partition is None:
+        partition = len(shape) + known.partition_axis - rest
+    if outside:
+        return _overhanging(view, parts, full_shape, full_strides, partition)
+    return derived(view, offset, full_shape, full_strides, partition)
+
+
+def _overhanging(
+    view: V, parts: tuple[Any, ...], shape: tuple[int, ...], strides: tuple[int, ...], partition: int | None
+) -> V:
+    known = view.layout
+    tensor: Any = type(view)(
+        view.storage, view.offset, layout(shape, strides, known.dtype, known.memory, partition, 0)
+    )
+    tensor.overhang = (view, parts)
+    return tensor
+
+
+def cropped(tensor: V, box: tuple[slice, ...]) -> V:
+    """The rectangle `box` of a view, which may reach outside elsewhere.
+
+    Raises:
+        UseError: if the rectangle itself reaches outside.
+    """
+    if _overhang(tensor) is None:
+        return basic(tensor, box) if any(s.stop - s.start != n for s, n in zip(box, tensor.layout.shape)) else tensor
+    view, parts = _overhang(tensor)
+    shape = np.broadcast_shapes(*(p.shape for p in parts if isinstance(p, Index)))
+    smaller = []
+    for part in parts:
+        if not isinstance(part, Index):
+            smaller.append(part)
+            continue
+        steps = aligned_steps(part, shape)
+        start = part.start + sum(s * b.start for s, b in zip(steps, box))
+        sizes = tuple(b.stop - b.start for b, _ in zip(box, shape))
+        smaller.append(Index(sizes, start, steps))
+    inside = _advanced(view, tuple(smaller))
+    return inside_bounds(basic(inside, tuple(box))) if len(box) > len(shape) else inside_bounds(inside)
+
+
+def inside_bounds(tensor: V) -> V:
+    """`tensor`, if none of its elements lies outside.
+
+    Raises:
+        UseError: if some do and no mask hides them.
+    """
+    if _overhang(tensor) is None:
+        return tensor
+    view, parts = _overhang(tensor)
+    for axis, (part, size) in enumerate(zip(parts, view.layout.shape)):
+        low, high = part.bounds if isinstance(part, Index) else (int(part), int(part))
+        if low < 0 or high >= size:
+            raise UseError(
+                f"indices {low} to {high} reach outside axis {axis} of {view.describe()}, which has {size} elements",
+                hint="mask the access: mask=(index < size)",
+                key=OUT_OF_BOUND,
+            )
+    raise AssertionError("an overhang that lies inside")

@@ -1,0 +1,453 @@
+"""Tensors of Beta 1: views with index grids, operators and results that move to where they are assigned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...errors import KernelError, NkilabError, RuleError, UseError
+from ...isa.data_movement import DmaCopy
+from ...isa.declare import Instruction
+from ...isa.elementwise import Memset, TensorCopy
+from ...tiles.dtypes import TFLOAT32, DType, as_dtype
+from ...tiles.tile import HBM, Layout, Storage, View, array_of, compact_strides, layout, whole_layout
+from ...tiles.views import broadcast, derived, reinterpreted, reshaped
+from ...trace.builder import check_form, record
+from ...trace.session import Session, current, running
+from ...trace.source import place_of, user_frame
+from ..indexing import as_shape, basic
+from .subscripts import cropped, indexed, inside_bounds
+
+
+class Pending:
+    """A result that waits for its destination: the next assignment, or a tile of its own."""
+
+    __slots__ = ("attributes", "box", "cls", "mask", "operands", "session", "slot", "tensor", "values", "where")
+
+    def __init__(
+        self,
+        session: Session,
+        cls: type[Instruction],
+        operands: list[Any],
+        slot: int,
+        attributes: tuple[Any, ...],
+        values: tuple[Any, ...],
+        box: tuple[slice, ...] | None,
+        mask: np.ndarray | None,
+    ) -> None:
+        self.session = session
+        self.cls = cls
+        self.operands = operands
+        self.slot = slot
+        self.attributes = attributes
+        self.values = values
+        self.box = box
+        self.mask = mask
+        frame = user_frame(2)
+        self.where = (frame.f_code.co_filename, frame.f_lineno)
+        self.tensor: Tensor | None = None
+
+    def commit(self) -> None:
+        """Write the result to a tile of its own."""
+        tensor = self.tensor
+        assert tensor is not None
+        tensor.pending = None
+        self.session.register(tensor.storage)
+        self.write(tensor, self.values)
+
+    def write(self, dst: Tensor, values: tuple[Any, ...]) -> None:
+        """Append the row with `dst` in the place of the result."""
+        target = dst if self.box is None else basic(dst, self.box)
+        self.operands[self.slot] = target
+        record(self.session, self.cls, self.operands, self.attributes, values, self.mask, self.where)
+
+
+class Tensor(View):
+    """A tensor of a Beta 1 kernel: an HBM tensor, a tile, or a view of either.
+
+    Attributes:
+        pending: the call whose result this is, while nobody has looked at it.
+        overhang: (view, grids) where grids reach outside; a mask must crop them before use.
+    """
+
+    __slots__ = ("__weakref__", "overhang", "pending")
+
+    def __init__(self, storage: Storage, offset: int, known: Layout) -> None:
+        self.storage = storage
+        self.offset = offset
+        self.layout = known
+        self.pending: Pending | None = None
+        self.overhang: tuple[Tensor, tuple[Any, ...]] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self.layout.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.layout.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Data type of one element, as NumPy's dtype."""
+        return public_dtype(self.layout.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.layout.itemsize
+
+    @property
+    def buffer(self) -> str:
+        """The memory it lies in: "hbm", "sbuf" or "psum"."""
+        return self.layout.memory
+
+    def __len__(self) -> int:
+        return self.layout.shape[0]
+
+    def __getitem__(self, key: Any) -> Tensor:
+        if self.pending is not None:
+            self.pending.session.flush()
+        try:
+            return indexed(self, key)
+        except NkilabError as error:
+            raise error.located(place_of(user_frame()), "subscript") from None
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        try:
+            dst = self[key]
+            if dst.layout.memory != HBM and isinstance(value, Tensor) and same_place(dst, value):
+                return
+            assign(dst, value)
+        except NkilabError as error:
+            raise error.located(place_of(user_frame()), "assignment") from None
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Tensor:
+        """A view of the same elements in the same order under another shape."""
+        given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        settled(self)
+        return checked("reshape", lambda: _reshape(self, as_shape(given)), self)
+
+    def broadcast_to(self, *shape: Any, **kwargs: Any) -> Tensor:
+        """A view repeated along axes of one, as NumPy broadcasts."""
+        given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        settled(self)
+        return checked("broadcast_to", lambda: broadcast(self, as_shape(given)), self)
+
+    def expand_dims(self, axis: Any) -> Tensor:
+        """A view with an axis of one at `axis`; an axis of a tile may not precede its partition axis."""
+        settled(self)
+        return checked("expand_dims", lambda: _expand(self, axis), self)
+
+    def astype(self, dtype: Any) -> Tensor:
+        """A copy in another data type."""
+        return fresh(current(), TensorCopy, [None, self], ("unknown",), (), dtype=as_dtype(dtype))
+
+    def view(self, dtype: Any) -> Tensor:
+        """The same bytes read as another data type; the last axis scales."""
+        settled(self)
+        return checked("view", lambda: reinterpreted(self, as_dtype(dtype)), self)
+
+    def assert_shape(self, shape: Any) -> Tensor:
+        """Itself, if it has this shape.
+
+        Raises:
+            UseError: if it has another.
+        """
+        if self.shape != as_shape(shape):
+            raise UseError(f"the shape is {list(self.shape)}; {list(as_shape(shape))} is asserted").located(
+                place_of(user_frame()), "assert_shape"
+            )
+        return self
+
+    def __bool__(self) -> NoReturn:
+        raise UseError(
+            "the truth of a tensor is not defined inside a kernel",
+            hint="use ~, & and | on tiles, `is not None` for presence",
+            key="err_dynamic_control_flow_not_supported" if self.layout.size == 1 else "err_ambiguous_tensor_truth_value",
+        ).located(place_of(user_frame()), "bool")
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(self.shape[0]))
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The elements, for debuggers and printing."""
+        if not has_data(self):
+            raise UseError(f"{self.describe()} has no data here: only shapes are known")
+        return np.array(array_of(self))
+
+    def __repr__(self) -> str:
+        if self.pending is not None or not has_data(self):
+            return f"<{self.describe()}>"
+        return f"<{self.describe()}>\n{array_of(self)}"
+
+    __array_ufunc__ = None
+    __hash__ = object.__hash__
+
+
+def has_data(tensor: Tensor) -> bool:
+    """Whether the elements are known by now; commits a result that waits."""
+    session = running()
+    if session is not None:
+        session.flush()
+    return tensor.storage.data is not None
+
+
+def settled(tensor: Tensor) -> Tensor:
+    """`tensor`, written to its own tile if it was waiting for a destination."""
+    if tensor.pending is not None:
+        tensor.pending.session.flush()
+    return tensor
+
+
+def same_place(a: Tensor, b: Tensor) -> bool:
+    """Whether two views are one: the second half of `t[i] += x`."""
+    return a.storage is b.storage and a.offset == b.offset and a.layout is b.layout
+
+
+def _reshape(view: Tensor, shape: tuple[int, ...]) -> Tensor:
+    known = view.layout
+    if known.partition_axis is None:
+        return reshaped(view, shape, None)
+    if -1 in shape:
+        rest = -prod(shape)
+        shape = tuple(known.size // rest if n == -1 else n for n in shape)
+    axis = _partition_axis_after(known, shape)
+    return reshaped(view, shape, axis)
+
+
+def _partition_axis_after(known: Layout, shape: tuple[int, ...]) -> int:
+    """The axis of `shape` that runs over partitions: as many elements before it, and of the same size."""
+    axis = known.partition_axis
+    assert axis is not None
+    before = prod(known.shape[:axis])
+    for place, extent in enumerate(shape):
+        if prod(shape[:place]) == before and extent == known.shape[axis]:
+            return place
+    raise RuleError(
+        f"a reshape from {list(known.shape)} to {list(shape)} would split or join the partition axis",
+        hint="keep the partition axis as it is",
+    )
+
+
+def _expand(view: Tensor, axis: Any) -> Tensor:
+    known = view.layout
+    axes = [int(a) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
+    rank = len(known.shape) + len(axes)
+    places = sorted(a % rank for a in axes)
+    shape, strides = list(known.shape), list(known.strides)
+    partition = known.partition_axis
+    for place in places:
+        shape.insert(place, 1)
+        strides.insert(place, 1)
+        if partition is not None and place <= partition:
+            partition += 1
+    return derived(view, view.offset, tuple(shape), tuple(strides), partition)
+
+
+def new_tensor(session: Session, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = "") -> Tensor:
+    """A tensor of a fresh storage; on chip its first axis is the partition."""
+    storage = session.new_storage(shape, dtype, memory, scope, name)
+    return Tensor(storage, 0, whole_layout(storage))
+
+
+def fresh_tensor(session: Session, shape: tuple[int, ...], dtype: DType, memory: str, pending: Pending) -> Tensor:
+    """The tensor of a result that waits for its destination; its storage is registered when it is needed."""
+    line = session.program.line_number(*pending.where)
+    storage = Storage(-1, "", shape, dtype, memory, "tile", line)
+    tensor = Tensor(storage, 0, layout(shape, compact_strides(shape), dtype, memory, 0, 0))
+    tensor.pending, pending.tensor = pending, tensor
+    return tensor
+
+
+def public_dtype(dtype: DType) -> Any:
+    """The object Beta 1 gives for a data type: NumPy's dtype where one exists."""
+    return dtype if dtype is TFLOAT32 else dtype.storage
+
+
+def checked(called: str, make: Callable[[], Tensor], view: Tensor) -> Tensor:
+    """What `make` gives; its error names the user's line and the tensor."""
+    try:
+        return make()
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), called, [view.describe()]) from None
+
+
+def fresh(
+    session: Session,
+    cls: type[Instruction],
+    operands: list[Any],
+    attributes: tuple[Any, ...],
+    values: tuple[Any, ...],
+    *,
+    dtype: DType | None = None,
+    mask: Any = None,
+    memory: str = "",
+    shape: tuple[int, ...] | None = None,
+) -> Tensor:
+    """The result of a value-returning call, which waits for its destination.
+
+    Args:
+        session: the launch.
+        cls: the instruction.
+        operands: as declared, with None for the result.
+        attributes: canonical values, as declared.
+        values: as declared.
+        dtype: of the result; as the declaration says if None.
+        mask: where the result is written.
+        memory: of the result; as the declaration says if "".
+        shape: of the result; as the declaration says if None.
+    """
+    session.flush()
+    names = list(cls.operands)
+    slot = next(i for i, spec in enumerate(cls.operands.values()) if spec.is_written)
+    given = {n: o.layout if isinstance(o, View) else o for n, o in zip(names, operands)}
+    try:
+        _check_overhang(operands, mask)
+        if shape is None or dtype is None:
+            default = cls.fresh(given, dict(zip(cls.attributes, attributes, strict=True)))
+            shape, dtype, memory = shape or default.shape, dtype or default.dtype, memory or default.memory
+        box, where = (None, None) if mask is None else mask.box(shape)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), cls.name) from None
+    skipped = mask is not None and box is None
+    if box is not None:
+        operands = [_crop_operand(o, box, shape, cls) for o in operands]
+        box = None if all(b.stop - b.start == n for b, n in zip(box, shape)) else box
+    pending = Pending(session, cls, operands, slot, attributes, values, box, where)
+    tensor = fresh_tensor(session, shape, dtype, memory or list(cls.operands.values())[slot].memories[0], pending)
+    if skipped:
+        tensor.pending = None
+        session.register(tensor.storage)
+        return tensor
+    _check_fresh(session, pending, tensor)
+    session.pending = pending
+    return tensor
+
+
+def _check_overhang(operands: list[Any], mask: Any) -> None:
+    for operand in operands:
+        if isinstance(operand, Tensor) and operand.overhang is not None and mask is None:
+            inside_bounds(operand)
+
+
+def _crop_operand(operand: Any, box: tuple[slice, ...], shape: tuple[int, ...], cls: type[Instruction]) -> Any:
+    """An operand under the rectangle of a mask over the result; vectors [P, 1] keep their one column."""
+    if not isinstance(operand, Tensor):
+        return operand
+    if len(operand.shape) != len(box):
+        box = box[:1] + tuple(slice(0, n) for n in operand.shape[1:])
+    fitted = tuple(b if n != 1 else slice(0, 1) for b, n in zip(box, operand.shape))
+    return cropped(operand, fitted)
+
+
+def _check_fresh(session: Session, pending: Pending, tensor: Tensor) -> None:
+    """Raise now, at the user's line, what the form refuses."""
+    operands = list(pending.operands)
+    operands[pending.slot] = tensor if pending.box is None else basic(tensor, pending.box)
+    check_form(session, pending.cls, operands, pending.attributes)
+
+
+def assign(dst: Tensor, value: Any) -> None:
+    """`dst[...] = value`: move a waiting result there, else copy or fill.
+
+    Raises:
+        KernelError: if the value does not fit.
+    """
+    session = current()
+    if isinstance(value, Tensor):
+        _assign_tensor(session, dst, value)
+    elif hasattr(value, "assign_to"):
+        value.assign_to(dst)
+    elif isinstance(value, int | float | np.generic):
+        if dst.layout.memory == HBM:
+            raise UseError("an HBM tensor is assigned a number", hint="store a tile with nl.store")
+        record(session, Memset, [dst], ("unknown",), (value,))
+    else:
+        raise UseError(f"a tile is assigned a {type(value).__name__}; it takes tiles and numbers")
+
+
+def _assign_tensor(session: Session, dst: Tensor, value: Tensor) -> None:
+    pending = value.pending
+    if dst.layout.size < value.layout.size:
+        raise RuleError(
+            f"the destination {list(dst.shape)} is smaller than the value {list(value.shape)}",
+            key="err_store_dst_shape_smaller_than_other_shape",
+        )
+    if pending is not None and session.pending is pending and _moves_to(pending, dst, value):
+        session.pending = None
+        value.pending = None
+        target = _shaped_like(dst, value.shape)
+        pending.tensor = target
+        pending.write(target, pending.values)
+        adopt(value, target)
+        return
+    settled(value)
+    if value.layout.size != dst.layout.size:
+        value = broadcast(value, dst.shape)
+    if HBM in (dst.layout.memory, value.layout.memory):
+        record(session, DmaCopy, [dst, value], (None, "error", "unknown", "unknown"), ())
+    else:
+        record(session, TensorCopy, [dst, value], ("unknown",), ())
+
+
+def _moves_to(pending: Pending, dst: Tensor, value: Tensor) -> bool:
+    """Whether the instruction of a waiting result can write `dst` itself."""
+    if dst.layout.size != value.layout.size or dst.layout.memory == HBM:
+        return False
+    operands = list(pending.operands)
+    target = _shaped_like(dst, value.shape)
+    operands[pending.slot] = target if pending.box is None else basic(target, pending.box)
+    try:
+        check_form(pending.session, pending.cls, operands, pending.attributes)
+    except KernelError:
+        return False
+    return True
+
+
+def _shaped_like(dst: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`dst` under the shape of a value of as many elements, where its strides allow one."""
+    if dst.shape == shape:
+        return dst
+    try:
+        return reshaped(dst, shape, 0)
+    except RuleError:
+        return dst
+
+
+def adopt(value: Tensor, place: Tensor) -> None:
+    """Make the tensor that stood for a waiting result a view of where it went."""
+    value.storage, value.offset, value.layout = place.storage, place.offset, place.layout
+
+
+def copy_row(session: Session, dst: Any, src: Any, mask: Any, attributes: tuple[Any, ...]) -> None:
+    """Append a dma_copy; a mask over the larger rank crops both sides.
+
+    Raises:
+        UseError: if one of them is no tensor, or reaches outside what the mask lets through.
+    """
+    try:
+        for name, side in (("dst", dst), ("src", src)):
+            if not isinstance(side, Tensor):
+                raise UseError(f"{name} is of type {type(side).__name__}; it is a tensor")
+        rest = None
+        if mask is not None:
+            shape = dst.shape if len(dst.shape) >= len(src.shape) else src.shape
+            box, rest = mask.box(shape)
+            if box is None:
+                return
+            dst, src = _crop_side(dst, box), _crop_side(src, box)
+        dst, src = inside_bounds(dst), inside_bounds(src)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), "dma_copy") from None
+    record(session, DmaCopy, [dst, src], attributes, (), rest)
+
+
+def _crop_side(side: Tensor, box: tuple[slice, ...]) -> Tensor:
+    fitted = box if len(side.shape) == len(box) else box[: len(side.shape)]
+    return cropped(side, tuple(b if n != 1 else slice(0, 1) for b, n in zip(fitted, side.shape)))

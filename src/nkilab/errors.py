@@ -1,0 +1,94 @@
+"""The errors a user of nkilab meets, and the one place that formats their messages.
+
+A message has five parts: where, what was called, what is wrong, the operands, a hint and a source.
+An error is raised where the decision falls, without a place; the recorder that knows the user's line
+and the operands completes it with `located`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class NkilabError(Exception):
+    """Base of every error nkilab raises on purpose.
+
+    Args:
+        problem: what is wrong, values before judgement: "N is 1024; trn2 allows 512".
+        hint: one thing to do, imperative; empty if there is none.
+        source: page and heading of the fact behind the refusal; empty if there is none.
+        key: the documented key of the error (err_...), empty if AWS documents none.
+    """
+
+    def __init__(self, problem: str, *, hint: str = "", source: str = "", key: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+        self.source = source
+        self.key = key
+        self.where = ""
+        self.called = ""
+        self.facts: tuple[str, ...] = ()
+
+    def located(self, where: str, called: str, facts: Sequence[str] = ()) -> NkilabError:
+        """Complete the message with the user's line, the name called and one line per operand; returns self."""
+        if not self.where:
+            self.where = where
+        if not self.called:
+            self.called, self.facts = called, tuple(facts)
+        return self
+
+    def __str__(self) -> str:
+        head = ": ".join(part for part in (self.where, self.called, self.problem) if part)
+        lines = [head, *(f"  {fact}" for fact in self.facts)]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        if self.source:
+            lines.append(f"  source: {self.source}")
+        if self.key:
+            lines.append(f"  key: {self.key}")
+        return "\n".join(lines)
+
+
+class KernelError(NkilabError):
+    """A kernel asks for something the machine or the language does not allow."""
+
+
+class LimitError(KernelError):
+    """A size is over what the machine holds."""
+
+
+class RuleError(KernelError):
+    """Operands or attributes that may not go together."""
+
+
+class UseError(KernelError):
+    """A tensor is used in a way its state does not allow: unwritten, out of bounds, immutable."""
+
+
+class SpellingError(KernelError):
+    """The chosen NKI version has no such name, keyword or form."""
+
+
+class UnsupportedError(KernelError):
+    """True on hardware, but nkilab does not model it yet."""
+
+
+class DeadlockError(KernelError):
+    """Nobody can run."""
+
+
+class SpecError(NkilabError):
+    """An Einsum specification has no meaning or a contradictory one."""
+
+
+class FileError(NkilabError):
+    """A file is missing, damaged, foreign, or may not be overwritten."""
+
+
+class UsageError(NkilabError):
+    """A command or an interface call is used wrongly; exit code 2."""
+
+
+class NkilabWarning(UserWarning):
+    """Something that runs but does not mean what its author hopes; one per source line."""

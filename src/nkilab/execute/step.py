@@ -1,0 +1,86 @@
+"""Computing one row: arrays of the operands, the meaning of the form, shadow bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..isa.declare import Instruction
+from ..tiles.dtypes import unwritten_value
+from ..tiles.tile import View, array_of
+from ..trace.session import Session
+from ..trace.source import name_of, user_frame
+
+
+def execute(session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any) -> None:
+    """Compute one row on the data of its operands.
+
+    Args:
+        session: the launch; receives the warnings.
+        form: whose meaning it is.
+        operands: per declared operand a view, a number or None.
+        values: per declared value its resolved value.
+        mask: boolean array over the first written operand, where to write; None for everywhere.
+    """
+    reads_result = form.reads_result(values) or getattr(form, "reads_dst", False)
+    arrays: list[Any] = []
+    written: list[View] = []
+    for spec, operand in zip(form.operands.values(), operands, strict=True):
+        if not isinstance(operand, View):
+            arrays.append(operand)
+            continue
+        storage = operand.storage
+        if storage.data is None:
+            storage.allocate()
+        if spec.is_written:
+            written.append(operand)
+        if (not spec.is_written or reads_result) and not storage.written.is_full:
+            _fill_unwritten(session, operand)
+        arrays.append(array_of(operand))
+    if mask is not None:
+        _compute_masked(session, form, arrays, values, mask)
+    else:
+        _compute(session, form, arrays, values)
+    for view in written:
+        if not view.storage.written.is_full:
+            if mask is None:
+                view.storage.written.add(view)
+            else:
+                view.storage.written.add_where(view, mask)
+
+
+def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, ...]) -> None:
+    registers = getattr(form, "registers", None)
+    if registers is None:
+        form.compute(*arrays, *values)
+    elif form.compute(*arrays, *values, session.registers[registers]) is False:
+        session.warn(
+            f"{form.name}: an input of {form.op} lies outside its documented range "
+            f"[{form.op.low:.6g}, {form.op.high:.6g}]; the hardware gives an undefined result there",
+            key="activation range",
+        )
+
+
+def _compute_masked(session: Session, form: Instruction, arrays: list[Any], values: tuple[Any, ...], mask: Any) -> None:
+    dst = arrays[0]
+    kept = dst.copy()
+    _compute(session, form, arrays, values)
+    np.copyto(dst, kept, where=~np.broadcast_to(mask, dst.shape))
+
+
+def _fill_unwritten(session: Session, view: View) -> None:
+    """Put the value of never-written elements where the storage has any, and warn if `view` reads some."""
+    storage = view.storage
+    state = storage.written.of(view)
+    if state == "all":
+        return
+    assert storage.data is not None
+    value = unwritten_value(storage.dtype)
+    storage.data.reshape(-1)[~storage.written.bits] = value
+    name = storage.name or name_of(view, user_frame()) or "a tensor"
+    share = "was never written" if state == "none" else "was written in part only"
+    session.warn(
+        f"reads {name}: {view.layout}, which {share}; unwritten elements read as {value}", key="unwritten"
+    )

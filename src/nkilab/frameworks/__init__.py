@@ -1,0 +1,1 @@
+"""What host scripts of this ecosystem import besides NKI."""

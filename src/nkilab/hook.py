@@ -1,0 +1,125 @@
+"""Serving the vendor's module names: a finder that stands last, and what switches it on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+from . import api
+from .dialects.serve import ROOTS, module_tree
+from .dialects.versions import version_named
+from .errors import UsageError
+from .frameworks.shims import SHIM_ROOTS, shim_tree
+
+
+class ServedLoader(Loader):
+    """Loads a module that was made beforehand.
+
+    Args:
+        module: the module.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself."""
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: its names are set."""
+
+
+class ServedFinder(MetaPathFinder):
+    """Finds the names of NKI, and for scripts those of the ecosystem, after everything installed.
+
+    Args:
+        version: NKI version asked for, or "".
+        serves_shims: whether to serve what host scripts import besides NKI.
+    """
+
+    def __init__(self, version: str, *, serves_shims: bool) -> None:
+        self.version = version
+        self._serves_shims = serves_shims
+        self._trees: dict[str, dict[str, ModuleType]] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of a served module, or None."""
+        root = fullname.partition(".")[0]
+        if root not in self._trees:
+            if root in ROOTS:
+                self._trees[root] = module_tree(root, self.version)
+            elif self._serves_shims and root in SHIM_ROOTS:
+                self._trees[root] = shim_tree(root)
+            else:
+                return None
+        module = self._trees[root].get(fullname)
+        if module is None:
+            return None
+        return ModuleSpec(fullname, ServedLoader(module), origin="nkilab", is_package=True)
+
+
+def installed_elsewhere(root: str) -> str:
+    """Where another distribution provides a served name, or "". Placeholders without code count as absent."""
+    spec = PathFinder.find_spec(root)
+    if spec is None:
+        return ""
+    if spec.origin is None:
+        return ", ".join(spec.submodule_search_locations or [])
+    return spec.origin
+
+
+def switch_on(version: str = "", *, serves_shims: bool = False) -> ServedFinder:
+    """Serve the names in this process from here on.
+
+    Raises:
+        UsageError: if there is no such version.
+    """
+    asked = version_named(version) if version else ""
+    finder = ServedFinder(asked, serves_shims=serves_shims)
+    sys.meta_path.append(finder)
+    return finder
+
+
+def switch_off(finder: ServedFinder) -> None:
+    """Stop serving and forget the modules served."""
+    if finder in sys.meta_path:
+        sys.meta_path.remove(finder)
+    for name, module in list(sys.modules.items()):
+        loader = getattr(getattr(module, "__spec__", None), "loader", None)
+        if isinstance(loader, ServedLoader):
+            del sys.modules[name]
+
+
+@contextmanager
+def activate(nki: str = "", target: str = "") -> Iterator[None]:
+    """Serve the names `nki` and `neuronxcc` inside a block.
+
+    Args:
+        nki: version asked for; whatever some version accepts if "".
+        target: chip; see `nkilab.api.machine_for`.
+
+    Raises:
+        UsageError: if another distribution provides the names, or the version or chip does not exist.
+    """
+    for root in ROOTS:
+        where = installed_elsewhere(root)
+        if where:
+            raise UsageError(
+                f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
+                hint="use an environment without it, or nkilab run --backend vendor",
+            )
+    if target:
+        api.machine_for(None, target)
+    finder = switch_on(nki)
+    try:
+        with api.chosen(version=finder.version, target=target or api.settings().target):
+            yield
+    finally:
+        switch_off(finder)

@@ -1,0 +1,104 @@
+"""Steps shared by instructions whose sources give them the same cost.
+
+MIN_II, the least interval between instructions of one engine, is about 64 cycles (2.26 costs).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..machine import Machine
+from ..tiles.dtypes import BFLOAT16, FLOAT16
+from ..tiles.tile import SBUF, Layout
+from .declare import Step
+
+MIN_INTERVAL_CYCLES = 64
+HALVES = (BFLOAT16, FLOAT16)
+
+
+def is_row_contiguous(given: Layout) -> bool:
+    """Whether neighbours along the last axis are neighbours in memory."""
+    return len(given.shape) < 2 or given.strides[-1] == 1 or given.shape[-1] == 1
+
+
+def vector_speedup(machine: Machine, *operands: Layout) -> float:
+    """How many elements VectorE takes per cycle in a one-input instruction over these operands.
+
+    16-bit types: 4 if all lie in SBUF and are contiguous, else 2 (trn2 guide, DVE performance modes).
+    float32 from SBUF to SBUF: 2 (measured, optimization guide).
+    """
+    most = machine["vector_mode_speedup"]
+    in_sbuf = all(o.memory == SBUF for o in operands)
+    if all(o.dtype in HALVES for o in operands):
+        contiguous = all(is_row_contiguous(o) for o in operands)
+        return most if in_sbuf and contiguous else min(most, 2.0) if in_sbuf or contiguous else 1.0
+    return machine["vector_fp32_lanes"] if in_sbuf and all(o.itemsize == 4 for o in operands) else 1.0
+
+
+def engine_step(machine: Machine, engine: str, label: str, cycles: float, *, table: str = "", widening: float = 1.0) -> Step:
+    """A step of VectorE, ScalarE or GpSimdE of so many cycles, at least MIN_II, plus the engine's overhead.
+
+    On GpSimdE the start-up is itself longer than MIN_II: 150 + N (2.26 costs, iota).
+    """
+    clock = machine[f"{engine}_clock_ghz"]
+    if engine == "gpsimd":
+        busy = (machine["gpsimd_overhead_cycles"] + cycles) / clock
+    else:
+        busy = max(cycles, MIN_INTERVAL_CYCLES) / clock + machine[f"{engine}_overhead_ns"]
+    return Step(engine, label, busy_ns=busy, table=table, widening=widening)
+
+
+def one_input_step(form: Any, engine: str, label: str, *operands: Layout, widening: float = 1.0) -> Step:
+    """A step that reads one tile: one element a cycle, more in VectorE's performance modes.
+
+    Source: 2.26 costs (tensor_copy, tensor_scalar, memset); trn2 guide, DVE performance modes.
+    """
+    cycles = float(max(o.free_size for o in operands))
+    if engine == "vector":
+        cycles /= vector_speedup(form.machine, *operands)
+    return engine_step(form.machine, engine, label, cycles, widening=widening)
+
+
+def two_input_step(
+    form: Any, engine: str, label: str, first: Layout, second: Layout, dst: Layout, *, is_fast_on_trn1: bool,
+    widening: float = 1.0,
+) -> Step:  # fmt: skip
+    """A step that reads two tiles.
+
+    trn1: 2 cycles an element, 1 in the cases that 2.26 costs lists per instruction. trn2 and later: 1 cycle
+    an element in float32 (measured), 2 elements a cycle if all are 16-bit and the inputs in SBUF (trn2 guide).
+    """
+    machine, cycles = form.machine, float(first.free_size)
+    if engine == "vector":
+        if machine.generation == 2:
+            cycles *= 1 if is_fast_on_trn1 else 2
+        elif first.memory == SBUF == second.memory and all(o.dtype in HALVES for o in (first, second, dst)):
+            cycles /= 2
+    return engine_step(machine, engine, label, cycles, widening=widening)
+
+
+def contiguous_run(given: Layout) -> int:
+    """Elements that lie side by side in memory from one end of a run to the other.
+
+    On chip a run never leaves its partition: each partition is a memory of its own.
+    """
+    run = 1
+    axes = list(zip(given.shape, given.strides, strict=True))
+    for axis in range(len(axes) - 1, -1, -1):
+        size, stride = axes[axis]
+        if axis == given.partition_axis:
+            break
+        if size != 1 and stride != run:
+            break
+        run *= size
+    return max(run, 1)
+
+
+def transfer_step(form: Any, dst: Layout, src: Layout, *, label: str, widening: float = 1.0) -> Step:
+    """One DMA transfer: as many descriptors as contiguous runs on the side that has the shorter ones.
+
+    Source: DMA guide, "Descriptor size".
+    """
+    run = min(contiguous_run(dst) * dst.itemsize, contiguous_run(src) * src.itemsize)
+    total = max(dst.size * dst.itemsize, 1)
+    return Step("dma", label, descriptors=max(1, -(-total // run)), descriptor_bytes=run, widening=widening)

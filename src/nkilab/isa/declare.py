@@ -1,0 +1,450 @@
+"""How an instruction is written down, and what one use of it is checked against.
+
+A declaration is a class: docstring, operands, attributes, values, limits, rules, example, `compute`,
+`cost`, source. Its members stand in the order of the `nki` signature, from which every spelling follows.
+
+A `Form` of an instruction (an instance of its class) is what several calls share: layouts of operands,
+attributes, the machine. It is checked once. What may differ from call to call (immediates, addresses, the
+resolved accumulate flag) are *values*; limits, rules and cost get the form and cannot reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar, TypeVar, cast
+
+from ..errors import LimitError, RuleError
+from ..machine import Machine
+from ..tiles.dtypes import DTYPES, DType, promoted
+from ..tiles.tile import Layout
+
+REGISTRY: dict[str, type[Instruction]] = {}
+
+ON_CHIP = ("sbuf", "psum")
+ANY_DTYPE = tuple(DTYPES)
+FLOATS = tuple(d.name for d in DTYPES.values() if d.is_float)
+INTEGERS = tuple(d.name for d in DTYPES.values() if d.is_integer)
+
+
+class _Marker:
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def __repr__(self) -> str:
+        return self.word
+
+
+REQUIRED = _Marker("required")
+NUMBER = _Marker("a number")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tile that an instruction reads or writes.
+
+    Args:
+        axes: names of its axes; the first is the partition. A last name with a star stands for all
+            remaining axes taken together; "1" is an axis of one; "*" alone is any shape.
+        memories: where it may lie.
+        dtypes: names of the types it may have.
+        is_written: whether the instruction writes it.
+        is_optional: whether None may stand for it.
+        may_be_number: whether a Python number may stand for it (it then becomes a value).
+    """
+
+    axes: tuple[str, ...]
+    memories: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    is_written: bool = False
+    is_optional: bool = False
+    may_be_number: bool = False
+    default: Any = REQUIRED
+
+
+def Out(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
+    """Declare an operand that is written."""
+    return Operand(tuple(axes.split()), tuple(memories), tuple(dtypes), is_written=True)
+
+
+def In(
+    axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE, *, optional: bool = False
+) -> Any:
+    """Declare an operand that is read."""
+    default = None if optional else REQUIRED
+    return Operand(tuple(axes.split()), tuple(memories), tuple(dtypes), is_optional=optional, default=default)
+
+
+def OptionalOut(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
+    """Declare a second result, which the caller may leave out."""
+    return Operand(
+        tuple(axes.split()), tuple(memories), tuple(dtypes), is_written=True, is_optional=True, default=None
+    )
+
+
+def ScalarOrVector(
+    dtypes: Sequence[str] = ANY_DTYPE, *, default: Any = REQUIRED, optional: bool = False
+) -> Any:
+    """Declare an operand that is a number or a tile [P, 1], broadcast along the free axes."""
+    return Operand(
+        ("P", "1"), ON_CHIP, tuple(dtypes), is_optional=optional, may_be_number=True, default=default
+    )
+
+
+class Attribute:
+    """A property that enters the form.
+
+    Args:
+        default: taken where the caller says nothing; REQUIRED if he must.
+        choices: the canonical values allowed, with the spellings that stand for each; or a function
+            from a spelling to a canonical value, which raises RuleError.
+    """
+
+    def __init__(self, default: Any, choices: Mapping[Any, Any] | Callable[[Any], Any], allowed: str) -> None:
+        self.default = default
+        self.allowed = allowed
+        self._choices = choices
+
+    def canonical(self, name: str, given: Any) -> Any:
+        """The canonical value that `given` spells.
+
+        Raises:
+            RuleError: if it spells none.
+        """
+        if callable(self._choices):
+            return self._choices(given)
+        word = getattr(given, "name", given)
+        try:
+            return self._choices[word]
+        except (KeyError, TypeError):
+            raise RuleError(f"{name} is {given!r}; it is one of {self.allowed}") from None
+
+
+def Attr(default: Any = REQUIRED, choices: Sequence[Any] = ()) -> Any:
+    """Declare an attribute with a few allowed values; `choices` are matched by value or by enum member name."""
+    return Attribute(default, {c: c for c in choices}, ", ".join(map(str, choices)))
+
+
+def Flag(default: bool = False) -> Any:
+    """Declare a boolean attribute."""
+    return Attribute(default, {True: True, False: False, 0: False, 1: True}, "True, False")
+
+
+def Spelled(parse: Callable[[Any], Any], allowed: str, default: Any = REQUIRED) -> Any:
+    """Declare an attribute whose spellings a function understands (operators, axes, positions)."""
+    return Attribute(default, parse, allowed)
+
+
+@dataclass(frozen=True)
+class Value:
+    """Something that may differ from call to call and never enters the form."""
+
+    default: Any
+    allowed: str
+
+
+def Immediate(default: Any = REQUIRED, allowed: str = "a number") -> Any:
+    """Declare a value."""
+    return Value(default, allowed)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The size of `axis` is at most the machine's `constant`."""
+
+    axis: str
+    constant: str
+    source: str
+    key: str = "err_size_of_dimension_exceed_arch_limit"
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A predicate over forms, the sentence that says it is broken, and a use that breaks it.
+
+    Args:
+        sentence: present tense, what is wrong and what is allowed.
+        source: page and heading.
+        broken_by: changes to the smallest legal use: "operand.memory", "operand.dtype", "operand.shape",
+            "operand" (a number or None), an attribute, or an axis (its size), each with a value.
+        holds: True if a form keeps the rule.
+    """
+
+    sentence: str
+    source: str
+    broken_by: Mapping[str, Any]
+    holds: Callable[[Any], bool]
+    hint: str = ""
+    key: str = ""
+    chips: tuple[str, ...] = ()
+
+
+def rule(
+    sentence: str, *, source: str, broken_by: Mapping[str, Any], hint: str = "", key: str = "",
+    chips: Sequence[str] = (),
+) -> Callable[[Callable[[Any], bool]], Rule]:  # fmt: skip
+    """Make the decorated predicate over forms a rule; `chips` are those on which the counterexample breaks it."""
+    return lambda holds: Rule(sentence, source, broken_by, holds, hint, key, tuple(chips))
+
+
+@dataclass(frozen=True)
+class CallRule:
+    """A predicate over the values of one call, run at every call."""
+
+    sentence: str
+    source: str
+    broken_by: Mapping[str, Any]
+    holds: Callable[..., bool]
+    hint: str = ""
+
+
+def call_rule(
+    sentence: str, *, source: str, broken_by: Mapping[str, Any], hint: str = ""
+) -> Callable[[Callable[..., bool]], CallRule]:
+    """Make the decorated predicate `(form, values by name)` a rule that every call is held to."""
+    return lambda holds: CallRule(sentence, source, broken_by, holds, hint)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one engine does for an instruction: one bar in the profiler.
+
+    Args:
+        engine: "tensor", "vector", "scalar", "gpsimd" or "dma".
+        label: opcode as the vendor's profiler names it.
+        busy_ns: how long the engine accepts nothing else.
+        latency_ns: from then until the result is visible.
+        descriptors: DMA only: elements of the transfer list.
+        descriptor_bytes: DMA only: contiguous bytes each moves.
+        table: scalar only: the function table that must be loaded.
+        widening: factor on the interval where the cost is assumed, 1 where it has a source.
+    """
+
+    engine: str
+    label: str
+    busy_ns: float = 0.0
+    latency_ns: float = 0.0
+    descriptors: int = 0
+    descriptor_bytes: int = 0
+    table: str = ""
+    widening: float = 1.0
+
+
+@dataclass(frozen=True)
+class Example:
+    """Numbers written by hand, not by `compute`: shown on the page and checked by the tests.
+
+    Args:
+        given: operands read, by name: nested lists or a number.
+        expected: operands written, by name.
+        attributes: attributes and values, by name, as a user spells them.
+        dtypes: types of operands that are not float32.
+    """
+
+    given: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A result that does not exist yet: what a value-returning call creates."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    memory: str
+
+
+class Instruction:
+    """Base of every declaration. A subclass declares; an instance is a form.
+
+    Subclasses define `compute(self, <operands>, <values>)`, in declared order, arrays or None or numbers,
+    which writes the written operands in place and rounds once; and `cost(self) -> list[Step]`.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    example: ClassVar[Example]
+    engines: ClassVar[tuple[str, ...]]
+    limits: ClassVar[tuple[Limit, ...]] = ()
+    # what the smallest legal use needs beyond 16 along each axis and the defaults, written as in `broken_by`
+    smallest: ClassVar[Mapping[str, Any]] = {}
+    operands: ClassVar[dict[str, Operand]]
+    attributes: ClassVar[dict[str, Attribute]]
+    values: ClassVar[dict[str, Value]]
+    parameters: ClassVar[tuple[str, ...]]
+    rules: ClassVar[tuple[Rule, ...]]
+    call_rules: ClassVar[tuple[CallRule, ...]]
+    # whether writes to PSUM belong to an accumulation group instead of ending one
+    accumulates: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        body = vars(cls)
+        parts = {"docstring": "__doc__", "source": "source", "example": "example", "compute": "compute",
+                 "cost": "cost", "engines": "engines"}  # fmt: skip
+        missing = [part for part, key in parts.items() if not body.get(key)]
+        if missing:
+            raise TypeError(f"{cls.__name__} declares no {', '.join(missing)}")
+        cls.operands = {k: v for k, v in body.items() if isinstance(v, Operand)}
+        cls.attributes = {k: v for k, v in body.items() if isinstance(v, Attribute)}
+        cls.values = {k: v for k, v in body.items() if isinstance(v, Value)}
+        cls.rules = tuple(v for v in body.values() if isinstance(v, Rule))
+        cls.call_rules = tuple(v for v in body.values() if isinstance(v, CallRule))
+        cls.parameters = tuple(k for k, v in body.items() if isinstance(v, Operand | Attribute | Value))
+        cls.name = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("_")
+        REGISTRY[cls.name] = cls
+
+    def __init__(self, machine: Machine, layouts: Sequence[Any], attributes: Sequence[Any]) -> None:
+        """Check one use of the instruction.
+
+        Args:
+            machine: the chip.
+            layouts: per operand its Layout, NUMBER or None.
+            attributes: per attribute its canonical value.
+
+        Raises:
+            LimitError: if a size is over what the machine holds.
+            RuleError: if operands and attributes may not go together.
+        """
+        self.machine = machine
+        self.sizes: dict[str, int] = {}
+        self.layouts = tuple(layouts)
+        self.attribute_values = tuple(attributes)
+        vars(self).update(zip(self.operands, layouts, strict=True))
+        vars(self).update(zip(self.attributes, attributes, strict=True))
+        for (name, spec), given in zip(self.operands.items(), layouts, strict=True):
+            self._check_operand(name, spec, given)
+        self._check_limits()
+        for r in self.rules:
+            if not r.holds(self):
+                raise RuleError(r.sentence, hint=r.hint, source=r.source, key=r.key)
+        self.steps = tuple(self.cost())
+
+    def _check_operand(self, name: str, spec: Operand, given: Any) -> None:
+        def need(ok: bool, got: object, want: str, key: str = "", hint: str = "") -> None:
+            if not ok:
+                problem = f"{name} is {got}; it is {want}"
+                raise RuleError(problem, source=self.source, key=key, hint=hint)
+
+        if given is None:
+            need(spec.is_optional, "missing", f"[{', '.join(spec.axes)}]")
+            return
+        if given is NUMBER:
+            need(spec.may_be_number, "a number", f"a tile [{', '.join(spec.axes)}]")
+            return
+        allowed = " or ".join(spec.memories)
+        need(given.memory in spec.memories, f"in {given.memory}", f"in {allowed}", "err_unsupported_memory",
+             _MOVES.get((given.memory, spec.memories[0]), ""))  # fmt: skip
+        need(given.dtype.name in spec.dtypes, given.dtype, " or ".join(spec.dtypes))
+        if spec.axes == ("*",):
+            return
+        axis = given.partition_axis
+        need(axis in (0, None), f"{list(given.shape)} with its partitions along axis {axis}",
+             "a tile whose first axis is the partition", "err_failed_to_infer_tile_from_local_tensor",
+             "index the block dimensions before the partition axis")  # fmt: skip
+        for name_of_axis, size in zip(spec.axes, _sizes(given, spec.axes), strict=True):
+            known = int(name_of_axis) if name_of_axis.isdigit() else self.sizes.setdefault(name_of_axis, size)
+            if size == known:
+                continue
+            if name_of_axis == "P":
+                raise RuleError(
+                    f"{name} has {size} partitions; the operands before it have {known}",
+                    source=self.source, key="err_num_partition_mismatch",
+                )  # fmt: skip
+            need(False, f"{size} along {name_of_axis.rstrip('*') if known != 1 else 'the free axes'}",
+                 f"{known}, as in the operands before it" if not name_of_axis.isdigit() else f"{known}")  # fmt: skip
+
+    def _check_limits(self) -> None:
+        machine = self.machine
+        for limit in self.limits:
+            size, most = self.sizes.get(limit.axis, 0), machine.limit(limit.constant)
+            if size > most:
+                words = limit.constant.replace("_", " ")
+                raise LimitError(
+                    f"{limit.axis.rstrip('*')} is {size}; {machine.name} allows {most} ({words})",
+                    hint=limit.hint, source=limit.source, key=limit.key,
+                )  # fmt: skip
+        for (name, _), given in zip(self.operands.items(), self.layouts, strict=True):
+            if isinstance(given, Layout) and given.is_on_chip and self.engines != ("dma",):
+                self._check_partitions(name, given)
+
+    def _check_partitions(self, name: str, given: Layout) -> None:
+        start, count = given.start_partition, given.partitions
+        step = 32 if count <= 32 else 64 if count <= 64 else 128
+        if start % step:
+            allowed = "0, 32, 64 or 96" if step == 32 else "0 or 64" if step == 64 else "0"
+            raise RuleError(
+                f"{name} starts at partition {start} with {count} partitions; it starts at {allowed}",
+                hint="copy the rows to a tile of their own with dma_copy, or choose another split",
+                source="trn1 architecture guide, start partition",
+            )
+
+    def compute(self, *arrays: Any) -> None:
+        """Write the results of one call into the written operands."""
+        raise NotImplementedError
+
+    def cost(self) -> list[Step]:
+        """The steps of one call on idle engines."""
+        raise NotImplementedError
+
+    @classmethod
+    def resolve(cls, form: Any, views: Sequence[Any], values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Values as the row holds them; overridden where they depend on the state of the operands."""
+        return values
+
+    @classmethod
+    def reads_result(cls, values: tuple[Any, ...]) -> bool:
+        """Whether a call with these values also reads what it writes."""
+        return False
+
+    @classmethod
+    def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
+        """The result that a value-returning call creates where nothing else is said.
+
+        Same shape as the first operand with the same axes; the promoted type of all tile inputs of that
+        shape; the first memory that the declaration allows.
+        """
+        out = next(spec for spec in cls.operands.values() if spec.is_written)
+        same = [v for k, v in given.items() if isinstance(v, Layout) and cls.operands[k].axes == out.axes]
+        dtype = same[0].dtype
+        for other in same[1:]:
+            dtype = promoted(dtype, other.dtype)
+        return Fresh(same[0].shape, dtype, out.memories[0])
+
+    @property
+    def engine_names(self) -> tuple[str, ...]:
+        """Engines that one call of this form occupies."""
+        return tuple(step.engine for step in self.steps)
+
+
+_MOVES = {
+    ("hbm", "sbuf"): "load it to sbuf first",
+    ("psum", "sbuf"): "copy it to sbuf first, with tensor_copy",
+    ("sbuf", "psum"): "allocate it with buffer=nl.psum",
+}
+
+I = TypeVar("I", bound=type[Instruction])
+
+
+def _sizes(given: Layout, axes: tuple[str, ...]) -> tuple[int, ...]:
+    """Sizes of a layout under axis names, the last of which takes all axes that remain."""
+    first = given.shape[0] if given.shape else 1
+    if len(axes) == 1:
+        return (first,)
+    shape = given.shape if len(given.shape) > 1 else (*given.shape, 1)
+    if axes[-1].endswith("*") or axes[-1] == "1":
+        return (*shape[: len(axes) - 1], prod(shape[len(axes) - 1 :]))
+    if len(shape) != len(axes):
+        raise RuleError(
+            f"an operand is {len(shape)}-dimensional {list(shape)}; it is [{', '.join(axes)}]",
+            key="err_exceed_max_supported_dimension",
+        )
+    return shape
+
+
+def layout_of(form: Instruction, operand: str) -> Layout:
+    """The layout of an operand that is known to be a tile."""
+    return cast(Layout, getattr(form, operand))

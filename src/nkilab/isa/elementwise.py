@@ -1,0 +1,481 @@
+"""Instructions of VectorE and GpSimdE that combine, copy or fill tiles element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..tiles.convert import cast, store, widen
+from ..tiles.dtypes import BFLOAT16, FLOAT16, INT32, UINT32, DType, integer_bounds
+from ..tiles.tile import PSUM, Layout
+from .costs import engine_step, one_input_step, two_input_step
+from .declare import (
+    NUMBER,
+    Attr,
+    Example,
+    Flag,
+    Immediate,
+    In,
+    Instruction,
+    Limit,
+    Out,
+    ScalarOrVector,
+    Spelled,
+    Step,
+    call_rule,
+    rule,
+)
+from .operators import OPERATORS, Operator, apply, operator_named
+
+ALU = 'NKI API common fields, "Supported math operators"'
+PARTITIONS = Limit("P", "partitions", "trn1 architecture guide, SBUF", "err_num_partition_exceed_arch_limit")
+ENGINES = ("unknown", "vector", "scalar", "gpsimd")
+_NATIVE = ("add", "subtract", "multiply")
+
+
+def optional_operator(spelled: Any) -> Operator | None:
+    """An operator, or None where it is left out."""
+    return None if spelled is None else operator_named(spelled)
+
+
+def as_shape(array: Any, shape: tuple[int, ...]) -> Any:
+    """`array` under another shape of the same elements; numbers stay numbers."""
+    return array if array is None or np.ndim(array) == 0 or array.shape == shape else array.reshape(shape)
+
+
+def as_column(array: Any, dims: int) -> Any:
+    """A [P, 1] operand under `dims` axes, so that it broadcasts along the free ones."""
+    return array.reshape(-1, *(1,) * (dims - 1)) if isinstance(array, np.ndarray) else array
+
+
+def widen_operand(array: Any, given: Any) -> Any:
+    """A tile or number as float32."""
+    return widen(array, given.dtype) if isinstance(given, Layout) else np.float32(array)
+
+
+def is_integer(given: Any) -> bool:
+    """Whether an operand is a tile of integers or a number."""
+    return given is None or given is NUMBER or given.dtype.is_integer
+
+
+def store_bits(dst: Any, bits: Any, dtype: DType) -> None:
+    """Write integer results: bit for bit within one width, saturated into a narrower type."""
+    if bits.dtype.itemsize > 4:
+        # int32 with uint32 becomes int64 in NumPy; the engine has 32 bits
+        bits = bits.astype(np.uint32)
+    if bits.dtype.itemsize == dtype.itemsize:
+        dst[...] = bits.view(dtype.storage)
+    else:
+        cast(dst, dtype, bits, INT32)
+
+
+def memories(*given: Any) -> tuple[str, ...]:
+    """Memories of the tiles among operands."""
+    return tuple(g.memory for g in given if isinstance(g, Layout))
+
+
+class TensorTensor(Instruction):
+    """Combine two tiles element by element: dst = data1 <op> data2.
+
+    Arithmetic is float32, rounded once; bitwise operators work on integers as they are. add, subtract and
+    multiply of 32-bit integers in SBUF run on GpSimdE and are exact (they wrap around).
+    """
+
+    source = "nki.isa.tensor_tensor"
+    engines = ("vector", "gpsimd")
+    dst = Out("P F*")
+    data1 = In("P F*")
+    data2 = In("P F*")
+    op = Spelled(operator_named, ", ".join(OPERATORS))
+    engine = Attr("unknown", ("unknown", "vector", "gpsimd"))
+    limits = (PARTITIONS,)
+    example = Example({"data1": [[1, 2]], "data2": [[3, -5]]}, {"dst": [[4, -3]]}, {"op": "add"})
+
+    @rule(
+        "data1 and data2 are both in psum; at least one is in sbuf",
+        source="nki.isa.tensor_tensor",
+        broken_by={"data1.memory": "psum", "data2.memory": "psum"},
+        hint="copy one of them to sbuf with tensor_copy",
+        key="err_unsupported_memory",
+    )
+    def one_input_in_sbuf(self) -> bool:
+        return not (self.data1.memory == PSUM == self.data2.memory)
+
+    @rule(
+        "op takes one input; tensor_tensor takes operators of two",
+        source=ALU,
+        broken_by={"op": "reciprocal"},
+        hint="use activation or tensor_scalar",
+    )
+    def operator_is_binary(self) -> bool:
+        return not self.op.is_unary
+
+    @rule(
+        "op is bitwise and an operand is not of an integer type",
+        source="nki.isa.tensor_tensor",
+        broken_by={"op": "bitwise_and"},
+    )
+    def bitwise_needs_integers(self) -> bool:
+        return not self.op.is_bitvec or all(map(is_integer, (self.dst, self.data1, self.data2)))
+
+    @rule(
+        "it runs on gpsimd, which cannot reach psum",
+        source="nki.isa.tensor_tensor",
+        broken_by={"op": "power", "data1.memory": "psum"},
+        hint="copy the operand to sbuf first",
+        key="err_unsupported_memory",
+    )
+    def gpsimd_stays_in_sbuf(self) -> bool:
+        return self.runs_on != "gpsimd" or PSUM not in memories(self.dst, self.data1, self.data2)
+
+    @rule(
+        "op is power, which runs on gpsimd alone",
+        source=ALU,
+        broken_by={"op": "power", "engine": "vector"},
+    )
+    def engine_knows_the_operator(self) -> bool:
+        return not (self.op.name == "power" and self.engine == "vector")
+
+    @rule("op exists from trn3 on", source=ALU, broken_by={"op": "abs_max"}, chips=("trn1", "trn2"))
+    def operator_exists(self) -> bool:
+        return self.op.since <= self.machine.generation
+
+    @property
+    def is_native_integer(self) -> bool:
+        """Whether it is 32-bit integer arithmetic, which GpSimdE does exactly."""
+        tiles = (self.dst, self.data1, self.data2)
+        return self.op.name in _NATIVE and all(t.dtype in (INT32, UINT32) for t in tiles)
+
+    @property
+    def runs_on(self) -> str:
+        """The engine: the one asked for, else as the documentation assigns it."""
+        if self.op.name == "power" or self.engine == "gpsimd":
+            return "gpsimd"
+        native = self.is_native_integer and PSUM not in memories(self.dst, self.data1, self.data2)
+        return "gpsimd" if native and self.engine == "unknown" else "vector"
+
+    def compute(self, dst: Any, data1: Any, data2: Any) -> None:
+        data1, data2 = as_shape(data1, dst.shape), as_shape(data2, dst.shape)
+        if self.op.is_bitvec:
+            data2 = data2.view(data1.dtype) if data1.itemsize == data2.itemsize else data2
+            store_bits(dst, self.op.function(data1, data2), self.dst.dtype)
+        elif self.runs_on == "gpsimd" and self.is_native_integer:
+            wide = self.op.function(data1.astype(np.int64), data2.astype(np.int64))
+            dst[...] = wide.astype(self.dst.dtype.storage)
+        else:
+            result = self.op.function(widen(data1, self.data1.dtype), widen(data2, self.data2.dtype))
+            store(dst, result, self.dst.dtype)
+
+    def cost(self) -> list[Step]:
+        # 2.26 costs: N with one input in PSUM, or for add, subtract and multiply in bfloat16
+        tiles = (self.data1, self.data2, self.dst)
+        is_half = self.op.name in _NATIVE and all(t.dtype is BFLOAT16 for t in tiles)
+        is_fast = PSUM in memories(self.data1, self.data2) or is_half
+        return [two_input_step(self, self.runs_on, "TENSOR_TENSOR", *tiles, is_fast_on_trn1=is_fast)]
+
+
+class TensorScalar(Instruction):
+    """Apply up to two operators with operands constant per partition: (data <op0> operand0) <op1> operand1.
+
+    Operands are numbers or tiles [P, 1]. `reverse0` and `reverse1` put the operand on the left.
+    """
+
+    source = "nki.isa.tensor_scalar"
+    engines = ("vector", "scalar", "gpsimd")
+    dst = Out("P F*")
+    data = In("P F*")
+    op0 = Spelled(operator_named, ", ".join(OPERATORS))
+    operand0 = ScalarOrVector(default=None, optional=True)
+    reverse0 = Flag()
+    op1 = Spelled(optional_operator, "None, " + ", ".join(OPERATORS), None)
+    operand1 = ScalarOrVector(default=None, optional=True)
+    reverse1 = Flag()
+    engine = Attr("unknown", ENGINES)
+    limits = (PARTITIONS,)
+    smallest = {"operand0": 1.0}
+    example = Example(
+        {"data": [[1, 2], [3, 4]], "operand0": [[10], [20]], "operand1": 2},
+        {"dst": [[18, 16], [34, 32]]},
+        {"op0": "subtract", "op1": "multiply", "reverse0": True},
+    )
+
+    @rule(
+        "op0 and op1 are of two kinds; both are bitwise or both arithmetic",
+        source="nki.isa.tensor_scalar",
+        broken_by={"op0": "add", "op1": "bitwise_and", "operand1": 1, "operand0": 1,
+                   "dst.dtype": "int32", "data.dtype": "int32"},
+    )
+    def one_kind_of_operator(self) -> bool:
+        return self.op1 is None or self.op0.is_bitvec == self.op1.is_bitvec
+
+    @rule(
+        "op0 is bitwise and an operand is not of an integer type",
+        source="nki.isa.tensor_scalar",
+        broken_by={"op0": "bitwise_or", "operand0": 1},
+    )
+    def bitwise_needs_integers(self) -> bool:
+        return not self.op0.is_bitvec or all(
+            map(is_integer, (self.dst, self.data, self.operand0, self.operand1))
+        )
+
+    @rule(
+        "an operator of two inputs has no operand",
+        source="nki.isa.tensor_scalar",
+        broken_by={"op1": "add"},
+    )
+    def operands_are_given(self) -> bool:
+        pairs = ((self.op0, self.operand0), (self.op1, self.operand1))
+        return all(op is None or op.is_unary or operand is not None for op, operand in pairs)
+
+    @rule(
+        "operand1 is given without op1",
+        source="nki.isa.tensor_scalar",
+        broken_by={"operand1": 2.0},
+    )
+    def operator_is_given(self) -> bool:
+        return self.op1 is not None or self.operand1 is None
+
+    @rule(
+        "engine is gpsimd, which runs tensor_scalar for rsqrt and power alone",
+        source="nki.isa.tensor_scalar",
+        broken_by={"engine": "gpsimd"},
+    )
+    def gpsimd_knows_the_operator(self) -> bool:
+        ops = {op.name for op in (self.op0, self.op1) if op is not None}
+        return self.engine != "gpsimd" or bool(ops & {"rsqrt", "power"})
+
+    @rule(
+        "it runs on gpsimd, which cannot reach psum",
+        source="nki.isa.tensor_scalar",
+        broken_by={"op0": "rsqrt", "data.memory": "psum"},
+        key="err_unsupported_memory",
+    )
+    def gpsimd_stays_in_sbuf(self) -> bool:
+        operands = (self.dst, self.data, self.operand0, self.operand1)
+        return self.runs_on != "gpsimd" or PSUM not in memories(*operands)
+
+    @rule(
+        "engine is scalar; from trn2 on it runs multiply, add, and multiply then add",
+        source="nki.isa.tensor_scalar",
+        broken_by={"engine": "scalar", "op0": "subtract", "operand0": 1},
+    )
+    def scalar_engine_knows_the_operators(self) -> bool:
+        if self.engine != "scalar":
+            return True
+        names = (self.op0.name, self.op1.name if self.op1 is not None else None)
+        known = names in (("multiply", "add"), ("multiply", None), ("add", None))
+        return known and self.machine.generation >= 3
+
+    @rule(
+        "an operator exists from trn3 on",
+        source=ALU,
+        broken_by={"op0": "abs_max", "operand0": 1.0},
+        chips=("trn1", "trn2"),
+    )
+    def operators_exist(self) -> bool:
+        return all(op is None or op.since <= self.machine.generation for op in (self.op0, self.op1))
+
+    @property
+    def runs_on(self) -> str:
+        """The engine: the one asked for, GpSimdE for operators that only it has, else VectorE."""
+        if self.engine != "unknown":
+            return self.engine
+        ops = [op for op in (self.op0, self.op1) if op is not None]
+        return "gpsimd" if any("vector" not in op.engines and op.name != "divide" for op in ops) else "vector"
+
+    def compute(self, dst: Any, data: Any, operand0: Any, operand1: Any) -> None:
+        data = as_shape(data, dst.shape)
+        pairs = (
+            (self.op0, as_column(operand0, dst.ndim), self.operand0, self.reverse0),
+            (self.op1, as_column(operand1, dst.ndim), self.operand1, self.reverse1),
+        )
+        if self.op0.is_bitvec:
+            result = data
+            for op, operand, _, reverse in pairs:
+                if op is not None:
+                    operand = operand if operand is None else np.asarray(operand).astype(result.dtype)
+                    result = apply(op, result, operand, reverse)
+            store_bits(dst, np.asarray(result), self.dst.dtype)
+            return
+        result = widen(data, self.data.dtype)
+        for op, operand, given, reverse in pairs:
+            if op is not None:
+                result = apply(op, result, None if given is None else widen_operand(operand, given), reverse)
+        store(dst, result, self.dst.dtype)
+
+    def cost(self) -> list[Step]:
+        return [one_input_step(self, self.runs_on, "TENSOR_SCALAR", self.data, self.dst)]
+
+
+class ScalarTensorTensor(Instruction):
+    """Apply two operators, the first with a constant per partition: (data <op0> operand0) <op1> operand1.
+
+    `operand0` is a number or a tile [P, 1]; `operand1` has the size of `data`.
+    """
+
+    source = "nki.isa.scalar_tensor_tensor"
+    engines = ("vector",)
+    dst = Out("P F*")
+    data = In("P F*")
+    op0 = Spelled(operator_named, ", ".join(OPERATORS))
+    operand0 = ScalarOrVector()
+    op1 = Spelled(operator_named, ", ".join(OPERATORS))
+    operand1 = In("P F*")
+    reverse0 = Flag()
+    reverse1 = Flag()
+    limits = (PARTITIONS,)
+    example = Example(
+        {"data": [[1, 2]], "operand0": 3, "operand1": [[10, 20]]},
+        {"dst": [[6, 15]]},
+        {"op0": "add", "op1": "subtract", "reverse1": True},
+    )
+
+    @rule(
+        "data and operand1 are both in psum; at least one is in sbuf",
+        source="nki.isa.scalar_tensor_tensor",
+        broken_by={"data.memory": "psum", "operand1.memory": "psum"},
+        hint="copy one of them to sbuf with tensor_copy",
+        key="err_unsupported_memory",
+    )
+    def one_input_in_sbuf(self) -> bool:
+        return not (self.data.memory == PSUM == self.operand1.memory)
+
+    @rule(
+        "an operator is bitwise; scalar_tensor_tensor takes arithmetic ones",
+        source="nki.isa.scalar_tensor_tensor",
+        broken_by={"op1": "bitwise_xor"},
+    )
+    def operators_are_arithmetic(self) -> bool:
+        return not (self.op0.is_bitvec or self.op1.is_bitvec)
+
+    @rule(
+        "op1 takes one input; it combines two tiles",
+        source="nki.isa.scalar_tensor_tensor",
+        broken_by={"op1": "reciprocal"},
+    )
+    def second_operator_is_binary(self) -> bool:
+        return not self.op1.is_unary
+
+    @rule(
+        "an operator exists from trn3 on",
+        source=ALU,
+        broken_by={"op0": "abs_max"},
+        chips=("trn1", "trn2"),
+    )
+    def operators_exist(self) -> bool:
+        return max(self.op0.since, self.op1.since) <= self.machine.generation
+
+    def compute(self, dst: Any, data: Any, operand0: Any, operand1: Any) -> None:
+        data, operand1 = as_shape(data, dst.shape), as_shape(operand1, dst.shape)
+        column = widen_operand(as_column(operand0, dst.ndim), self.operand0)
+        result = apply(self.op0, widen(data, self.data.dtype), column, self.reverse0)
+        result = apply(self.op1, result, widen(operand1, self.operand1.dtype), self.reverse1)
+        store(dst, result, self.dst.dtype)
+
+    def cost(self) -> list[Step]:
+        # 2.26 costs: N for (data - operand0) * operand1 in bfloat16 of even N
+        is_half = self.data.dtype is BFLOAT16 is self.operand1.dtype and self.data.free_size % 2 == 0
+        is_fast = is_half and (self.op0.name, self.op1.name) == ("subtract", "multiply")
+        tiles = (self.data, self.operand1, self.dst)
+        return [two_input_step(self, "vector", "SCALAR_TENSOR_TENSOR", *tiles, is_fast_on_trn1=is_fast)]
+
+
+class TensorCopy(Instruction):
+    """Copy a tile within SBUF and PSUM; types that differ are converted through float32.
+
+    VectorE and GpSimdE copy equal types bit for bit; ScalarE of trn1 goes through float32 always.
+    """
+
+    source = "nki.isa.tensor_copy"
+    engines = ("vector", "scalar", "gpsimd")
+    dst = Out("P F*")
+    src = In("P F*")
+    engine = Attr("unknown", ENGINES)
+    limits = (PARTITIONS,)
+    example = Example({"src": [[1.5, -2.5]]}, {"dst": [[2, -2]]}, dtypes={"dst": "int32"})
+
+    @rule(
+        "engine is gpsimd, which cannot reach psum",
+        source="nki.isa.tensor_copy",
+        broken_by={"engine": "gpsimd", "src.memory": "psum"},
+        hint="choose vector or scalar",
+        key="err_unsupported_memory",
+    )
+    def gpsimd_stays_in_sbuf(self) -> bool:
+        return self.engine != "gpsimd" or PSUM not in memories(self.dst, self.src)
+
+    def compute(self, dst: Any, src: Any) -> None:
+        src = as_shape(src, dst.shape)
+        if self.engine == "scalar" and self.machine.generation == 2:
+            store(dst, widen(src, self.src.dtype), self.dst.dtype)
+        else:
+            cast(dst, self.dst.dtype, src, self.src.dtype)
+
+    def cost(self) -> list[Step]:
+        engine = "vector" if self.engine == "unknown" else self.engine
+        return [one_input_step(self, engine, "TENSOR_COPY", self.src, self.dst)]
+
+
+class Reciprocal(Instruction):
+    """Invert each element in float32: dst = 1 / data."""
+
+    source = "nki.isa.reciprocal"
+    engines = ("vector",)
+    dst = Out("P F*")
+    data = In("P F*")
+    limits = (PARTITIONS,)
+    example = Example({"data": [[2, -4]]}, {"dst": [[0.5, -0.25]]})
+
+    def compute(self, dst: Any, data: Any) -> None:
+        store(dst, np.reciprocal(widen(as_shape(data, dst.shape), self.data.dtype)), self.dst.dtype)
+
+    def cost(self) -> list[Step]:
+        # 2.26 costs: 8 cycles an element
+        return [engine_step(self.machine, "vector", "RECIPROCAL", 8 * self.sizes["F*"])]
+
+
+class Memset(Instruction):
+    """Fill a tile with a constant, rounded to its type."""
+
+    source = "nki.isa.memset"
+    engines = ("vector", "gpsimd")
+    dst = Out("P F*")
+    value = Immediate()
+    engine = Attr("unknown", ("unknown", "vector", "gpsimd"))
+    limits = (PARTITIONS,)
+    example = Example({}, {"dst": [[7, 7]]}, {"value": 7})
+
+    @rule(
+        "engine is gpsimd, which cannot reach psum",
+        source="nki.isa.memset",
+        broken_by={"engine": "gpsimd", "dst.memory": "psum"},
+        key="err_unsupported_memory",
+    )
+    def gpsimd_stays_in_sbuf(self) -> bool:
+        return self.engine != "gpsimd" or self.dst.memory != PSUM
+
+    @call_rule(
+        "value is not a number",
+        source="nki.isa.memset",
+        broken_by={"value": "seven"},
+    )
+    def value_is_a_number(self, value: Any) -> bool:
+        return isinstance(value, int | float | np.generic)
+
+    def compute(self, dst: Any, value: Any) -> None:
+        if self.dst.dtype.is_integer and isinstance(value, int | np.integer):
+            low, high = integer_bounds(self.dst.dtype)
+            dst[...] = min(max(int(value), low), high)
+        else:
+            store(dst, np.float32(value), self.dst.dtype)
+
+    def cost(self) -> list[Step]:
+        engine = "vector" if self.engine == "unknown" else self.engine
+        # 2.26 costs: N, or N/2 for zero in a 16-bit type; the value is not part of the form, so N/2 always
+        cycles = float(self.sizes["F*"])
+        if engine == "vector" and self.dst.dtype in (BFLOAT16, FLOAT16):
+            cycles /= 2
+        return [engine_step(self.machine, engine, "MEMSET", cycles)]
+
+

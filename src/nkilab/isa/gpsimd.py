@@ -1,0 +1,80 @@
+"""Instructions that only GpSimdE runs."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import RuleError
+from ..tiles.convert import cast
+from ..tiles.dtypes import INT32
+from .costs import engine_step
+from .declare import Example, Immediate, Instruction, Out, Spelled, Step, call_rule, rule
+from .elementwise import PARTITIONS
+
+
+def _pattern(spelled: Any) -> tuple[tuple[int, int], ...]:
+    try:
+        return tuple((int(step), int(count)) for step, count in spelled)
+    except (TypeError, ValueError):
+        raise RuleError(f"pattern is {spelled!r}; it is a list of up to four [step, count]") from None
+
+
+class Iota(Instruction):
+    """Write an affine pattern: dst[p, i...] = offset + channel_multiplier * p + sum of step * i.
+
+    Computed in 32-bit integers, which wrap around, and cast to the type of dst.
+    """
+
+    source = "nki.isa.iota"
+    engines = ("gpsimd",)
+    dst = Out("P F*", ("sbuf",))
+    pattern = Spelled(_pattern, "a list of up to four [step, count]")
+    offset = Immediate(0, "an int32")
+    channel_multiplier = Immediate(0, "an int32")
+    limits = (PARTITIONS,)
+    smallest = {"pattern": [[1, 16]]}
+    example = Example(
+        {},
+        {"dst": [[5, 7, 9], [15, 17, 19]]},
+        {"pattern": [[2, 3]], "offset": 5, "channel_multiplier": 10},
+        dtypes={"dst": "int32"},
+    )
+
+    @rule(
+        "pattern has no axis, or more than four",
+        source="nki.isa.iota",
+        broken_by={"pattern": [[1, 1], [1, 1], [1, 1], [1, 1], [1, 16]]},
+    )
+    def pattern_has_up_to_four_axes(self) -> bool:
+        return 1 <= len(self.pattern) <= 4
+
+    @rule(
+        "the counts of pattern do not multiply to the elements per partition of dst",
+        source="nki.isa.iota",
+        broken_by={"pattern": [[1, 3]]},
+    )
+    def pattern_fills_dst(self) -> bool:
+        return prod(count for _, count in self.pattern) == self.sizes["F*"]
+
+    @call_rule(
+        "offset or channel_multiplier is not an int32",
+        source="nki.isa.iota",
+        broken_by={"offset": 2**40},
+    )
+    def values_are_int32(self, offset: Any, channel_multiplier: Any) -> bool:
+        return all(isinstance(v, int | np.integer) and -(2**31) <= v < 2**31 for v in (offset, channel_multiplier))
+
+    def compute(self, dst: Any, offset: Any, channel_multiplier: Any) -> None:
+        free = np.zeros((1,), np.int64)
+        for step, count in self.pattern:
+            free = (free[:, None] + step * np.arange(count)).reshape(-1)
+        rows = channel_multiplier * np.arange(dst.shape[0], dtype=np.int64)
+        values = (offset + rows[:, None] + free).astype(np.int32)
+        cast(dst, self.dst.dtype, values.reshape(dst.shape), INT32)
+
+    def cost(self) -> list[Step]:
+        # 2.26 costs: 150 + N
+        return [engine_step(self.machine, "gpsimd", "IOTA", self.sizes["F*"])]

@@ -1,0 +1,222 @@
+"""Instructions of ScalarE: activation functions with scale, bias and a running row sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..tiles.convert import store, widen
+from ..tiles.tile import Layout
+from .activations import ACTIVATIONS, activation_named
+from .costs import engine_step
+from .declare import (
+    NUMBER,
+    Attr,
+    Example,
+    In,
+    Instruction,
+    OptionalOut,
+    Out,
+    ScalarOrVector,
+    Spelled,
+    Step,
+    rule,
+)
+from .elementwise import PARTITIONS, as_column, as_shape, optional_operator, widen_operand
+
+SOURCE = "nki.isa.activation"
+BIAS_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "float8_e4m3fn",
+               "int32", "int16", "int8", "uint32", "uint16", "uint8", "bool")  # fmt: skip
+_OPS = ", ".join(n for n, f in ACTIVATIONS.items() if f.is_documented)
+
+
+def _bias_type_message(form: Any) -> bool:
+    return not isinstance(form.bias, Layout) or form.bias.dtype.name in ("float32", "float16", "bfloat16")
+
+
+def _activated(form: Any, dst: Any, data: Any, bias: Any, scale: Any) -> Any:
+    """The float32 results f(data * scale + bias), and whether every input lay in the documented range."""
+    wide = widen(as_shape(data, dst.shape), form.data.dtype)
+    if not (form.scale is NUMBER and scale == 1):
+        wide = wide * widen_operand(as_column(scale, dst.ndim), form.scale)
+    if form.bias is not None and not (form.bias is NUMBER and bias == 0):
+        wide = wide + widen_operand(as_column(bias, dst.ndim), form.bias)
+    if form.op.name == "copy":
+        return wide, True
+    return form.op.function(wide.astype(np.float64)).astype(np.float32), form.op.accepts(wide)
+
+
+def _row_sums(result: Any) -> Any:
+    return result.reshape(result.shape[0], -1).sum(axis=1, dtype=np.float32)
+
+
+def _steps(form: Any, reads_registers: bool) -> list[Step]:
+    steps = [engine_step(form.machine, "scalar", "ACTIVATE", form.sizes["F*"], table=form.op.name)]
+    if reads_registers:
+        cycles = form.machine["accumulator_read_cycles"]
+        steps.append(Step("scalar", "ACTIVATE", busy_ns=cycles / form.machine["scalar_clock_ghz"]))
+    return steps
+
+
+class Activation(Instruction):
+    """Apply a function on ScalarE: dst = op(data * scale + bias), in float32, rounded once.
+
+    `scale` is a number or float32 tile [P, 1]; `bias` a tile [P, 1], or a number from trn2 on. With
+    `reduce_op` add, row sums of the results go to one register per partition, which `reduce_cmd` resets
+    or adds to and `reduce_res` reads out. Inputs outside the documented range of a function give a warning.
+    """
+
+    source = SOURCE
+    engines = ("scalar",)
+    registers = "scalar"
+    dst = Out("P F*")
+    op = Spelled(activation_named, _OPS)
+    data = In("P F*")
+    bias = ScalarOrVector(BIAS_DTYPES, default=None, optional=True)
+    scale = ScalarOrVector(default=1.0)
+    reduce_op = Spelled(optional_operator, "None, add", None)
+    reduce_res = OptionalOut("P 1")
+    reduce_cmd = Attr("idle", ("idle", "reset", "reduce", "reset_reduce"))
+    limits = (PARTITIONS,)
+    example = Example(
+        {"data": [[-3, 2], [1, 4]], "bias": [[1], [-5]], "scale": 2.0}, {"dst": [[0, 5], [0, 3]]}, {"op": "relu"}
+    )
+
+    @rule(
+        "scale is a tile that is not float32",
+        source=SOURCE,
+        broken_by={"scale.dtype": "bfloat16"},
+        hint="cast it with tensor_copy",
+        key="err_activation_scale_invalid_type",
+    )
+    def scale_is_float32(self) -> bool:
+        return not isinstance(self.scale, Layout) or self.scale.dtype.name == "float32"
+
+    @rule(
+        "bias is a tile of integers; it is float32, float16 or bfloat16",
+        source=SOURCE,
+        broken_by={"bias.dtype": "int32"},
+        hint="cast it with tensor_copy",
+        key="err_activation_bias_invalid_type",
+    )
+    def bias_is_a_float(self) -> bool:
+        return _bias_type_message(self)
+
+    @rule(
+        "bias is a number; on trn1 it is a tile [P, 1]",
+        source=SOURCE,
+        broken_by={"bias": 1.0},
+        chips=("trn1",),
+        hint="fill a tile [P, 1] with memset",
+    )
+    def bias_is_a_tile_on_trn1(self) -> bool:
+        return self.bias is not NUMBER or self.machine.generation >= 3
+
+    @rule(
+        "reduce_op is not add",
+        source=SOURCE,
+        broken_by={"reduce_op": "maximum", "reduce_cmd": "reduce"},
+    )
+    def reduction_adds(self) -> bool:
+        return self.reduce_op is None or self.reduce_op.name == "add"
+
+    @rule(
+        "reduce_cmd reduces and reduce_op is missing",
+        source=SOURCE,
+        broken_by={"reduce_cmd": "reset_reduce"},
+        hint="give reduce_op=nl.add",
+    )
+    def reduction_has_an_operator(self) -> bool:
+        return self.reduce_op is not None or self.reduce_cmd in ("idle", "reset")
+
+    def compute(self, dst: Any, data: Any, bias: Any, scale: Any, reduce_res: Any, registers: Any) -> bool:
+        result, in_range = _activated(self, dst, data, bias, scale)
+        store(dst, result, self.dst.dtype)
+        active = registers[self.dst.start_partition :][: dst.shape[0]]
+        if self.reduce_cmd in ("reset", "reset_reduce"):
+            active[...] = 0
+        if self.reduce_cmd in ("reduce", "reset_reduce"):
+            active += _row_sums(result)
+        if reduce_res is not None:
+            store(reduce_res, active.reshape(reduce_res.shape), self.reduce_res.dtype)
+        return in_range
+
+    def cost(self) -> list[Step]:
+        return _steps(self, self.reduce_res is not None)
+
+
+class ActivationReduce(Instruction):
+    """Apply a function and sum each row: dst = op(data * scale + bias); reduce_res = row sums of dst.
+
+    The row sums replace what the registers held; they are read out by a second, short instruction.
+    """
+
+    source = "nki.isa.activation_reduce"
+    engines = ("scalar",)
+    registers = "scalar"
+    dst = Out("P F*")
+    op = Spelled(activation_named, _OPS)
+    data = In("P F*")
+    reduce_op = Spelled(optional_operator, "add")
+    reduce_res = OptionalOut("P 1")
+    bias = ScalarOrVector(BIAS_DTYPES, default=None, optional=True)
+    scale = ScalarOrVector(default=1.0)
+    limits = (PARTITIONS,)
+    example = Example(
+        {"data": [[1, 2], [3, 4]]},
+        {"dst": [[1, 4], [9, 16]], "reduce_res": [[5], [25]]},
+        {"op": "square", "reduce_op": "add"},
+    )
+
+    @rule(
+        "scale is a tile that is not float32",
+        source=SOURCE,
+        broken_by={"scale.dtype": "bfloat16"},
+        hint="cast it with tensor_copy",
+        key="err_activation_scale_invalid_type",
+    )
+    def scale_is_float32(self) -> bool:
+        return not isinstance(self.scale, Layout) or self.scale.dtype.name == "float32"
+
+    @rule(
+        "bias is a tile of integers; it is float32, float16 or bfloat16",
+        source=SOURCE,
+        broken_by={"bias.dtype": "int32"},
+        hint="cast it with tensor_copy",
+        key="err_activation_bias_invalid_type",
+    )
+    def bias_is_a_float(self) -> bool:
+        return _bias_type_message(self)
+
+    @rule(
+        "bias is a number; on trn1 it is a tile [P, 1]",
+        source=SOURCE,
+        broken_by={"bias": 1.0},
+        chips=("trn1",),
+        hint="fill a tile [P, 1] with memset",
+    )
+    def bias_is_a_tile_on_trn1(self) -> bool:
+        return self.bias is not NUMBER or self.machine.generation >= 3
+
+    @rule(
+        "reduce_op is not add",
+        source="nki.isa.activation_reduce",
+        broken_by={"reduce_op": "maximum"},
+    )
+    def reduction_adds(self) -> bool:
+        return self.reduce_op is not None and self.reduce_op.name == "add"
+
+    def compute(self, dst: Any, data: Any, reduce_res: Any, bias: Any, scale: Any, registers: Any) -> bool:
+        result, in_range = _activated(self, dst, data, bias, scale)
+        store(dst, result, self.dst.dtype)
+        active = registers[self.dst.start_partition :][: dst.shape[0]]
+        active[...] = _row_sums(result)
+        if reduce_res is not None:
+            store(reduce_res, active.reshape(reduce_res.shape), self.reduce_res.dtype)
+        return in_range
+
+    def cost(self) -> list[Step]:
+        return _steps(self, True)
+
+

@@ -1,0 +1,6 @@
+"""The chips: one row each, every number with its source."""
+
+from .chips import MACHINES as MACHINES
+from .chips import machine_named as machine_named
+from .model import Fact as Fact
+from .model import Machine as Machine

@@ -1,0 +1,113 @@
+"""One row per chip. A new chip is a new row here and nothing else.
+
+Sources are abbreviated: "trn1 guide", "trn2 guide" and "trn3 guide" are the NKI architecture guides,
+"DMA guide" the NKI DMA bandwidth guide, "performance guide" the NKI performance guide, "2.26 costs" the
+engine-cycle tables of the NKI API pages up to SDK 2.26, "optimization guide" the figures of the kernel
+optimization tutorial, and "course dumps" the raw profiles that students of Stanford CS149 published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import UsageError
+from .model import Machine, assumed, documented, measured
+
+TRN2 = Machine(
+    name="trn2",
+    generation=3,
+    partitions=documented(128, "trn2 guide, SBUF"),
+    sbuf_bytes_per_partition=documented(
+        (224 - 16) * 1024 - 8, "trn2 guide, 224 KiB; less the 16 KiB and 8 bytes that tile_size leaves out"
+    ),
+    psum_banks=documented(8, "trn2 guide, PSUM"),
+    psum_bank_bytes=documented(2048, "trn2 guide, PSUM"),
+    stationary_free_max=documented(128, "nki.isa.nc_matmul, tile size"),
+    moving_free_max=documented(512, "nki.isa.nc_matmul, tile size"),
+    vector_transpose_max=documented(32, "nki.isa.nc_transpose"),
+    tensor_clock_ghz=documented(2.4, "trn2 guide, engines"),
+    vector_clock_ghz=documented(0.96, "trn2 guide, engines"),
+    scalar_clock_ghz=documented(1.2, "trn2 guide, engines"),
+    gpsimd_clock_ghz=documented(1.2, "trn2 guide, engines"),
+    matmul_interval_cycles=documented(64, "trn1 guide, MATMUL initiation interval; performance guide"),
+    fp32_passes=documented(4, "2.26 costs, nc_matmul"),
+    weight_load_cycles=documented(32, "trn1 guide, fast LoadStationary"),
+    tensor_latency_ns=measured(170.0, "optimization guide: MATMUL latency 598 ns at an interval of 429 ns"),
+    vector_overhead_ns=measured(170.0, "optimization guide 139 to 205 ns on top of one cycle per element"),
+    scalar_overhead_ns=measured(115.0, "course dumps: ACT copy of 128 elements every 221 ns"),
+    gpsimd_overhead_cycles=documented(150, "2.26 costs, iota"),
+    activation_table_load_ns=measured(1323.0, "DMA overview figures"),
+    vector_mode_speedup=documented(4, "trn2 guide, DVE performance modes"),
+    vector_fp32_lanes=measured(2, "optimization guide: fp32 SBUF to SBUF copy of 512 in 424 ns"),
+    accumulator_read_cycles=documented(64, "2.26 costs, activation_reduce"),
+    semaphore_ns=measured(58.0, "optimization guide, semaphore wait"),
+    dma_engines=documented(16, "trn2 guide, DMA"),
+    dma_start_ns=measured(1000.0, "DMA overview figures: trigger to first byte 614 to 1006 ns; guide 1300 ns"),
+    dma_issue_ns=measured(523.0, "optimization guide: trigger on the Sync queue"),
+    dma_bytes_per_ns=measured(24.0, "course dumps: bytes inside packets per engine"),
+    dma_descriptor_ns=assumed(2.5, "512-byte rows reach 0.209 of the rate of long ones in the DMA overview chart"),
+    dma_semaphore_write_ns=measured(8.0, "DMA overview figures: 7 to 10 ns"),
+    dma_issuing_units=documented(2, "trn2 guide: two descriptor generation blocks"),
+    hbm_bytes_per_ns=measured(435.0, "profiler metadata dma_ddr_bandwidth: share of one core"),
+    kernel_start_ns=measured(10000.0, "course dumps: one-tile kernels last 15 to 19 us"),
+    kernel_end_ns=measured(2500.0, "course dumps: one-tile kernels last 15 to 19 us"),
+    peak_tflops_bf16=documented(78.6432, "128 * 128 * 2 * 2.4 GHz"),
+    interval_relative=assumed(0.35, "starting constants, not yet fitted"),
+)
+
+TRN1 = replace(
+    TRN2,
+    name="trn1",
+    generation=2,
+    partitions=documented(128, "trn1 guide, SBUF"),
+    sbuf_bytes_per_partition=documented((192 - 16) * 1024, "trn1 guide; direct allocation guide"),
+    tensor_clock_ghz=documented(2.8, "trn1 guide, engines"),
+    vector_clock_ghz=documented(1.12, "trn1 guide, engines"),
+    scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
+    gpsimd_clock_ghz=documented(1.4, "trn1 guide, engines"),
+    vector_overhead_ns=documented(90.0, "performance guide: about 100 cycles"),
+    scalar_overhead_ns=measured(72.0, "performance guide: dependent 1-element ACTIVATE takes 159 ns"),
+    vector_mode_speedup=documented(1, "the trn1 guide has no performance modes"),
+    vector_fp32_lanes=documented(1, "trn1 guide, VectorE 128 elements per cycle"),
+    dma_start_ns=documented(1300.0, "DMA guide, semaphore to start"),
+    dma_issue_ns=assumed(100.0, "no hardware descriptor generation; static rings"),
+    dma_bytes_per_ns=measured(18.0, "performance guide figure: 32 KiB per engine in 1810 ns"),
+    dma_issuing_units=assumed(2, "as trn2"),
+    hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),
+    kernel_start_ns=measured(13000.0, "course dumps on trn1: 19 us for one tile"),
+    peak_tflops_bf16=documented(91.75, "128 * 128 * 2 * 2.8 GHz"),
+    interval_relative=assumed(0.45, "starting constants, not yet fitted"),
+)
+
+TRN3 = replace(
+    TRN2,
+    name="trn3",
+    generation=4,
+    partitions=documented(128, "trn3 guide, SBUF"),
+    sbuf_bytes_per_partition=documented(
+        (256 - 16) * 1024 - 8, "trn3 guide, 256 KiB; less the 16 KiB and 8 bytes that tile_size leaves out"
+    ),
+    moving_free_max=documented(4096, "nki.isa.nc_matmul: float32 destination over all banks"),
+    vector_clock_ghz=documented(1.2, "trn3 guide, engines"),
+    vector_overhead_ns=assumed(140.0, "trn2 overhead in cycles at the trn3 clock"),
+    dma_bytes_per_ns=documented(33.0, "DMA guide, peak per engine"),
+    hbm_bytes_per_ns=documented(600.0, "trn3 guide: 4.7 to 4.9 TB/s over eight cores"),
+    interval_relative=assumed(0.6, "nothing is measured on trn3"),
+)
+
+MACHINES: dict[str, Machine] = {m.name: m for m in (TRN1, TRN2, TRN3)}
+
+# Other words AWS uses for the same three rows.
+ALIASES = {"inf2": "trn1", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
+
+
+def machine_named(name: str) -> Machine:
+    """The row of a chip, by its name or one of AWS's aliases (inf2, gen2, gen3, gen4).
+
+    Raises:
+        UsageError: if no row has this name.
+    """
+    row = MACHINES.get(ALIASES.get(name.lower(), name.lower()))
+    if row is None:
+        raise UsageError(f"target is {name}; it is one of {', '.join([*MACHINES, *ALIASES])}")
+    return row

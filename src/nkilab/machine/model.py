@@ -1,0 +1,103 @@
+"""What a chip's row is made of: values that carry their source and how sure they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+Certainty = Literal["documented", "measured", "fitted", "assumed"]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number about a chip.
+
+    Args:
+        value: in the unit that the field's name carries.
+        certainty: documented (AWS says so), measured (published measurement), fitted, or assumed.
+        source: page and heading, or where the measurement was published.
+    """
+
+    value: float
+    certainty: Certainty
+    source: str
+
+
+def documented(value: float, source: str) -> Fact:
+    """A value that AWS documents."""
+    return Fact(value, "documented", source)
+
+
+def measured(value: float, source: str) -> Fact:
+    """A value that follows from a published measurement."""
+    return Fact(value, "measured", source)
+
+
+def assumed(value: float, source: str) -> Fact:
+    """A value nobody published; `source` says why this one was taken."""
+    return Fact(value, "assumed", source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One NeuronCore of a chip: its name, generation and every number about it, each a `Fact`."""
+
+    name: str
+    generation: int
+    partitions: Fact
+    sbuf_bytes_per_partition: Fact
+    psum_banks: Fact
+    psum_bank_bytes: Fact
+    stationary_free_max: Fact
+    moving_free_max: Fact
+    vector_transpose_max: Fact
+    tensor_clock_ghz: Fact
+    vector_clock_ghz: Fact
+    scalar_clock_ghz: Fact
+    gpsimd_clock_ghz: Fact
+    matmul_interval_cycles: Fact
+    fp32_passes: Fact
+    weight_load_cycles: Fact
+    tensor_latency_ns: Fact
+    vector_overhead_ns: Fact
+    scalar_overhead_ns: Fact
+    gpsimd_overhead_cycles: Fact
+    activation_table_load_ns: Fact
+    vector_mode_speedup: Fact
+    vector_fp32_lanes: Fact
+    accumulator_read_cycles: Fact
+    semaphore_ns: Fact
+    dma_engines: Fact
+    dma_start_ns: Fact
+    dma_issue_ns: Fact
+    dma_bytes_per_ns: Fact
+    dma_descriptor_ns: Fact
+    dma_semaphore_write_ns: Fact
+    dma_issuing_units: Fact
+    hbm_bytes_per_ns: Fact
+    kernel_start_ns: Fact
+    kernel_end_ns: Fact
+    peak_tflops_bf16: Fact
+    interval_relative: Fact
+
+    def __getitem__(self, constant: str) -> float:
+        """The bare value of a fact, by name."""
+        fact = getattr(self, constant)
+        return fact.value if isinstance(fact, Fact) else fact
+
+    def limit(self, constant: str) -> int:
+        """The value of a size limit, as an integer."""
+        return int(self[constant])
+
+    @property
+    def psum_bytes_per_partition(self) -> int:
+        """Bytes of PSUM each partition holds, over all banks."""
+        return self.limit("psum_banks") * self.limit("psum_bank_bytes")
+
+    def facts(self) -> dict[str, Fact]:
+        """Every fact of this row by name."""
+        return {f.name: v for f in fields(self) if isinstance(v := getattr(self, f.name), Fact)}
+
+
+# What `Machine.__getitem__` may meet besides facts.
+Row = dict[str, Any]

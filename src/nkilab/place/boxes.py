@@ -1,0 +1,245 @@
+"""Accesses as boxes in the coordinates of their storage, and which boxes overlap.
+
+A box holds, per axis of the storage, positions `low`, `low + step`, ... each `width` long, below `high`. The last
+axis counts bytes, so that views of other types compare; the others count indices. A layout that does not
+decompose along the axes of its storage (a reshape that mixes them) is known by its flat byte interval alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd, prod
+
+import numpy as np
+
+from ..tiles.tile import HBM, Layout, compact_strides
+from ..trace.program import Program
+from .slots import Slots
+
+_PAIRS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The distinct boxes of a program, and the box of each slot.
+
+    Args:
+        of_slot: per slot, the number of its box.
+        group: per box, which storages may hold it: one HBM tensor, or all tiles of one shape and type.
+        low, high, step, width: per box and axis.
+        flat_low, flat_high: per box, the byte interval from its first to its last element.
+        is_flat: whether only the byte interval is known.
+        is_exact: whether every position of the box is accessed.
+    """
+
+    of_slot: np.ndarray
+    group: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    step: np.ndarray
+    width: np.ndarray
+    flat_low: np.ndarray
+    flat_high: np.ndarray
+    is_flat: np.ndarray
+    is_exact: np.ndarray
+
+
+def boxes_of(program: Program, slots: Slots) -> Boxes:
+    """The box of every slot; slots with the same elements of storages of one shape share a box."""
+    groups, shapes = _groups(program)
+    group = groups[slots.storage]
+    kind = group * max(len(slots.layouts), 1) + slots.layout
+    offsets, offset_number = np.unique(slots.offset, return_inverse=True)
+    keys, of_slot = np.unique(kind * max(len(offsets), 1) + offset_number, return_inverse=True)
+    kinds, offset = keys // max(len(offsets), 1), offsets[keys % max(len(offsets), 1)] if len(keys) else keys
+    axes = max((len(shape) for shape, _ in shapes), default=1) or 1
+    table = np.zeros((len(keys), 4 * axes + 4), np.int64)
+    starts = np.flatnonzero(np.diff(kinds, prepend=-1))
+    for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True):
+        number = int(kinds[start]) // len(slots.layouts)
+        given = slots.layouts[int(kinds[start]) % len(slots.layouts)]
+        table[start:stop] = _decomposed(*shapes[number], given, offset[start:stop], axes)
+    return _distinct(table, kinds // max(len(slots.layouts), 1), of_slot, axes)
+
+
+def _distinct(table: np.ndarray, group: np.ndarray, of_slot: np.ndarray, axes: int) -> Boxes:
+    """`table` with equal exact boxes merged; inexact ones stay apart, for they may differ inside."""
+    marked = np.column_stack([group, table, np.where(table[:, -1] == 1, -1, np.arange(len(table)))])
+    _, first, back = np.unique(marked, axis=0, return_index=True, return_inverse=True)
+    rows = table[first]
+    low, high, step, width = (rows[:, i * axes : (i + 1) * axes] for i in range(4))
+    flat_low, flat_high, is_flat, is_exact = rows[:, 4 * axes :].T
+    return Boxes(
+        back.reshape(-1)[of_slot], group[first], low, high, step, width, flat_low, flat_high,
+        is_flat.astype(np.bool_), is_exact.astype(np.bool_),
+    )  # fmt: skip
+
+
+def _groups(program: Program) -> tuple[np.ndarray, list[tuple[tuple[int, ...], int]]]:
+    """Per storage the number of its group, and per group shape and bytes per element."""
+    numbers: dict[tuple[object, ...], int] = {}
+    shapes: list[tuple[tuple[int, ...], int]] = []
+    groups = []
+    for number, storage in enumerate(program.storages):
+        own = number if storage.memory == HBM else -1
+        key = (own, storage.memory, storage.shape, storage.dtype.itemsize)
+        known = numbers.setdefault(key, len(shapes))
+        if known == len(shapes):
+            shapes.append((storage.shape or (1,), storage.dtype.itemsize))
+        groups.append(known)
+    return np.array(groups, np.int64), shapes
+
+
+def _decomposed(
+    shape: tuple[int, ...], itemsize: int, given: Layout, offset: np.ndarray, axes: int
+) -> np.ndarray:
+    """Rows of the table of boxes for one layout at several offsets in storages of one shape."""
+    sizes = (*shape[:-1], shape[-1] * itemsize)
+    strides = compact_strides(sizes)
+    span, step, count = _spans(sizes, strides, given)
+    first = offset * given.itemsize
+    rows = np.zeros((len(offset), 4 * axes + 4), np.int64)
+    fits = np.full(len(offset), span is not None)
+    reach = sum((n - 1) * s for n, s in zip(given.shape, given.strides, strict=True) if s > 0) * given.itemsize
+    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        is_last = axis == len(sizes) - 1
+        low = first // stride % size if axis else first // stride
+        width = given.itemsize if is_last else 1
+        extent = span[axis] + width if span is not None else size
+        fits &= low + extent <= size
+        pace = step[axis] if step[axis] > width else 1
+        rows[:, axis], rows[:, axes + axis] = low, low + extent
+        rows[:, 2 * axes + axis], rows[:, 3 * axes + axis] = pace, width if pace > 1 else 1
+    for axis in range(len(sizes), axes):
+        rows[:, axes + axis] = rows[:, 2 * axes + axis] = rows[:, 3 * axes + axis] = 1
+    distinct = prod(n for n, s in zip(given.shape, given.strides, strict=True) if s != 0) * given.itemsize
+    rows[:, 4 * axes], rows[:, 4 * axes + 1] = first, first + reach + given.itemsize
+    rows[:, 4 * axes + 2] = ~fits
+    rows[:, 4 * axes + 3] = np.where(fits, count == distinct, reach + given.itemsize == distinct)
+    return rows
+
+
+def _spans(
+    sizes: tuple[int, ...], strides: tuple[int, ...], given: Layout
+) -> tuple[list[int] | None, list[int], int]:
+    """Per axis of the storage how far a layout reaches and in which steps, and how many bytes the box holds.
+
+    The reach is None where an axis of the layout runs over several axes of the storage.
+    """
+    span, step = [0] * len(sizes), [0] * len(sizes)
+    for extent, stride in zip(given.shape, given.strides, strict=True):
+        pieces = _pieces(sizes, strides, extent, stride * given.itemsize)
+        if pieces is None:
+            return None, step, 0
+        for axis, places, pace in pieces:
+            span[axis] += (places - 1) * pace
+            # two axes of a view along one of the storage: the box holds both, and perhaps more
+            step[axis] = gcd(step[axis], pace)
+    count = 1
+    for axis, (reach, pace) in enumerate(zip(span, step, strict=True)):
+        width = given.itemsize if axis == len(sizes) - 1 else 1
+        count *= (reach // pace + 1) * width if pace > width else reach + width
+    return span, step, count
+
+
+def _pieces(
+    sizes: tuple[int, ...], strides: tuple[int, ...], extent: int, stride: int
+) -> list[tuple[int, int, int]] | None:
+    """(axis of the storage, places, step) that one axis of a layout runs over; None if that is no box."""
+    if extent == 1 or stride == 0:
+        return []
+    if stride < 0:
+        return None
+    axis = next(i for i, s in enumerate(strides) if s <= stride)
+    if stride % strides[axis]:
+        return None
+    pace = stride // strides[axis]
+    pieces = []
+    while axis > 0 and extent * pace > sizes[axis] and sizes[axis] % pace == 0:
+        # the axis is covered to its end and the run goes on in the next outer one
+        places = sizes[axis] // pace
+        if extent % places:
+            return None
+        pieces.append((axis, places, pace))
+        extent, axis, pace = extent // places, axis - 1, 1
+    if extent > 1:
+        pieces.append((axis, extent, pace))
+    return pieces
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """For each box, the other boxes that overlap it: `other[start[b]:start[b + 1]]`, and whether b covers them."""
+
+    start: np.ndarray
+    other: np.ndarray
+    covers: np.ndarray
+
+
+def overlaps_of(boxes: Boxes) -> Overlaps:
+    """All pairs of distinct boxes of one group that share an element."""
+    count = len(boxes.group)
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    order = np.argsort(boxes.group, kind="stable")
+    starts = np.flatnonzero(np.diff(boxes.group[order], prepend=-1))
+    for start, stop in zip(starts, [*starts[1:], count], strict=True):
+        if stop - start > 1:
+            found.extend(_pairs(boxes, order[start:stop]))
+    one = np.concatenate([a for a, _ in found]) if found else np.zeros(0, np.int64)
+    two = np.concatenate([b for _, b in found]) if found else np.zeros(0, np.int64)
+    box, other = np.concatenate([one, two]), np.concatenate([two, one])
+    order = np.lexsort((other, box))
+    box, other = box[order], other[order]
+    start = np.searchsorted(box, np.arange(count + 1))
+    return Overlaps(start, other, _covers(boxes, box, other))
+
+
+def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Overlapping pairs among the boxes of one group: a sweep along the axis that tells most of them apart."""
+    low, high = boxes.flat_low, boxes.flat_high
+    if not boxes.is_flat[members].any():
+        distinct = [len(np.unique(boxes.low[members, axis])) for axis in range(boxes.low.shape[1])]
+        best = int(np.argmax(distinct))
+        low, high = boxes.low[:, best], boxes.high[:, best]
+    ordered = members[np.argsort(low[members], kind="stable")]
+    stop = np.searchsorted(low[ordered], high[ordered], "left")
+    counts = np.maximum(stop - np.arange(len(ordered)) - 1, 0)
+    found = []
+    reached = np.cumsum(counts)
+    begin = 0
+    while begin < len(ordered):
+        done = reached[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(reached, done + _PAIRS_AT_ONCE, "right")))
+        some = np.arange(begin, end)
+        one = np.repeat(some, counts[some])
+        firsts = np.concatenate([[0], np.cumsum(counts[some])[:-1]])
+        two = one + 1 + np.arange(len(one)) - np.repeat(firsts, counts[some])
+        a, b = ordered[one], ordered[two]
+        shared = _overlap(boxes, a, b)
+        found.append((a[shared], b[shared]))
+        begin = end
+    return found
+
+
+def _overlap(boxes: Boxes, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Whether pairs of boxes of one group share an element (where steps differ: may share one)."""
+    flat = (boxes.flat_low[a] < boxes.flat_high[b]) & (boxes.flat_low[b] < boxes.flat_high[a])
+    meets = ((boxes.low[a] < boxes.high[b]) & (boxes.low[b] < boxes.high[a])).all(axis=1)
+    pace = boxes.step[a]
+    between = (boxes.low[b] - boxes.low[a]) % pace
+    misses = (
+        (pace > 1) & (boxes.step[b] == pace)
+        & (between >= boxes.width[a]) & (pace - between >= boxes.width[b])
+    )  # fmt: skip
+    return flat & (boxes.is_flat[a] | boxes.is_flat[b] | (meets & ~misses.any(axis=1)))
+
+
+def _covers(boxes: Boxes, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Whether every element of box b lies in box a."""
+    inside = (boxes.low[a] <= boxes.low[b]) & (boxes.high[a] >= boxes.high[b])
+    paced = (boxes.step[a] == boxes.step[b]) & ((boxes.low[b] - boxes.low[a]) % boxes.step[a] == 0)
+    same_width = boxes.width[a] == boxes.width[b]
+    by_axis = (inside & ((boxes.step[a] == 1) | (paced & same_width))).all(axis=1)
+    flat = (boxes.flat_low[a] <= boxes.flat_low[b]) & (boxes.flat_high[a] >= boxes.flat_high[b])
+    neither = ~boxes.is_flat[a] & ~boxes.is_flat[b]
+    return boxes.is_exact[a] & ((neither & by_axis) | (boxes.is_flat[a] & flat))

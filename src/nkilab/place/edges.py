@@ -1,0 +1,301 @@
+"""Which rows must wait for which: one table of dependence kinds, and the walk that applies it.
+
+The table models what the *vendor's* framework orders. A pair of accesses whose kind is not ordered there is
+no wait in time, and a race for the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..machine.model import Certainty
+from ..trace.program import Program
+from .boxes import Boxes, Overlaps, boxes_of, overlaps_of
+from .slots import DMA, Slots, slots_of
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """A kind of pair of accesses to one place, the first earlier in the program than the second.
+
+    Args:
+        name: of the kind.
+        pair: what the two are.
+        is_ordered: whether the vendor's framework makes the second wait for the first.
+        source: page and heading.
+        certainty: how sure that is.
+    """
+
+    name: str
+    pair: str
+    is_ordered: bool
+    source: str
+    certainty: Certainty
+
+
+DEPENDENCES: dict[str, Dependence] = {
+    d.name: d
+    for d in (
+        Dependence("flow", "a write and a later read through one tensor", True,
+                   "trn1 guide, engines synchronize by semaphores that the compiler inserts", "documented"),
+        Dependence("anti", "a read and a later write through one tensor", True,
+                   "profile schema, Flow: anti dependencies", "documented"),
+        Dependence("output", "a write and a later write through one tensor", True,
+                   "profile schema, Flow: output dependencies", "documented"),
+        Dependence("reuse", "the last accesses of a tile and the first of the tile placed on its bytes", True,
+                   "direct allocation guide: automatic allocation inserts the waits", "documented"),
+        Dependence("spill", "a spill or reload and the accesses around it", True,
+                   "profile schema, spill_save_bytes and spill_reload_bytes", "assumed"),
+        Dependence("engine order", "two instructions of one engine", True,
+                   "trn1 guide, each engine runs its instruction stream in order", "documented"),
+        Dependence("queue order", "two transfers of one DMA queue", True,
+                   "DMA overview, rings are in order", "documented"),
+        Dependence("semaphore", "a transfer and the consumer of its semaphore", True,
+                   "DMA overview, the last act of each engine is a semaphore write", "documented"),
+        Dependence("direct overlap", "two tensors at overlapping direct addresses", False,
+                   "direct allocation guide", "assumed"),
+        Dependence("pattern overlap", "two access patterns (.ap) on one storage", False,
+                   "access pattern guide", "assumed"),
+        Dependence("dynamic hbm", "HBM regions on two queues, one index known at run time only", False,
+                   "dynamic loops guide", "assumed"),
+        Dependence("open schedule", "what no_reorder and schedules leave open", False,
+                   "nki.isa scheduling", "assumed"),
+        Dependence("two cores", "accesses of two cores, except through sendrecv and core_barrier", False,
+                   "logical core guide", "documented"),
+        Dependence("two ranks", "accesses of two ranks, except through collectives", False,
+                   "collectives guide", "documented"),
+    )
+}  # fmt: skip
+
+# Kinds that a wait can have, by the code that columns hold.
+KINDS = ("flow", "output", "anti", "reuse", "spill")
+FLOW, OUTPUT, ANTI, REUSE, SPILL = range(len(KINDS))
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Per row (or node) the earlier ones it waits for: `node[start[r]:start[r + 1]]`, and the code of each kind."""
+
+    start: np.ndarray
+    node: np.ndarray
+    kind: np.ndarray
+
+    def of(self, row: int) -> list[tuple[int, str]]:
+        """The rows that `row` waits for, ascending, each with the name of its kind."""
+        span = slice(int(self.start[row]), int(self.start[row + 1]))
+        return [(int(n), KINDS[k]) for n, k in zip(self.node[span], self.kind[span], strict=True)]
+
+
+def waits_from(count: int, later: np.ndarray, earlier: np.ndarray, kind: np.ndarray) -> Waits:
+    """Waits of `count` nodes from a list of edges; of several kinds between one pair the first counts."""
+    order = np.lexsort((kind, earlier, later))
+    later, earlier, kind = later[order], earlier[order], kind[order]
+    fresh = np.ones(len(later), np.bool_)
+    fresh[1:] = (np.diff(later) != 0) | (np.diff(earlier) != 0)
+    later, earlier, kind = later[fresh], earlier[fresh], kind[fresh]
+    return Waits(np.searchsorted(later, np.arange(count + 1)), earlier, kind.astype(np.int8))
+
+
+def dependences(program: Program, table: Mapping[str, Dependence] = DEPENDENCES) -> Waits:
+    """Per row of `program`, the earlier rows it must wait for because both touch the same elements.
+
+    Reads wait for writes, writes for writes and reads. What a later write covered is no longer waited for,
+    and of several reads of one in-order engine only the last is.
+
+    Args:
+        program: the rows.
+        table: the kinds; one that is absent or not ordered makes nobody wait.
+    """
+    slots = slots_of(program)
+    boxes = boxes_of(program, slots)
+    return waits_of(program, slots, boxes, overlaps_of(boxes), table)
+
+
+def waits_of(
+    program: Program,
+    slots: Slots,
+    boxes: Boxes,
+    overlaps: Overlaps,
+    table: Mapping[str, Dependence] = DEPENDENCES,
+) -> Waits:
+    """`dependences` where slots, boxes and overlaps are known already."""
+    is_ordered = np.array([name in table and table[name].is_ordered for name in KINDS])
+    ordered = _ordered_slots(program, slots)
+    storage, box = slots.storage[ordered], boxes.of_slot[ordered]
+    crowded = _is_crowded(storage, box, overlaps)
+    edges = [_edges_within(slots, boxes, ordered[~crowded]), _edges_across(slots, boxes, overlaps, ordered[crowded])]
+    later, earlier, kind = (np.concatenate(columns) for columns in zip(*edges, strict=True))
+    kept = (later != earlier) & is_ordered[kind]
+    return waits_from(len(program), later[kept], earlier[kept], kind[kept])
+
+
+Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _ordered_slots(program: Program, slots: Slots) -> np.ndarray:
+    """Slots of storages that are written, by storage, then row, reads of a row before its writes.
+
+    Reads after the last write of a storage stay: they wait, though nobody waits for them.
+    """
+    is_written = np.zeros(len(program.storages), np.bool_)
+    is_written[slots.storage[slots.is_written]] = True
+    some = np.flatnonzero(is_written[slots.storage])
+    return some[np.lexsort((slots.is_written[some], slots.row[some], slots.storage[some]))]
+
+
+def _is_crowded(storage: np.ndarray, box: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+    """Per ordered slot, whether its storage is also accessed through another box that overlaps this one.
+
+    Decided per storage: one pair of overlapping boxes makes all its slots crowded.
+    """
+    has_neighbours = np.diff(overlaps.start)[box] > 0
+    result = np.zeros(len(box), np.bool_)
+    suspects = np.flatnonzero(has_neighbours)
+    if not len(suspects):
+        return result
+    several = _holds_several(storage, box)
+    result[:] = np.isin(storage, storage[suspects]) & several
+    return result
+
+
+def _holds_several(storage: np.ndarray, box: np.ndarray) -> np.ndarray:
+    """Per ordered slot, whether its storage is accessed through more than one box."""
+    starts = np.flatnonzero(np.diff(storage, prepend=-1))
+    lowest, highest = np.minimum.reduceat(box, starts), np.maximum.reduceat(box, starts)
+    return np.repeat(lowest != highest, np.diff(np.append(starts, len(storage))))
+
+
+def _edges_within(slots: Slots, boxes: Boxes, ordered: np.ndarray) -> Edges:
+    """Edges among accesses through the same box, where no other box overlaps it."""
+    order = ordered[np.lexsort((slots.is_written[ordered], slots.row[ordered], boxes.of_slot[ordered], slots.storage[ordered]))]
+    if not len(order):
+        return _no_edges()
+    row, is_read, is_written = slots.row[order], slots.is_read[order], slots.is_written[order]
+    place = np.arange(len(order))
+    is_first = (np.diff(slots.storage[order], prepend=-1) != 0) | (np.diff(boxes.of_slot[order], prepend=-1) != 0)
+    cell = np.cumsum(is_first)
+    first = np.maximum.accumulate(np.where(is_first, place, 0))
+    latest = np.maximum.accumulate(np.where(is_written, place, -1))
+    before = np.concatenate([[-1], latest[:-1]])
+    has_before = before >= first
+    flow, output = has_before & is_read, has_before & is_written
+    # the next write in the same cell, seen from the end
+    following = np.where(is_written, place, len(order))
+    after = np.concatenate([np.minimum.accumulate(following[::-1])[::-1][1:], [len(order)]])
+    has_after = is_read & ~is_written & (after < len(order)) & (cell[np.minimum(after, len(order) - 1)] == cell)
+    readers = np.flatnonzero(has_after)
+    readers = readers[_is_last_of_engine(after[readers], slots.engine[row[readers]], readers)]
+    later = [row[flow], row[output], row[after[readers]]]
+    earlier = [row[before[flow]], row[before[output]], row[readers]]
+    kinds = [np.full(len(rows), kind) for rows, kind in zip(later, (FLOW, OUTPUT, ANTI), strict=True)]
+    return np.concatenate(later), np.concatenate(earlier), np.concatenate(kinds)
+
+
+def _is_last_of_engine(epoch: np.ndarray, engine: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Whether no later reader of the same epoch runs on the same engine; transfers are not in order."""
+    own = np.where(engine == DMA, DMA + 1 + place, engine)
+    order = np.lexsort((place, own, epoch))
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = (np.diff(epoch[order]) != 0) | (np.diff(own[order]) != 0)
+    result = np.zeros(len(order), np.bool_)
+    result[order] = is_last
+    return result
+
+
+def _no_edges() -> Edges:
+    empty = np.zeros(0, np.int64)
+    return empty, empty, empty
+
+
+class _Walk:
+    """The live accesses of one storage at a time, and the edges found so far."""
+
+    def __init__(self, slots: Slots, overlaps: Overlaps, boxes: int) -> None:
+        self.engine = slots.engine.tolist()
+        self.overlaps = overlaps
+        self.neighbours: dict[int, list[tuple[int, bool]]] = {}
+        self.writer = [-1] * boxes
+        self.readers: list[dict[int, int] | None] = [None] * boxes
+        self.later: list[int] = []
+        self.earlier: list[int] = []
+        self.kinds: list[int] = []
+
+    def storage(self, row: list[int], box: list[int], is_read: list[bool], is_written: list[bool]) -> None:
+        """Walk the accesses of one storage, in order."""
+        last_write = len(is_written) - 1 - is_written[::-1].index(True)
+        for i, (at, used) in enumerate(zip(row, box, strict=True)):
+            if is_read[i]:
+                self.read(at, used)
+            if is_written[i]:
+                self.write(at, used)
+            elif i < last_write:
+                self.note_reader(at, used)
+        for used in set(box):
+            self.writer[used], self.readers[used] = -1, None
+
+    def around(self, box: int) -> list[tuple[int, bool]]:
+        """Boxes that overlap `box`, and whether it covers them."""
+        known = self.neighbours.get(box)
+        if known is None:
+            known = self.neighbours[box] = self._around(box)
+        return known
+
+    def _around(self, box: int) -> list[tuple[int, bool]]:
+        span = slice(int(self.overlaps.start[box]), int(self.overlaps.start[box + 1]))
+        return list(zip(self.overlaps.other[span].tolist(), self.overlaps.covers[span].tolist(), strict=True))
+
+    def wait(self, row: int, earlier: int, kind: int) -> None:
+        """Record that `row` waits."""
+        self.later.append(row)
+        self.earlier.append(earlier)
+        self.kinds.append(kind)
+
+    def read(self, row: int, box: int) -> None:
+        """Wait for the writers of what is read."""
+        writer = self.writer
+        if writer[box] >= 0:
+            self.wait(row, writer[box], FLOW)
+        for other, _ in self.around(box):
+            if writer[other] >= 0:
+                self.wait(row, writer[other], FLOW)
+
+    def note_reader(self, row: int, box: int) -> None:
+        """Remember a read that a later write must wait for."""
+        engine = self.engine[row]
+        known = self.readers[box]
+        if known is None:
+            known = self.readers[box] = {}
+        known[engine if engine != DMA else DMA + 1 + row] = row
+
+    def write(self, row: int, box: int) -> None:
+        """Wait for writers and readers of what is written, forget those it covers."""
+        self.clear_for(row, box)
+        for other, covered in self.around(box):
+            if self.writer[other] < 0 and self.readers[other] is None:
+                continue
+            self.clear_for(row, other)
+            if covered:
+                self.writer[other], self.readers[other] = -1, None
+        self.writer[box], self.readers[box] = row, None
+
+    def clear_for(self, row: int, box: int) -> None:
+        """Wait for the live accesses through `box`."""
+        if self.writer[box] >= 0:
+            self.wait(row, self.writer[box], OUTPUT)
+        for reader in (self.readers[box] or {}).values():
+            self.wait(row, reader, ANTI)
+
+
+def _edges_across(slots: Slots, boxes: Boxes, overlaps: Overlaps, ordered: np.ndarray) -> Edges:
+    """Edges in storages that are accessed through overlapping boxes, storage by storage."""
+    walk = _Walk(slots, overlaps, len(boxes.group))
+    storage = slots.storage[ordered]
+    starts = np.flatnonzero(np.diff(storage, prepend=-1)).tolist()
+    row, box = slots.row[ordered].tolist(), boxes.of_slot[ordered].tolist()
+    is_read, is_written = slots.is_read[ordered].tolist(), slots.is_written[ordered].tolist()
+    for start, stop in zip(starts, [*starts[1:], len(row)], strict=True):
+        walk.storage(row[start:stop], box[start:stop], is_read[start:stop], is_written[start:stop])
+    return np.array(walk.later, np.int64), np.array(walk.earlier, np.int64), np.array(walk.kinds, np.int64)

@@ -1,0 +1,146 @@
+"""What must lie on chip from when to when: the parts of tiles that are placed by themselves.
+
+A tile whose accesses fall into groups that share no byte of a partition (the blocks of a block tensor) is as
+many parts, each with its own lifetime: no instruction needs them side by side. In PSUM a part is whole banks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..tiles.tile import HBM, PSUM
+from ..trace.program import Program
+from .boxes import Boxes
+from .slots import DMA, Slots
+
+_APART = 1 << 32
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of tiles in one memory.
+
+    Args:
+        slot: the slots that access this memory, in trace order.
+        of_slot: per such slot, the part that it accesses.
+        storage: per part.
+        offset: per part, its first byte in each partition of the storage.
+        size: per part, bytes per partition; in PSUM whole banks.
+        first, last: per part, the rows of the first and the last access.
+        is_root: per such slot, whether it writes a box of the part for the first time; these accesses wait
+            for those who held the bytes before, the others wait for one of these.
+        is_whole: per such slot, whether it writes every byte of the part.
+    """
+
+    slot: np.ndarray
+    of_slot: np.ndarray
+    storage: np.ndarray
+    offset: np.ndarray
+    size: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    is_root: np.ndarray
+    is_whole: np.ndarray
+
+
+def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str) -> Parts:
+    """The parts of all tiles of `memory` that `program` accesses."""
+    is_here = np.array([s.memory == memory for s in program.storages], np.bool_)
+    slot = np.flatnonzero(is_here[slots.storage])
+    low, high = _free_intervals(program, slots, boxes)
+    if memory == PSUM:
+        bank = program.machine.limit("psum_bank_bytes")
+        low, high = low // bank * bank, -(-high // bank) * bank
+    storage, box = slots.storage[slot], boxes.of_slot[slot]
+    pairs, first_slot, back = np.unique(
+        storage * max(len(boxes.group), 1) + box, return_index=True, return_inverse=True
+    )
+    pair_storage, pair_box = pairs // max(len(boxes.group), 1), pairs % max(len(boxes.group), 1)
+    begin, end = low[pair_box] + pair_storage * _APART, high[pair_box] + pair_storage * _APART
+    order = np.lexsort((end, begin))
+    reached = np.maximum.accumulate(end[order]) if len(order) else order
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = begin[order][1:] >= reached[:-1]
+    part_of_pair = np.empty(len(order), np.int64)
+    part_of_pair[order] = np.cumsum(is_new) - 1
+    starts = np.flatnonzero(is_new)
+    stops = np.append(starts[1:], len(order))
+    of_slot = part_of_pair[back]
+    first, last = _ends(of_slot, slots.row[slot], len(starts))
+    offset = begin[order][starts] % _APART
+    size = (reached[stops - 1] if len(starts) else starts) - begin[order][starts]
+    is_root = np.zeros(len(slot), np.bool_)
+    is_root[first_slot] = slots.is_written[slot[first_slot]]
+    is_root |= slots.row[slot] == first[of_slot]
+    is_whole = slots.is_written[slot] & _is_whole(program, slots, slot, size[of_slot])
+    return Parts(slot, of_slot, pair_storage[order][starts], offset, size, first, last, is_root, is_whole)
+
+
+def _free_intervals(program: Program, slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
+    """Per box on chip, the bytes of a partition that it lies in; a box known by its flat interval takes all."""
+    low = np.zeros(len(boxes.group), np.int64)
+    high = np.zeros(len(boxes.group), np.int64)
+    boxes_seen, where = np.unique(boxes.of_slot, return_index=True)
+    for box, storage in zip(boxes_seen.tolist(), slots.storage[where].tolist(), strict=True):
+        record = program.storages[storage]
+        if record.memory == HBM:
+            continue
+        high[box] = record.bytes_per_partition
+        if boxes.is_flat[box] or len(record.shape) < 2:
+            continue
+        stride, last = 1, 0
+        sizes = (*record.shape[1:-1], record.shape[-1] * record.dtype.itemsize)
+        for axis in range(len(sizes), 0, -1):
+            low[box] += int(boxes.low[box, axis]) * stride
+            last += (int(boxes.high[box, axis]) - 1) * stride
+            stride *= sizes[axis - 1]
+        high[box] = last + 1
+    return low, high
+
+
+def _ends(of_slot: np.ndarray, row: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Per part the first and the last row; `row` ascends."""
+    first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    # of several assignments to one place the last one stays
+    first[of_slot[::-1]] = row[::-1]
+    last[of_slot] = row
+    return first, last
+
+
+def _is_whole(program: Program, slots: Slots, slot: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Per slot whether it touches as many bytes as its part has in all partitions."""
+    touched = np.array([g.size * g.itemsize if 0 not in g.strides else 0 for g in slots.layouts], np.int64)
+    partitions = np.array([s.partitions for s in program.storages], np.int64)
+    return touched[slots.layout[slot]] >= size * partitions[slots.storage[slot]]
+
+
+def frontier_of(slots: Slots, parts: Parts, is_awaited: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows after which a part is idle: `row[start[p]:start[p + 1]]` for part p; returns (start, row).
+
+    Of each in-order engine the last access; of transfers, which are not in order, those that nobody waits for.
+    """
+    row = slots.row[parts.slot]
+    engine = slots.engine[row]
+    place = np.arange(len(row))
+    own = np.where(engine == DMA, DMA + 1 + row, engine)
+    order = np.lexsort((place, own, parts.of_slot))
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = (np.diff(parts.of_slot[order]) != 0) | (np.diff(own[order]) != 0)
+    kept = order[is_last & ~is_awaited[row[order]]]
+    start = np.searchsorted(parts.of_slot[kept], np.arange(len(parts.size) + 1))
+    return start, row[kept]
+
+
+def awaited_transfers(program: Program, slots: Slots, earlier: np.ndarray) -> np.ndarray:
+    """Per row, whether it is a transfer with one tile on chip that a later row waits for.
+
+    That row touches the same tile, so whoever waits for all of the tile's last accesses need not name the
+    transfer. A transfer between two tiles may be awaited through the other one.
+    """
+    on_chip = np.array([s.memory != HBM for s in program.storages], np.bool_)[slots.storage]
+    tiles = np.bincount(slots.row[on_chip], minlength=len(program))
+    result = np.zeros(len(program), np.bool_)
+    result[earlier] = True
+    return result & (slots.engine == DMA) & (tiles == 1)

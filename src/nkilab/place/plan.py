@@ -1,0 +1,118 @@
+"""What planning a program yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .edges import Waits
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a program that its author should know.
+
+    Args:
+        rule: name of what was examined: "spill", ...
+        message: what is the matter, values first.
+        where: "file.py:41".
+        other_where: the second line of a pair, or "".
+        fix: one thing to do, imperative; "" if there is none.
+    """
+
+    rule: str
+    message: str
+    where: str
+    other_where: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A transfer that planning inserts.
+
+    Args:
+        kind: "spill_save" or "spill_reload".
+        storage: the tile, by number.
+        before_row: the row that it makes room or content for.
+        descriptors: elements of the transfer list, one per partition.
+        descriptor_bytes: bytes each moves.
+    """
+
+    kind: str
+    storage: int
+    before_row: int
+    descriptors: int
+    descriptor_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes moved."""
+        return self.descriptors * self.descriptor_bytes
+
+
+@dataclass(frozen=True)
+class Placements:
+    """Where tiles lie, one entry per stay of a part of a tile, in order of their beginning.
+
+    Args:
+        storage: the tile.
+        offset: first byte of the part in each partition of the tile.
+        size: bytes per partition.
+        address: first byte per partition in the memory; of the first piece, if it lies in several.
+        pieces: how many pieces it lies in.
+        first_row, last_row: of the stay.
+    """
+
+    storage: np.ndarray
+    offset: np.ndarray
+    size: np.ndarray
+    address: np.ndarray
+    pieces: np.ndarray
+    first_row: np.ndarray
+    last_row: np.ndarray
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Addresses, waits and inserted transfers of a program.
+
+    Nodes are what happens in time: node r below `rows` is row r, node rows + i is `transfers[i]`.
+
+    Args:
+        rows: of the program.
+        waits: per node, the nodes it waits for: dependences, reuse of space, spills.
+        transfers: inserted, in the order of the rows they stand before.
+        sbuf, psum: where tiles lie.
+        peak_sbuf_bytes: most bytes per partition in use at once.
+        peak_psum_banks: most banks in use at once.
+        findings: what the author should know.
+    """
+
+    rows: int
+    waits: Waits
+    transfers: tuple[Transfer, ...]
+    sbuf: Placements
+    psum: Placements
+    peak_sbuf_bytes: int
+    peak_psum_banks: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def spill_save_bytes(self) -> int:
+        """Bytes written to HBM because SBUF does not hold everything."""
+        return sum(t.total_bytes for t in self.transfers if t.kind == "spill_save")
+
+    @property
+    def spill_reload_bytes(self) -> int:
+        """Bytes read back."""
+        return sum(t.total_bytes for t in self.transfers if t.kind == "spill_reload")
+
+    def address_of(self, storage: int) -> int | None:
+        """Bytes from the beginning of each partition to the first stay of a tile; None for HBM and the unused."""
+        for placements in (self.sbuf, self.psum):
+            found = np.flatnonzero(placements.storage == storage)
+            if len(found):
+                return int(placements.address[found[0]] - placements.offset[found[0]] * (placements.pieces[found[0]] == 0))
+        return None

@@ -1,0 +1,148 @@
+"""Running a user's script as `python3` would, with the names served and its mistakes told briefly."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import stat
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import util
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from . import api
+from .errors import FileError, NkilabError, UsageError
+from .hook import ROOTS, installed_elsewhere, switch_on
+
+PACKAGE = str(Path(__file__).resolve().parent)
+EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
+
+
+def serve_names(version: str, target: str) -> None:
+    """Serve the names in this process, unless another distribution has them.
+
+    Raises:
+        UsageError: if one has, or the version or chip does not exist.
+    """
+    for root in ROOTS:
+        where = installed_elsewhere(root)
+        if where:
+            raise UsageError(
+                f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
+                hint="use an environment without it",
+            )
+    if target:
+        api.machine_for(None, target)
+    finder = switch_on(version, serves_shims=True)
+    api.choose(version=finder.version, target=target)
+
+
+def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False) -> int:
+    """Run a script or module and return its status: its own, or 1 for an error it does not catch.
+
+    Raises:
+        FileError: if there is no such file.
+    """
+    if as_module:
+        sys.argv = [script, *arguments]
+        sys.path.insert(0, os.getcwd())
+        return guarded(lambda: runpy.run_module(script, run_name="__main__", alter_sys=True))
+    path = Path(script)
+    if not path.is_file():
+        raise FileError(f"{script} is no file", hint="pass the path of a Python script")
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    return guarded(lambda: runpy.run_path(script, run_name="__main__"))
+
+
+def guarded(action: Callable[[], Any]) -> int:
+    """Do something of the user's; tell what goes wrong in his terms and return the exit status."""
+    try:
+        action()
+    except SystemExit as request:
+        if request.code is None or isinstance(request.code, int):
+            return request.code or EXIT_FINE
+        print(request.code, file=sys.stderr)
+        return EXIT_FAULT
+    except NkilabError as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
+    except KeyboardInterrupt:
+        return 130
+    except BaseException as error:
+        return _tell(error)
+    return EXIT_FINE
+
+
+def _tell(error: BaseException) -> int:
+    """Print the user's part of a traceback; an error that our own code raised is our bug."""
+    entries = traceback.extract_tb(error.__traceback__)
+    ours = [_is_ours(e.filename) for e in entries]
+    if entries and ours[-1] and not isinstance(error, AttributeError | ImportError):
+        traceback.print_exception(error)
+        print("\nnkilab: this is a bug of nkilab; please report it with the lines above", file=sys.stderr)
+        return EXIT_BUG
+    error = error.with_traceback(_without_ours(error.__traceback__))
+    traceback.print_exception(error)
+    return EXIT_FAULT
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith((PACKAGE, "<nkilab", "<frozen runpy"))
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    if trace is None:
+        return None
+    rest = _without_ours(trace.tb_next)
+    if _is_ours(trace.tb_frame.f_code.co_filename):
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+
+
+def put_tools_on_path() -> tempfile.TemporaryDirectory[str]:
+    """A folder in front of PATH, for the children of a script, with a `neuron-profile` that calls ours."""
+    folder = tempfile.TemporaryDirectory(prefix="nkilab-tools-")
+    tool = Path(folder.name) / "neuron-profile"
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nkilab neuron-profile "$@"\n')
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    os.environ["PATH"] = folder.name + os.pathsep + os.environ.get("PATH", "")
+    return folder
+
+
+def kernel_from(designation: str) -> Any:
+    """The kernel that FILE.py:KERNEL names; the file is run with the names served.
+
+    Raises:
+        UsageError: if the designation has no kernel part.
+        FileError: if there is no such file, or no such name in it.
+    """
+    filename, _, name = designation.rpartition(":")
+    if not filename or not name:
+        raise UsageError(f"{designation} names no kernel", hint="write FILE.py:KERNEL")
+    path = Path(filename)
+    if not path.is_file():
+        raise FileError(f"{filename} is no file", hint="pass FILE.py:KERNEL")
+    module = _module_from(path)
+    kernel = getattr(module, name, None)
+    if kernel is None:
+        kernels = [n for n, v in vars(module).items() if type(v).__name__ in ("Kernel", "Measured")]
+        raise FileError(
+            f"{filename} has no {name}", hint=f"its kernels are {', '.join(kernels)}" if kernels else "decorate it"
+        )
+    return kernel
+
+
+def _module_from(path: Path) -> ModuleType:
+    sys.path.insert(0, str(path.resolve().parent))
+    spec = util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise FileError(f"{path} is no Python file", hint="pass FILE.py:KERNEL")
+    module = util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,1 @@
+"""Data types, storages and strided views of them."""

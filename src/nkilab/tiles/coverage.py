@@ -1,0 +1,154 @@
+"""Which elements of a storage have some property: shadow bits, with fast paths for none and all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .tile import Storage, View
+
+
+class Coverage:
+    """The set of elements of one storage that were written, or accumulated by matmuls.
+
+    A storage that is covered as a whole, the common case, costs one comparison. Bits exist only while
+    it is covered in part, at the granularity of the storage's own elements.
+    """
+
+    __slots__ = ("_bits", "_is_full", "_missing", "_storage")
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._is_full = False
+        self._bits: np.ndarray | None = None
+        self._missing = 0
+
+    def fill(self) -> None:
+        """Cover every element."""
+        self._is_full, self._bits = True, None
+
+    def clear(self) -> None:
+        """Cover nothing."""
+        self._is_full, self._bits = False, None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every element is covered."""
+        return self._is_full
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no element is covered."""
+        return not self._is_full and self._bits is None
+
+    def add(self, view: View) -> None:
+        """Cover the elements of `view`."""
+        if self._is_full:
+            return
+        if covers_all(view):
+            self.fill()
+            return
+        bits = self._need_bits()
+        array, key = self._region(view)
+        region = array[key]
+        fresh = region.size - int(np.count_nonzero(region))
+        if fresh:
+            array[key] = True
+            # a view that repeats elements would count them more than once
+            if key is not ... or view.layout.repeats:
+                self._missing = bits.size - int(np.count_nonzero(bits))
+            else:
+                self._missing -= fresh
+            if not self._missing:
+                self.fill()
+
+    def add_where(self, view: View, mask: np.ndarray) -> None:
+        """Cover the elements of `view` at which `mask`, broadcast over it, is true."""
+        if self._is_full:
+            return
+        bits = self._need_bits()
+        array, key = self._region(view)
+        chosen = np.broadcast_to(mask, view.layout.shape)
+        array[chosen if key is ... else key[chosen]] = True
+        self._missing = bits.size - int(np.count_nonzero(bits))
+        if not self._missing:
+            self.fill()
+
+    @property
+    def bits(self) -> np.ndarray:
+        """One boolean per element of the storage, flat; a copy where all or none are covered."""
+        if self._bits is not None:
+            return self._bits
+        return np.full(_size(self._storage), self._is_full)
+
+    def _need_bits(self) -> np.ndarray:
+        if self._bits is None:
+            self._bits = np.zeros(_size(self._storage), np.bool_)
+            self._missing = self._bits.size
+        return self._bits
+
+    def remove(self, view: View) -> None:
+        """Uncover the elements of `view`."""
+        if self.is_empty:
+            return
+        if covers_all(view):
+            self.clear()
+            return
+        if self._is_full:
+            self._is_full, self._bits, self._missing = False, np.ones(_size(self._storage), np.bool_), 0
+        array, key = self._region(view)
+        array[key] = False
+        assert self._bits is not None
+        self._missing = self._bits.size - int(np.count_nonzero(self._bits))
+        if self._missing == self._bits.size:
+            self.clear()
+
+    def of(self, view: View) -> Literal["none", "part", "all"]:
+        """How much of `view` is covered."""
+        if self._is_full:
+            return "all"
+        if self._bits is None:
+            return "none"
+        array, key = self._region(view)
+        region = array[key]
+        count = int(np.count_nonzero(region))
+        return "all" if count == region.size else "part" if count else "none"
+
+    def _region(self, view: View) -> tuple[np.ndarray, Any]:
+        """The bits of the elements of `view`, as an array and a key into it; only while covered in part."""
+        assert self._bits is not None
+        known = view.layout
+        own, seen = self._storage.dtype.itemsize, known.dtype.itemsize
+        if own == seen:
+            return np.ndarray(known.shape, np.bool_, self._bits, view.offset, known.strides), ...
+        return self._bits, _cells(view, own)
+
+
+def _cells(view: View, own: int) -> np.ndarray:
+    """The storage's elements, `own` bytes each, that each element of a reinterpreted `view` touches."""
+    known = view.layout
+    seen = known.dtype.itemsize
+    place = np.full((1,) * len(known.shape), view.offset * seen)
+    for axis, (size, stride) in enumerate(zip(known.shape, known.strides, strict=True)):
+        steps = np.arange(size) * (stride * seen)
+        place = place + steps.reshape(-1, *(1,) * (len(known.shape) - axis - 1))
+    return place[..., None] // own + np.arange(max(1, seen // own))
+
+
+def _size(storage: Storage) -> int:
+    size = 1
+    for extent in storage.shape:
+        size *= extent
+    return size
+
+
+def covers_all(view: View) -> bool:
+    """Whether `view` holds every element of its storage; True only where that is quick to see."""
+    known, storage = view.layout, view.storage
+    if known.dtype is storage.dtype and known.shape == storage.shape and known.strides == storage.strides:
+        return True
+    if known.repeats or known.size * known.itemsize != _size(storage) * storage.dtype.itemsize:
+        return False
+    return sum((n - 1) * s for n, s in zip(known.shape, known.strides, strict=True)) + 1 == known.size

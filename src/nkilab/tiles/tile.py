@@ -1,0 +1,210 @@
+"""Storages (pieces of memory) and views (strided rectangles of them).
+
+On chip a storage is [P, F]: its first physical axis is the partition. A view may put the partition axis
+elsewhere (block dimensions stand before it), which `Layout.partition_axis` remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .coverage import Coverage
+from .dtypes import DType
+
+HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
+
+
+class Layout:
+    """Everything about a view but its storage and offset: what the form of an instruction may depend on.
+
+    Interned: equal layouts are one object, so identity compares them.
+
+    Args:
+        shape: elements along each axis.
+        strides: elements of `dtype` between neighbours along each axis.
+        dtype: of one element.
+        memory: "hbm", "sbuf" or "psum".
+        partition_axis: the axis that runs over partitions; None in HBM.
+        start_partition: the first partition; 0 in HBM.
+    """
+
+    __slots__ = (
+        "dtype", "free_size", "is_compact", "memory", "partition_axis", "partitions", "repeats", "shape",
+        "size", "start_partition", "strides",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: DType,
+        memory: str,
+        partition_axis: int | None,
+        start_partition: int,
+    ) -> None:
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.memory = memory
+        self.partition_axis = partition_axis
+        self.start_partition = start_partition
+        self.size = prod(shape)
+        if partition_axis is None:
+            self.partitions = shape[0] if len(shape) > 1 else self.size
+        else:
+            self.partitions = shape[partition_axis]
+        self.free_size = self.size // self.partitions if self.partitions else 0
+        self.is_compact = strides == compact_strides(shape)
+        self.repeats = not self.is_compact and may_repeat(shape, strides)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def is_on_chip(self) -> bool:
+        """Whether the memory is SBUF or PSUM."""
+        return self.memory != HBM
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)} in {self.memory}"
+
+
+_LAYOUTS: dict[tuple[Any, ...], Layout] = {}
+
+
+def layout(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: DType,
+    memory: str,
+    partition_axis: int | None,
+    start_partition: int,
+) -> Layout:
+    """The one `Layout` with these values."""
+    key = (shape, strides, dtype, memory, partition_axis, start_partition)
+    known = _LAYOUTS.get(key)
+    if known is None:
+        known = _LAYOUTS[key] = Layout(*key)
+    return known
+
+
+def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides of `shape`, in elements."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def may_repeat(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two positions may be one element; False only if each stride steps over all smaller ones."""
+    reach = 0
+    for stride, size in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
+class Storage:
+    """A piece of memory that a kernel names: metadata always, data while somebody holds a view of it.
+
+    Args:
+        number: position in the program's table of storages.
+        name: the user's name, or the variable it is first seen under; may be empty.
+        shape: physical shape; [P, ...] on chip.
+        dtype: of one element.
+        memory: "hbm", "sbuf" or "psum".
+        scope: "input", "output" (shared between program instances), "private"; on chip "tile".
+        line: number of the source line that created it, in the program's table of lines.
+        data: elements, [*shape]; None where only shapes are known.
+    """
+
+    __slots__ = (
+        "__weakref__", "accumulated", "data", "dtype", "is_mutable", "last_row", "line", "memory", "name",
+        "number", "scope", "shape", "strides", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, name: str, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, line: int
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.shape = shape
+        self.strides = compact_strides(shape)
+        self.dtype = dtype
+        self.memory = memory
+        self.scope = scope
+        self.line = line
+        self.data: np.ndarray | None = None
+        self.is_mutable = scope != "input"
+        self.written = Coverage(self)
+        self.accumulated = Coverage(self)
+        self.last_row = -1
+
+    @property
+    def partition_stride(self) -> int:
+        """Elements between neighbouring partitions."""
+        return self.strides[0] if self.shape else 1
+
+    @property
+    def bytes_per_partition(self) -> int:
+        """Bytes each partition holds; all bytes in HBM."""
+        if self.memory == HBM:
+            return prod(self.shape) * self.dtype.itemsize
+        return prod(self.shape[1:]) * self.dtype.itemsize
+
+    def allocate(self, data: np.ndarray | None = None) -> None:
+        """Give the storage elements: `data` (C-contiguous, counted as written) or fresh, unwritten ones."""
+        if data is None:
+            self.data = np.empty(self.shape, self.dtype.storage)
+        else:
+            self.data = data
+            self.written.fill()
+
+
+class View:
+    """A strided rectangle of a storage. Abstract: each dialect's tensor class is its one final subclass."""
+
+    __slots__ = ("layout", "offset", "storage")
+
+    def __init__(self, storage: Storage, offset: int, layout: Layout) -> None:
+        self.storage = storage
+        self.offset = offset
+        self.layout = layout
+
+    def describe(self) -> str:
+        """One line for messages: name, dtype, shape and memory."""
+        name = self.storage.name or "(unnamed)"
+        return f"{name}: {self.layout}"
+
+
+def array_of(view: View) -> np.ndarray:
+    """The elements of a view, sharing memory with its storage, which must hold data."""
+    known = view.layout
+    itemsize = known.dtype.itemsize
+    data = view.storage.data
+    assert data is not None, "shapes only"
+    # ml_dtypes have no buffer format
+    buffer = data.data if data.dtype.isbuiltin == 1 else data.reshape(-1).view(np.uint8).data
+    return np.ndarray(
+        known.shape,
+        known.dtype.storage,
+        buffer,
+        view.offset * itemsize,
+        tuple([s * itemsize for s in known.strides]),
+    )
+
+
+def whole_layout(storage: Storage) -> Layout:
+    """The layout of a view of everything in `storage`."""
+    on_chip = storage.memory != HBM
+    return layout(storage.shape, storage.strides, storage.dtype, storage.memory, 0 if on_chip else None, 0)

@@ -1,0 +1,178 @@
+"""New views from old ones: slices, reshapes, broadcasts, reinterpretations. No element moves."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TypeVar
+
+from ..errors import RuleError, UseError
+from .dtypes import DType
+from .tile import View, compact_strides, layout
+
+V = TypeVar("V", bound=View)
+
+
+def derived(
+    view: V,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    partition_axis: int | None,
+    dtype: DType | None = None,
+) -> V:
+    """A view on the same storage, of the same class, with everything else given; `offset` in elements."""
+    known = view.layout
+    dtype = dtype or known.dtype
+    if partition_axis is None:
+        start = 0
+    else:
+        step = view.storage.partition_stride * view.storage.dtype.itemsize // dtype.itemsize
+        start = offset // step if step else 0
+    return type(view)(view.storage, offset, layout(shape, strides, dtype, known.memory, partition_axis, start))
+
+
+def sliced(view: V, key: tuple[int | slice, ...]) -> V:
+    """`view` indexed with one non-negative integer or slice per axis, all within bounds; integers drop axes."""
+    known = view.layout
+    offset, partition_axis = view.offset, None
+    shape, strides = [], []
+    for axis, (index, stride) in enumerate(zip(key, known.strides, strict=True)):
+        if isinstance(index, slice):
+            start, stop, step = index.start, index.stop, index.step
+            if axis == known.partition_axis:
+                partition_axis = len(shape)
+            offset += start * stride
+            shape.append(max(0, -(-(stop - start) // step)))
+            strides.append(stride * step)
+        else:
+            if axis == known.partition_axis:
+                partition_axis = -1
+            offset += index * stride
+    if partition_axis == -1:
+        # the partition axis was indexed away: one partition remains, as a leading axis of one
+        shape.insert(0, 1)
+        strides.insert(0, view.storage.partition_stride)
+        partition_axis = 0
+    return derived(view, offset, tuple(shape), tuple(strides), partition_axis)
+
+
+def reshaped(view: V, shape: tuple[int, ...], partition_axis: int | None) -> V:
+    """`view` with another shape over the same elements in the same order.
+
+    Raises:
+        RuleError: if the counts differ or the strides allow no such view.
+    """
+    known = view.layout
+    if shape.count(-1) == 1:
+        rest = -prod(shape)
+        if rest and known.size % rest == 0:
+            shape = tuple(known.size // rest if n == -1 else n for n in shape)
+    if prod(shape) != known.size or min(shape, default=1) < 0:
+        held = "" if -1 in shape else f", which has {prod(shape)}"
+        raise RuleError(
+            f"a tensor of {known.size} elements {list(known.shape)} does not reshape to {list(shape)}{held}"
+        )
+    strides = reshape_strides(known.shape, known.strides, shape)
+    if strides is None:
+        raise RuleError(
+            f"the view {list(known.shape)} with strides {list(known.strides)} has no reshape to {list(shape)} "
+            "without a copy",
+            hint="reshape before slicing, or copy the slice to a tile of its own",
+        )
+    return derived(view, view.offset, shape, strides, partition_axis)
+
+
+def reshape_strides(
+    old_shape: tuple[int, ...], old_strides: tuple[int, ...], new_shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides that read the same elements in the same order under `new_shape`, or None if there are none."""
+    if old_strides == compact_strides(old_shape):
+        return compact_strides(new_shape)
+    old = [(n, s) for n, s in zip(old_shape, old_strides, strict=True) if n != 1]
+    strides: list[int] = []
+    i = 0
+    j = 0
+    sizes = list(new_shape)
+    while j < len(sizes):
+        if sizes[j] == 1:
+            strides.append(old[i][1] * old[i][0] if i < len(old) else 1)
+            j += 1
+            continue
+        # the shortest runs of axes, old and new, that hold equally many elements
+        old_run, new_run = [old[i]], [sizes[j]]
+        i, j = i + 1, j + 1
+        while prod(n for n, _ in old_run) != prod(new_run):
+            if prod(n for n, _ in old_run) < prod(new_run):
+                old_run.append(old[i])
+                i += 1
+            else:
+                new_run.append(sizes[j])
+                j += 1
+        for (_, outer), (size, inner) in zip(old_run, old_run[1:], strict=False):
+            if outer != size * inner:
+                return None
+        step = old_run[-1][1]
+        run = []
+        for size in reversed(new_run):
+            run.append(step)
+            step *= size
+        strides.extend(reversed(run))
+    return tuple(strides)
+
+
+def broadcast(view: V, shape: tuple[int, ...]) -> V:
+    """`view` repeated along axes of one, by stride 0, as NumPy broadcasts.
+
+    Raises:
+        RuleError: if the shapes do not broadcast.
+    """
+    known = view.layout
+    if known.shape == shape:
+        return view
+    missing = len(shape) - len(known.shape)
+    old_shape = (1,) * missing + known.shape
+    old_strides = (0,) * missing + known.strides
+    if missing < 0 or any(o not in (1, n) for o, n in zip(old_shape, shape, strict=True)):
+        raise RuleError(f"shape {list(known.shape)} does not broadcast to {list(shape)}")
+    strides = tuple(
+        0 if o == 1 and n != 1 else s for o, n, s in zip(old_shape, shape, old_strides, strict=True)
+    )
+    axis = None if known.partition_axis is None else known.partition_axis + missing
+    return derived(view, view.offset, shape, strides, axis)
+
+
+def reinterpreted(view: V, dtype: DType) -> V:
+    """`view` with its bytes read as `dtype`; the last axis scales with the element size.
+
+    Raises:
+        RuleError: if the last axis is not contiguous or does not divide.
+    """
+    known = view.layout
+    old, new = known.itemsize, dtype.itemsize
+    if old == new:
+        return derived(view, view.offset, known.shape, known.strides, known.partition_axis, dtype)
+    last = known.shape[-1] * old
+    if known.strides[-1] != 1 or last % new or any(s * old % new for s in known.strides[:-1]):
+        raise RuleError(
+            f"a view of {known} as {dtype} needs a contiguous last axis of a multiple of {new} bytes; "
+            f"it is {last} bytes with stride {known.strides[-1]}"
+        )
+    if view.offset * old % new:
+        raise RuleError(f"a view of {known} as {dtype} starts at byte {view.offset * old}, no multiple of {new}")
+    strides = (*(s * old // new for s in known.strides[:-1]), 1)
+    return derived(view, view.offset * old // new, (*known.shape[:-1], last // new), strides, known.partition_axis, dtype)
+
+
+def bounded(index: int, size: int, axis: int, view: View, *, negative: bool = True) -> int:
+    """A non-negative index within `size`.
+
+    Raises:
+        UseError: if it lies outside.
+    """
+    place = index + size if negative and index < 0 else index
+    if not 0 <= place < size:
+        raise UseError(
+            f"index {index} is out of range of axis {axis} of {view.describe()}, which has {size} elements",
+            key="err_tensor_access_out_of_bound",
+        )
+    return place

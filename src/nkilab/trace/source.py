@@ -1,0 +1,41 @@
+"""Finding the user's line, and the names his variables have there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+# Whether a code object belongs to nkilab; a dictionary look-up per frame instead of a string comparison.
+_IS_OURS: dict[CodeType, bool] = {}
+
+
+def user_frame(depth: int = 1) -> FrameType:
+    """The nearest frame outside nkilab, or the outermost one."""
+    frame = sys._getframe(depth + 1)
+    while True:
+        code = frame.f_code
+        ours = _IS_OURS.get(code)
+        if ours is None:
+            inside = code.co_filename.startswith((_PACKAGE, "<nkilab"))
+            # our examples are kernels: their lines are the user's
+            ours = inside and not code.co_filename.startswith(_PACKAGE + "examples/")
+            _IS_OURS[code] = ours
+        if not ours or frame.f_back is None:
+            return frame
+        frame = frame.f_back
+
+
+def place_of(frame: FrameType) -> str:
+    """ "file.py:41" of a frame."""
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def name_of(value: Any, frame: FrameType) -> str:
+    """The variable that holds `value` in a frame, or ""."""
+    for name, held in frame.f_locals.items():
+        if held is value:
+            return name
+    return ""
