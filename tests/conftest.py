@@ -7,7 +7,6 @@ from hypothesis import settings
 
 from nkilab.machine import MACHINES, Machine
 from nkilab.trace.session import Session
-
 from tests.uses import open_session
 
 # one seed for all: a property that fails fails again

@@ -6,6 +6,7 @@ spells them, values. `smallest_use` is the one that rules are broken from.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from nkilab.isa.declare import NUMBER, REQUIRED, Instruction, Operand
 from nkilab.machine import MACHINES, Machine
 from nkilab.tiles.dtypes import DTYPES, as_dtype
 from nkilab.tiles.tile import Storage, View, array_of, compact_strides, layout, whole_layout
+from nkilab.tiles.views import sliced
 from nkilab.trace.builder import record
 from nkilab.trace.program import Program
 from nkilab.trace.session import Session, tracing
@@ -124,17 +126,21 @@ def new_tile(
 
 
 def call(session: Session, cls: type[Instruction], mask: Any = None, **use: Any) -> None:
-    """One call with views or numbers as operands; what is left out takes its default."""
-    given = {**{n: s.default for n, s in {**cls.operands, **cls.attributes, **cls.values}.items()}, **use}
+    """One call with views or numbers as operands, from the caller's line; the rest takes its default."""
+    declared = {**cls.operands, **cls.attributes, **cls.values}
+    given = {**{name: spec.default for name, spec in declared.items()}, **use}
     missing = [name for name, value in given.items() if value is REQUIRED]
     assert not missing, f"{cls.__name__} needs {missing}"
+    operands = [given[name] for name in cls.operands]
+    frame = sys._getframe(1)
+    where = (frame.f_code.co_filename, frame.f_lineno)
     with tracing(session):
-        record(
-            session, cls, [given[n] for n in cls.operands], attributes_of(cls, given), values_of(cls, given), mask
-        )
+        record(session, cls, operands, attributes_of(cls, given), values_of(cls, given), mask, where)
 
 
-def run_use(session: Session, cls: type[Instruction], use: Use, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def run_use(
+    session: Session, cls: type[Instruction], use: Use, data: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
     """Run one use on arrays of its operands; returns the arrays of those it writes."""
     views = {
         name: new_tile(session, data[name], use[name].dtype, use[name].memory)
@@ -154,7 +160,10 @@ def result(
     machine: str = "trn2",
     **use: Any,
 ) -> np.ndarray:
-    """What one call on a fresh launch writes to dst; arrays among the operands become float32 tiles in SBUF."""
+    """What one call on a fresh launch writes to dst.
+
+    An array among the operands becomes a float32 tile in SBUF; a tuple (array, dtype, memory) says more.
+    """
     session = open_session(MACHINES[machine])
     out = new_tile(session, dst if isinstance(dst, Tile) else Tile(tuple(dst)))
     given = {
@@ -165,3 +174,10 @@ def result(
     }  # fmt: skip
     call(session, cls, dst=out, **given)
     return array_of(out)
+
+
+def part_of(view: View, start: tuple[int, int], shape: tuple[int, int]) -> View:
+    """A rectangle of a two-dimensional view."""
+    return sliced(
+        view, tuple(slice(first, first + size, 1) for first, size in zip(start, shape, strict=True))
+    )

@@ -49,11 +49,6 @@ def jax_numpy() -> ModuleType:
     return import_module("jax.numpy")
 
 
-def click() -> ModuleType:
-    """click."""
-    return import_module("click")
-
-
-def rich(part: str) -> ModuleType:
-    """A module of rich, by its name below `rich`."""
-    return import_module(f"rich.{part}")
+def part(name: str) -> ModuleType:
+    """A module of nkilab by its name below the package, for verbs that need it only when they run."""
+    return import_module(f"nkilab.{name}")

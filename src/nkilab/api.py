@@ -22,12 +22,12 @@ from .files import neff, ntff
 from .launch import Launched, launch
 from .machine import Machine, machine_named
 from .place import Plan, plan
-from .timing import Timeline, simulate as run_clock
+from .timing import Timeline
+from .timing import simulate as run_clock
 from .trace.program import Program
 from .trace.session import set_world
 from .views.summary import Summary, summarize
 
-MODEL_VERSION = "0.1"
 DEFAULT_TARGET = "trn2"
 
 
@@ -130,7 +130,6 @@ class Estimate:
         program: the trace.
         plan: addresses, reuse and spills.
         timeline: when everything happens.
-        model_version: of the timing model.
     """
 
     kernel_name: str
@@ -138,7 +137,6 @@ class Estimate:
     program: Program = field(repr=False)
     plan: Plan = field(repr=False)
     timeline: Timeline = field(repr=False)
-    model_version: str = MODEL_VERSION
 
     @property
     def latency_us(self) -> float:
@@ -154,12 +152,13 @@ class Estimate:
     @property
     def window_us(self) -> float:
         """Microseconds from the first to the last DMA byte."""
-        return self.timeline.window_ns / 1000
+        first, last = self.timeline.window_ns
+        return (last - first) / 1000
 
     @property
     def profile_us(self) -> float:
-        """Microseconds that a profile of the kernel spans."""
-        return self.timeline.latency_ns / 1000
+        """Microseconds that a profile of the kernel spans; modelled as the latency."""
+        return self.latency_us
 
     @cached_property
     def summary(self) -> Summary:
@@ -173,15 +172,13 @@ class Estimate:
             "schema": "nkilab.estimate/1",
             "kernel": self.kernel_name,
             "target": self.target,
-            "model_version": self.model_version,
+            "model_version": self.timeline.model,
             "latency_us": self.latency_us,
             "interval_us": [low, high],
             "window_us": self.window_us,
             "profile_us": self.profile_us,
             "instructions": self.program.opcodes(),
-            "findings": list(self.plan.findings),
-            "notes": list(self.program.notes),
-            "summary": self.summary.to_dict(),
+            "summary": self.summary.to_json(),
         }
 
 

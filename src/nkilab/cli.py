@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from . import __version__
+from ._lazy import part
 from .errors import FileError, NkilabError, UsageError
 
 EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 1, 2, 3
@@ -54,9 +55,7 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--output", default="nkilab-demo", show_default=True, help="Folder for the files it writes.")
 def demo(as_json: bool, output: str) -> None:
     """Do the main job on real input: run, check, time, save a profile."""
-    from .demo import run_demo
-
-    sys.exit(run_demo(Path(output), as_json=as_json))
+    sys.exit(part("demo").run_demo(Path(output), as_json=as_json))
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -66,8 +65,7 @@ def demo(as_json: bool, output: str) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(version: str, target: str, as_module: bool, script: str, arguments: Sequence[str]) -> None:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
-    from . import runner
-
+    runner = part("runner")
     runner.serve_names(version, target)
     with runner.put_tools_on_path():
         status = runner.run_script(script, arguments, as_module=as_module)
@@ -85,13 +83,11 @@ def estimate(
     version: str, target: str, kernel: str, args: Sequence[str], keywords: Sequence[str], grid: str, as_json: bool
 ) -> None:
     """Predict the latency of a kernel from shapes alone."""
-    from . import api, runner
-    from .arguments import call_arguments
-
+    api, runner = part("api"), part("runner")
     targets = target.split(",") if target else [""]
-    positional, named = call_arguments(args, keywords)
+    positional, named = part("arguments").call_arguments(args, keywords)
     runner.serve_names(version, targets[0])
-    results: list[api.Estimate] = []
+    results: list[Any] = []
 
     def work() -> None:
         held = api.as_kernel(runner.kernel_from(kernel))
@@ -107,35 +103,32 @@ def estimate(
         dicts = [r.to_dict() for r in results]
         click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))
         return
-    from .views.terminal import print_estimate
-
     for result in results:
-        print_estimate(result)
+        click.echo(part("views.terminal").text_of(result.summary, result.timeline), nl=False)
+        low, high = result.interval_us
+        click.echo(
+            f"{result.kernel_name} on {result.target}: {result.latency_us:.1f} us, believed between {low:.1f} and "
+            f"{high:.1f} us (timing model {result.timeline.model})"
+        )
 
 
 @main.command("neuron-profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def neuron_profile(arguments: Sequence[str]) -> None:
     """Capture, view or summarize our NEFF and NTFF files as the vendor's tool does its own."""
-    from .neuron_profile import command
-
-    command.main(args=list(arguments), prog_name="neuron-profile", standalone_mode=True)
+    part("neuron_profile").command.main(args=list(arguments), prog_name="neuron-profile", standalone_mode=True)
 
 
 @main.command()
 @click.argument("name")
 def explain(name: str) -> None:
     """Explain an instruction, a metric or a chip."""
-    from .explain import explanation
-
-    click.echo(explanation(name))
+    click.echo(part("explain").explanation(name))
 
 
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 def doctor(as_json: bool) -> None:
     """Tell what is installed, and whether real vendor wheels are present."""
-    from .doctor import report, report_text
-
-    found = report()
-    click.echo(json.dumps(found, indent=2) if as_json else report_text(found))
+    found = part("doctor").report()
+    click.echo(json.dumps(found, indent=2) if as_json else part("doctor").report_text(found))

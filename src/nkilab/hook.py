@@ -13,7 +13,7 @@ from . import api
 from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
 from .errors import UsageError
-from .frameworks.shims import SHIM_ROOTS, shim_tree
+from .frameworks.shims import SHIM_ROOTS, extend_logging, shim_tree
 
 
 class ServedLoader(Loader):
@@ -55,6 +55,8 @@ class ServedFinder(MetaPathFinder):
         if root not in self._trees:
             if root in ROOTS:
                 self._trees[root] = module_tree(root, self.version)
+                if root == "neuronxcc":
+                    extend_logging()
             elif self._serves_shims and root in SHIM_ROOTS:
                 self._trees[root] = shim_tree(root)
             else:

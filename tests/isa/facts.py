@@ -5,7 +5,7 @@ A row names a constant of a chip, or a use of an instruction, the number, and wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 GUIDE = {
@@ -36,7 +36,7 @@ class CostFact:
         chip: name of the row.
         instruction: name as called.
         changes: to the smallest use.
-        cycles: per step, cycles of the engine named `clock`, without what the engine adds to every instruction.
+        cycles: per step, without what the engine adds to every instruction.
         clock_ghz: of that engine.
         overhead_ns: what the engine adds to each step.
         source: page and heading.
@@ -49,7 +49,6 @@ class CostFact:
     clock_ghz: float
     source: str
     overhead_ns: float = 0.0
-    engines: tuple[str, ...] = field(default=())
 
 
 def _for_each(constant: str, source: str, **values: float) -> list[ChipFact]:
@@ -97,22 +96,23 @@ _DVE1, _DVE2, _ACT1, _ACT2 = 90.0, 170.0, 72.0, 115.0
 MATMUL_FACTS = [
     CostFact("trn2", "nc_matmul", {**_FULL, **_BF16}, (512,), 2.4, "trn2 guide: max(N, 64), 213.3 ns"),
     CostFact("trn1", "nc_matmul", {**_FULL, **_BF16}, (512,), 2.8, "trn1 guide: max(N, 64)"),
-    CostFact("trn2", "nc_matmul", {**_FULL, **_BF16, "N": 1}, (64,), 2.4, "performance guide: short moving, 64"),
-    CostFact("trn2", "nc_matmul", _FULL, (1024, 1024), 2.4, "2.26 costs: times 4; LOW and HIGH of two passes"),
+    CostFact("trn2", "nc_matmul", {**_FULL, **_BF16, "N": 1}, (64,), 2.4, "performance guide: short moving"),
+    CostFact("trn2", "nc_matmul", _FULL, (1024, 1024), 2.4, "2.26 costs: times 4; LOW and HIGH"),
     CostFact("trn1", "nc_matmul", _FULL, (1024, 1024), 2.8, "2.26 costs: times 4"),
     CostFact(
-        "trn2", "nc_matmul", {**_FULL, "stationary.dtype": "tfloat32", "moving.dtype": "tfloat32"}, (512,), 2.4,
-        "trn2 guide: tf32 runs at the rate of bf16",
+        "trn2", "nc_matmul", {**_FULL, "stationary.dtype": "tfloat32", "moving.dtype": "tfloat32"},
+        (512,), 2.4, "trn2 guide: tf32 runs at the rate of bf16",
     ),
     CostFact("trn2", "nc_matmul", {**_FULL, **_FP8}, (512,), 2.4, "FP8 without double_row is no faster"),
     CostFact(
         "trn2", "nc_matmul",
-        {**_FULL, **_FP8, "perf_mode": "double_row", "stationary.shape": (128, 2, 128), "moving.shape": (128, 2, 512)},
+        {**_FULL, **_FP8, "perf_mode": "double_row", "stationary.shape": (128, 2, 128),
+         "moving.shape": (128, 2, 512)},
         (512,), 2.4, "trn2 guide: a contraction of 256 in the time of 128",
     ),
     CostFact("trn2", "nc_transpose", {"P": 128, "F": 128}, (128,), 2.4, "2.26 costs: max(P, min(64, F))"),
     CostFact("trn2", "nc_transpose", {"P": 32, "F": 128}, (64,), 2.4, "2.26 costs: max(P, min(64, F))"),
-    CostFact("trn1", "nc_transpose", {"P": 128, "F": 128}, (512,), 2.8, "trn1 guide: the matmul path, times 4"),
+    CostFact("trn1", "nc_transpose", {"P": 128, "F": 128}, (512,), 2.8, "trn1 guide: matmul path, times 4"),
 ]  # fmt: skip
 
 COST_FACTS = [
@@ -160,11 +160,12 @@ COST_FACTS = [
     CostFact("trn1", "scalar_tensor_tensor", {"F": 512}, (1024,), 1.12, COSTS + ": 2N", _DVE1),
     CostFact(
         "trn1", "scalar_tensor_tensor",
-        {"F": 512, "op0": "subtract", "op1": "multiply", "data.dtype": "bfloat16", "operand1.dtype": "bfloat16"},
+        {"F": 512, "op0": "subtract", "op1": "multiply", "data.dtype": "bfloat16",
+         "operand1.dtype": "bfloat16"},
         (512,), 1.12, COSTS + ": N for bf16 subtract and multiply", _DVE1,
     ),
     CostFact("trn1", "tensor_reduce", {"F": 512}, (512,), 1.12, COSTS + ": N", _DVE1),
-    CostFact("trn1", "tensor_reduce", {"F": 512, **_REDUCE16}, (256,), 1.12, COSTS + ": N / 2 in bf16", _DVE1),
+    CostFact("trn1", "tensor_reduce", {"F": 512, **_REDUCE16}, (256,), 1.12, COSTS + ": N/2 in bf16", _DVE1),
     CostFact(
         "trn1", "tensor_reduce", {"F": 512, **_REDUCE16, "op": "minimum"}, (512,), 1.12,
         COSTS + ": N / 2 for add and max alone", _DVE1,

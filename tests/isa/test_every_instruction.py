@@ -14,7 +14,6 @@ from nkilab.isa import REGISTRY, Instruction
 from nkilab.isa.declare import Example, In, Out, Step
 from nkilab.machine import MACHINES, Machine
 from nkilab.tiles.tile import View, array_of
-
 from tests.uses import (
     Tile,
     call,
@@ -139,7 +138,9 @@ def test_the_most_is_allowed_and_one_more_is_refused(cls: Any, limit: Any, machi
     with pytest.raises(LimitError) as caught:
         form_of(cls, machine, smallest_use(cls, {axis: most + 1}))
     words = limit.constant.replace("_", " ")
-    assert str(caught.value) == text_of(f"{axis} is {most + 1}; {machine.name} allows {most} ({words})", limit)
+    assert str(caught.value) == text_of(
+        f"{axis} is {most + 1}; {machine.name} allows {most} ({words})", limit
+    )
 
 
 @pytest.mark.parametrize(("cls", "broken", "machine"), RULES)
@@ -154,7 +155,9 @@ def test_a_rule_is_broken_by_its_counterexample(cls: Any, broken: Any, machine: 
 def test_a_call_rule_broken_on_the_second_call_of_a_form_is_found(cls: Any, broken: Any) -> None:
     session = open_session(chips_of(cls)[-1])
     use, other = smallest_use(cls), smallest_use(cls, broken.broken_by)
-    views = {n: new_tile(session, Tile(t.shape, t.dtype, t.memory)) for n, t in use.items() if isinstance(t, Tile)}
+    views = {
+        n: new_tile(session, Tile(t.shape, t.dtype, t.memory)) for n, t in use.items() if isinstance(t, Tile)
+    }
     for view in views.values():
         view.storage.allocate(np.ones(view.storage.shape, view.storage.dtype.storage))
     call(session, cls, **{**use, **views})
@@ -174,7 +177,9 @@ def test_the_worked_example_holds(cls: type[Instruction]) -> None:
     for name, spec in cls.operands.items():
         if shapes.get(name):
             dtype = cls.example.dtypes.get(name, "float32")
-            use[name] = Tile(shapes[name], dtype, use[name].memory if isinstance(use[name], Tile) else spec.memories[0])
+            use[name] = Tile(
+                shapes[name], dtype, use[name].memory if isinstance(use[name], Tile) else spec.memories[0]
+            )
         else:
             use[name] = given.get(name, spec.default)
     arrays = {name: value for name, value in given.items() if shapes[name]}
@@ -201,7 +206,10 @@ def test_it_takes_time_on_an_engine_it_names(cls: type[Instruction]) -> None:
         assert {step.engine for step in steps} <= {*cls.engines, "dma"}
         assert any(step.engine in cls.engines for step in steps)
         assert all(step.label and step.busy_ns >= 0 and step.latency_ns >= 0 for step in steps)
-        assert sum(step.busy_ns + step.latency_ns + step.descriptors * step.descriptor_bytes for step in steps) > 0
+        assert (
+            sum(step.busy_ns + step.latency_ns + step.descriptors * step.descriptor_bytes for step in steps)
+            > 0
+        )
 
 
 @every

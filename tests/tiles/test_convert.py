@@ -8,13 +8,38 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nkilab.tiles.convert import SMALL, cast, round_bfloat16, round_tfloat32, store, to_integer, widen, widen_bfloat16
+from nkilab.tiles.convert import (
+    SMALL,
+    cast,
+    round_bfloat16,
+    round_tfloat32,
+    store,
+    to_integer,
+    widen,
+    widen_bfloat16,
+)
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.tiles.half import round_float16, widen_float16
 
 HALVES = np.arange(65536, dtype=np.uint32).astype(np.uint16)
 SPECIAL = np.array(
-    [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-40, 2.0**-126, 3.4e38, -3.4e38, 1.0, -1.0, 0.1, -0.1],
+    [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-45,
+        -1e-45,
+        1e-40,
+        2.0**-126,
+        3.4e38,
+        -3.4e38,
+        1.0,
+        -1.0,
+        0.1,
+        -0.1,
+    ],
     np.float32,
 )
 
@@ -33,7 +58,9 @@ def half_way_points() -> np.ndarray:
     middle = ((values[1:].astype(np.float64) + values[:-1]) / 2).astype(np.float32)
     edge = np.float32([65520.0, -65520.0])
     points = np.concatenate([middle, edge])
-    return np.concatenate([points, np.nextafter(points, np.float32(np.inf)), np.nextafter(points, np.float32(-np.inf))])
+    return np.concatenate(
+        [points, np.nextafter(points, np.float32(np.inf)), np.nextafter(points, np.float32(-np.inf))]
+    )
 
 
 def assert_same_numbers(got: np.ndarray, expected: np.ndarray) -> None:
@@ -94,7 +121,9 @@ def test_a_nan_whose_payload_lies_in_the_low_bits_stays_nan_in_bfloat16() -> Non
 def test_large_and_small_tiles_round_alike_in_any_layout(name: str, layout: str) -> None:
     values = random_bits(4, 4096)[: 64 * 128].reshape(64, 128)
     full = np.zeros((64, 256), DTYPES[name].storage)
-    dst = {"rows": full[:, :128], "columns": full.reshape(128, 128)[:, :64].T, "every second": full[:, ::2]}[layout]
+    dst = {"rows": full[:, :128], "columns": full.reshape(128, 128)[:, :64].T, "every second": full[:, ::2]}[
+        layout
+    ]
     assert dst.size >= SMALL
     with np.errstate(all="ignore"):
         store(dst, values, DTYPES[name])
@@ -109,7 +138,11 @@ def nearest_tfloat32(x: float) -> float:
         return x
     step = max(math.frexp(x)[1] - 11, -136)
     rounded = round(math.ldexp(x, -step))
-    return math.copysign(math.ldexp(rounded, step), x) if abs(rounded) * 2.0**step < 2.0**128 else math.copysign(math.inf, x)
+    return (
+        math.copysign(math.ldexp(rounded, step), x)
+        if abs(rounded) * 2.0**step < 2.0**128
+        else math.copysign(math.inf, x)
+    )
 
 
 def test_tfloat32_keeps_ten_mantissa_bits() -> None:
@@ -152,7 +185,9 @@ def test_eight_bit_floats_round_to_the_nearest_pattern(name: str) -> None:
     mantissa, bias, last, _ = EIGHT_BITS[name]
     exact = np.array([decode(bits, mantissa, bias) for bits in range(last + 2)])
     middle = (exact[1:] + exact[:-1]) / 2
-    points = np.concatenate([exact, middle, np.nextafter(middle.astype(np.float32), np.float32(np.inf)), SPECIAL])
+    points = np.concatenate(
+        [exact, middle, np.nextafter(middle.astype(np.float32), np.float32(np.inf)), SPECIAL]
+    )
     values = np.concatenate([points, -points, random_bits(6, 300)]).astype(np.float32)
     expected = np.array([nearest_eight_bits(float(v), name) for v in values], np.float32)
     assert_same_numbers(stored(values, name).astype(np.float32), expected)
@@ -174,7 +209,24 @@ BOUNDS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uin
 @pytest.mark.parametrize("name", BOUNDS)
 def test_floats_become_integers_to_nearest_even_and_saturate(name: str) -> None:
     low, high = BOUNDS[name]
-    floats = [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49, 126.5, 127.5, 3e9, 5e9, -5e9, 1e38, -1e38, math.inf, -math.inf]
+    floats = [
+        0.5,
+        1.5,
+        2.5,
+        -0.5,
+        -1.5,
+        -2.5,
+        0.49,
+        126.5,
+        127.5,
+        3e9,
+        5e9,
+        -5e9,
+        1e38,
+        -1e38,
+        math.inf,
+        -math.inf,
+    ]
     # Python's round is to nearest even
     expected = [low if x < low else high if x > high else round(x) for x in floats]
     assert stored(np.array(floats, np.float32), name).tolist() == expected
@@ -245,7 +297,5 @@ def test_types_that_differ_are_converted(
 
 
 def test_a_float64_result_is_rounded_to_float32_first() -> None:
-    # 1 + 2^-11 + 2^-30 lies above the float16 tie 1 + 2^-11, but float32 rounds it onto the tie, which goes to even
+    # it lies above the float16 tie 1 + 2^-11, but float32 rounds it onto the tie, which goes to even
     assert stored(np.array([1 + 2.0**-11 + 2.0**-30]), "float16")[0] == 1.0
-
-

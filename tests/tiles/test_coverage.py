@@ -71,7 +71,11 @@ def test_add_remove_and_ask_agree_with_one_boolean_per_element(data: st.DataObje
                 covered.remove(view)
                 expected[cells] = False
             case "add_where":
-                mask = np.array(data.draw(st.lists(st.booleans(), min_size=cells[..., 0].size, max_size=cells[..., 0].size)))
+                mask = np.array(
+                    data.draw(
+                        st.lists(st.booleans(), min_size=cells[..., 0].size, max_size=cells[..., 0].size)
+                    )
+                )
                 mask = mask.reshape(view.layout.shape)
                 covered.add_where(view, mask)
                 expected[cells[mask]] = True

@@ -11,21 +11,43 @@ import pytest
 from nkilab.errors import RuleError
 from nkilab.tiles.dtypes import DTYPES, as_dtype, integer_bounds, promoted, unwritten_value, weak_dtype
 
-# NKI API common fields, "NKI type promotion" (SDK 2.26), typed by hand
+# NKI API common fields, "NKI type promotion" (SDK 2.26), typed by hand: two types, their result
 DOCUMENTED = """
-    float32 int32 float32         float32 int8 float32          bfloat16 int32 bfloat16
-    float16 uint8 float16         float8_e4m3 int32 float8_e4m3 float8_e5m2 int8 float8_e5m2
-    float32 bfloat16 float32      float32 float16 float32       float32 float8_e4m3 float32
-    float16 bfloat16 float32      float8_e4m3 float16 float16   float8_e5m2 float16 float16
-    float8_e4m3 bfloat16 bfloat16 float8_e5m2 bfloat16 bfloat16 float8_e4m3 float8_e5m2 bfloat16
-    tfloat32 float32 float32      tfloat32 bfloat16 tfloat32    tfloat32 float16 tfloat32
-    int8 int16 int16              int8 int32 int32              int16 int32 int32
-    uint8 uint16 uint16           uint8 uint32 uint32           uint16 uint32 uint32
-    int8 uint8 int16              int8 uint16 int32             int8 uint32 float32
-    int16 uint8 int16             int16 uint16 int32            int16 uint32 float32
-    int32 uint8 int32             int32 uint16 int32            int32 uint32 float32
-""".split()
-TRIPLES = list(zip(DOCUMENTED[::3], DOCUMENTED[1::3], DOCUMENTED[2::3], strict=True))
+float32 int32 float32
+float32 int8 float32
+bfloat16 int32 bfloat16
+float16 uint8 float16
+float8_e4m3 int32 float8_e4m3
+float8_e5m2 int8 float8_e5m2
+float32 bfloat16 float32
+float32 float16 float32
+float32 float8_e4m3 float32
+float16 bfloat16 float32
+float8_e4m3 float16 float16
+float8_e5m2 float16 float16
+float8_e4m3 bfloat16 bfloat16
+float8_e5m2 bfloat16 bfloat16
+float8_e4m3 float8_e5m2 bfloat16
+tfloat32 float32 float32
+tfloat32 bfloat16 tfloat32
+tfloat32 float16 tfloat32
+int8 int16 int16
+int8 int32 int32
+int16 int32 int32
+uint8 uint16 uint16
+uint8 uint32 uint32
+uint16 uint32 uint32
+int8 uint8 int16
+int8 uint16 int32
+int8 uint32 float32
+int16 uint8 int16
+int16 uint16 int32
+int16 uint32 float32
+int32 uint8 int32
+int32 uint16 int32
+int32 uint32 float32
+"""
+TRIPLES = [line.split() for line in DOCUMENTED.strip().splitlines()]
 
 
 @pytest.mark.parametrize(("a", "b", "expected"), TRIPLES)
@@ -65,7 +87,9 @@ def test_a_type_is_known_by_its_spellings(spelled: object, expected: str) -> Non
     assert as_dtype(spelled) is DTYPES[expected]
 
 
-@pytest.mark.parametrize(("spelled", "name"), [("float64", "float64"), (np.int64, "int64"), (float, "float64")])
+@pytest.mark.parametrize(
+    ("spelled", "name"), [("float64", "float64"), (np.int64, "int64"), (float, "float64")]
+)
 def test_a_64_bit_type_is_refused_with_a_hint(spelled: object, name: str) -> None:
     with pytest.raises(RuleError) as caught:
         as_dtype(spelled)

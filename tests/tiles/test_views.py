@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nkilab.errors import RuleError, UseError
 from nkilab.tiles.dtypes import DTYPES, as_dtype
 from nkilab.tiles.tile import Storage, View, array_of, whole_layout
-from nkilab.tiles.views import bounded, broadcast, reinterpreted, reshaped, sliced
+from nkilab.tiles.views import bounded, broadcast, derived, reinterpreted, reshaped, sliced
 
 SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
@@ -78,10 +78,12 @@ def test_reshape_is_a_view_exactly_where_numpy_needs_no_copy(data: st.DataObject
         order = data.draw(st.permutations(range(array.ndim)))
         array = array.transpose(order)
         known = view.layout
-        from nkilab.tiles.views import derived
-
         view = derived(
-            view, view.offset, tuple(known.shape[a] for a in order), tuple(known.strides[a] for a in order), None
+            view,
+            view.offset,
+            tuple(known.shape[a] for a in order),
+            tuple(known.strides[a] for a in order),
+            None,
         )
     target = data.draw(st.sampled_from(factorings(array.size)))
     try:
@@ -113,7 +115,10 @@ def test_minus_one_in_a_reshape_is_what_remains(data: st.DataObject) -> None:
 def test_broadcasts_read_what_numpy_broadcasts(data: st.DataObject) -> None:
     shape = data.draw(SHAPES)
     shape = tuple(data.draw(st.sampled_from([1, n])) for n in shape)
-    target = (*data.draw(st.sampled_from([(), (2,), (2, 3)])), *(data.draw(st.integers(1, 4)) if n == 1 else n for n in shape))
+    target = (
+        *data.draw(st.sampled_from([(), (2,), (2, 3)])),
+        *(data.draw(st.integers(1, 4)) if n == 1 else n for n in shape),
+    )
     array = counted(shape)
     assert_same_view(broadcast(view_on(array), target), np.broadcast_to(array, target))
 

@@ -24,38 +24,40 @@ def execute(session: Session, form: Instruction, operands: Sequence[Any], values
         values: per declared value its resolved value.
         mask: boolean array over the first written operand, where to write; None for everywhere.
     """
-    reads_result = form.reads_result(values) or getattr(form, "reads_dst", False)
-    arrays: list[Any] = []
-    written: list[View] = []
-    for spec, operand in zip(form.operands.values(), operands, strict=True):
-        if not isinstance(operand, View):
-            arrays.append(operand)
-            continue
-        storage = operand.storage
+    arrays: list[Any] = list(operands)
+    for slot in form.read_slots:
+        view = operands[slot]
+        if not view.storage.written.is_full:
+            _fill_unwritten(session, view)
+        arrays[slot] = array_of(view)
+    written = form.written_slots
+    for slot in written:
+        view = operands[slot]
+        storage = view.storage
         if storage.data is None:
             storage.allocate()
-        if spec.is_written:
-            written.append(operand)
-        if (not spec.is_written or reads_result) and not storage.written.is_full:
-            _fill_unwritten(session, operand)
-        arrays.append(array_of(operand))
+        if not storage.written.is_full and (form.reads_dst or form.reads_result(values)):
+            _fill_unwritten(session, view)
+        arrays[slot] = array_of(view)
     if mask is not None:
         _compute_masked(session, form, arrays, values, mask)
-    else:
+    elif form.registers:
         _compute(session, form, arrays, values)
-    for view in written:
-        if not view.storage.written.is_full:
+    else:
+        form.compute(*arrays, *values)
+    for slot in written:
+        coverage = operands[slot].storage.written
+        if not coverage.is_full:
             if mask is None:
-                view.storage.written.add(view)
+                coverage.add(operands[slot])
             else:
-                view.storage.written.add_where(view, mask)
+                coverage.add_where(operands[slot], mask)
 
 
 def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, ...]) -> None:
-    registers = getattr(form, "registers", None)
-    if registers is None:
+    if not form.registers:
         form.compute(*arrays, *values)
-    elif form.compute(*arrays, *values, session.registers[registers]) is False:
+    elif form.compute(*arrays, *values, session.registers[form.registers]) is False:
         session.warn(
             f"{form.name}: an input of {form.op} lies outside its documented range "
             f"[{form.op.low:.6g}, {form.op.high:.6g}]; the hardware gives an undefined result there",
@@ -73,6 +75,8 @@ def _compute_masked(session: Session, form: Instruction, arrays: list[Any], valu
 def _fill_unwritten(session: Session, view: View) -> None:
     """Put the value of never-written elements where the storage has any, and warn if `view` reads some."""
     storage = view.storage
+    if storage.data is None:
+        storage.allocate()
     state = storage.written.of(view)
     if state == "all":
         return

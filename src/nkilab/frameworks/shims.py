@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +33,15 @@ TABLES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }  # fmt: skip
 SHIM_ROOTS = tuple(TABLES)
+
+
+def extend_logging() -> None:
+    """Give the standard logging module the level OFF, above all others, as importing Beta 1 does.
+
+    Host scripts of the Stanford course call logging.disable(logging.OFF).
+    """
+    if not hasattr(logging, "OFF"):
+        logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
 
 
 def shim_tree(root: str) -> dict[str, ModuleType]:

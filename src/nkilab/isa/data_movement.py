@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from ..tiles.convert import cast, store, widen
@@ -75,7 +76,7 @@ class DmaCopy(Instruction):
     def addition_checks_bounds(self) -> bool:
         return self.dst_rmw_op is None or self.oob_mode == "error"
 
-    @property
+    @cached_property
     def reads_dst(self) -> bool:
         """Whether a call also reads dst."""
         return self.dst_rmw_op is not None

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from ..errors import LimitError, RuleError
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES, DType, promoted
-from ..tiles.tile import Layout
+from ..tiles.tile import PSUM, Layout
 
 REGISTRY: dict[str, type[Instruction]] = {}
 
@@ -278,6 +278,12 @@ class Instruction:
     parameters: ClassVar[tuple[str, ...]]
     rules: ClassVar[tuple[Rule, ...]]
     call_rules: ClassVar[tuple[CallRule, ...]]
+    # position of the first written operand
+    result_slot: ClassVar[int]
+    # whether `resolve` is overridden
+    resolves: ClassVar[bool]
+    # a register file that `compute` gets after its values: "scalar"
+    registers: ClassVar[str] = ""
     # whether writes to PSUM belong to an accumulation group instead of ending one
     accumulates: ClassVar[bool] = False
 
@@ -293,6 +299,8 @@ class Instruction:
         cls.values = {k: v for k, v in body.items() if isinstance(v, Value)}
         cls.rules = tuple(v for v in body.values() if isinstance(v, Rule))
         cls.call_rules = tuple(v for v in body.values() if isinstance(v, CallRule))
+        cls.resolves = "resolve" in body
+        cls.result_slot = next(i for i, spec in enumerate(cls.operands.values()) if spec.is_written)
         cls.parameters = tuple(k for k, v in body.items() if isinstance(v, Operand | Attribute | Value))
         cls.name = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("_")
         REGISTRY[cls.name] = cls
@@ -322,6 +330,13 @@ class Instruction:
             if not r.holds(self):
                 raise RuleError(r.sentence, hint=r.hint, source=r.source, key=r.key)
         self.steps = tuple(self.cost())
+        specs = list(self.operands.values())
+        self.view_slots = tuple(i for i, given in enumerate(layouts) if isinstance(given, Layout))
+        self.number_slots = tuple(i for i, given in enumerate(layouts) if given is NUMBER)
+        self.has_views_only = len(self.view_slots) == len(specs)
+        self.written_slots = tuple(i for i in self.view_slots if specs[i].is_written)
+        self.read_slots = tuple(i for i in self.view_slots if not specs[i].is_written)
+        self.psum_slots = tuple(i for i in self.written_slots if layouts[i].memory == PSUM)
 
     def _check_operand(self, name: str, spec: Operand, given: Any) -> None:
         def need(ok: bool, got: object, want: str, key: str = "", hint: str = "") -> None:
@@ -398,6 +413,11 @@ class Instruction:
     @classmethod
     def reads_result(cls, values: tuple[Any, ...]) -> bool:
         """Whether a call with these values also reads what it writes."""
+        return False
+
+    @property
+    def reads_dst(self) -> bool:
+        """Whether every call of this form also reads what it writes."""
         return False
 
     @classmethod

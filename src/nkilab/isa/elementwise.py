@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -141,13 +142,13 @@ class TensorTensor(Instruction):
     def operator_exists(self) -> bool:
         return self.op.since <= self.machine.generation
 
-    @property
+    @cached_property
     def is_native_integer(self) -> bool:
         """Whether it is 32-bit integer arithmetic, which GpSimdE does exactly."""
         tiles = (self.dst, self.data1, self.data2)
         return self.op.name in _NATIVE and all(t.dtype in (INT32, UINT32) for t in tiles)
 
-    @property
+    @cached_property
     def runs_on(self) -> str:
         """The engine: the one asked for, else as the documentation assigns it."""
         if self.op.name == "power" or self.engine == "gpsimd":
@@ -276,7 +277,7 @@ class TensorScalar(Instruction):
     def operators_exist(self) -> bool:
         return all(op is None or op.since <= self.machine.generation for op in (self.op0, self.op1))
 
-    @property
+    @cached_property
     def runs_on(self) -> str:
         """The engine: the one asked for, GpSimdE for operators that only it has, else VectorE."""
         if self.engine != "unknown":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -46,7 +47,7 @@ class TensorReduce(Instruction):
     smallest = {"R": 1}
     example = Example({"data": [[1, 5, 3], [-1, -5, -3]]}, {"dst": [[5], [-1]]}, {"op": "maximum", "axis": 1})
 
-    @property
+    @cached_property
     def reduced(self) -> tuple[int, ...]:
         """The axes of data that are reduced, ascending and non-negative."""
         return normalized_axes(self.axis, len(self.data.shape))
@@ -123,19 +124,18 @@ class TensorReduce(Instruction):
 
     def compute(self, dst: Any, data: Any) -> None:
         function: Any = self.op.function
+        rows = data.reshape(*data.shape[: -len(self.reduced)], -1)
         if self.op.is_bitvec:
-            result = function.reduce(data.reshape(*data.shape[: -len(self.reduced)], -1), axis=-1)
-            store_bits(dst, result.reshape(dst.shape), self.dst.dtype)
+            store_bits(dst, function.reduce(rows, axis=-1).reshape(dst.shape), self.dst.dtype)
             return
-        wide = widen(data, self.data.dtype)
+        wide = widen(rows, self.data.dtype)
         if isinstance(function, np.ufunc):
-            result = function.reduce(wide, axis=self.reduced)
+            result = function.reduce(wide, axis=-1)
         else:
             # logical and magnitude operators: fold over the elements one after another
-            rows = wide.reshape(*data.shape[: -len(self.reduced)], -1)
-            result = rows[..., 0] if rows.shape[-1] > 1 else function(rows[..., 0], rows[..., 0])
-            for k in range(1, rows.shape[-1]):
-                result = function(result, rows[..., k])
+            result = wide[..., 0] if wide.shape[-1] > 1 else function(wide[..., 0], wide[..., 0])
+            for k in range(1, wide.shape[-1]):
+                result = function(result, wide[..., k])
         store(dst, (-result if self.negate else result).reshape(dst.shape), self.dst.dtype)
 
     def cost(self) -> list[Step]:

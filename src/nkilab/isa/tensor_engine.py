@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -342,7 +343,7 @@ class NcTranspose(Instruction):
     def types_agree(self) -> bool:
         return self.dst.dtype is self.data.dtype
 
-    @property
+    @cached_property
     def runs_on(self) -> str:
         """The engine: the one asked for, else TensorE where the memories allow it."""
         if self.engine != "unknown":

@@ -48,7 +48,9 @@ TRN2 = Machine(
     dma_descriptor_ns=assumed(2.5, "512-byte rows reach 0.209 of the rate of long ones in the DMA overview chart"),
     dma_semaphore_write_ns=measured(8.0, "DMA overview figures: 7 to 10 ns"),
     dma_issuing_units=documented(2, "trn2 guide: two descriptor generation blocks"),
+    dma_packet_bytes=measured(32768, "course dumps: long contiguous rows travel in packets of about 32 KiB"),
     hbm_bytes_per_ns=measured(435.0, "profiler metadata dma_ddr_bandwidth: share of one core"),
+    hbm_stack_bytes_per_ns=measured(716.0, "course dumps: peak_flops_bandwidth_ratio 109.837"),
     kernel_start_ns=measured(10000.0, "course dumps: one-tile kernels last 15 to 19 us"),
     kernel_end_ns=measured(2500.0, "course dumps: one-tile kernels last 15 to 19 us"),
     peak_tflops_bf16=documented(78.6432, "128 * 128 * 2 * 2.4 GHz"),
@@ -74,6 +76,7 @@ TRN1 = replace(
     dma_bytes_per_ns=measured(18.0, "performance guide figure: 32 KiB per engine in 1810 ns"),
     dma_issuing_units=assumed(2, "as trn2"),
     hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),
+    hbm_stack_bytes_per_ns=measured(410.0, "performance guide figure: 704 MiB in 7.03 ms are 25.61 % MBU"),
     kernel_start_ns=measured(13000.0, "course dumps on trn1: 19 us for one tile"),
     peak_tflops_bf16=documented(91.75, "128 * 128 * 2 * 2.8 GHz"),
     interval_relative=assumed(0.45, "starting constants, not yet fitted"),
@@ -92,6 +95,7 @@ TRN3 = replace(
     vector_overhead_ns=assumed(140.0, "trn2 overhead in cycles at the trn3 clock"),
     dma_bytes_per_ns=documented(33.0, "DMA guide, peak per engine"),
     hbm_bytes_per_ns=documented(600.0, "trn3 guide: 4.7 to 4.9 TB/s over eight cores"),
+    hbm_stack_bytes_per_ns=documented(1200.0, "trn3 guide: 4.7 to 4.9 TB/s over four stacks"),
     interval_relative=assumed(0.6, "nothing is measured on trn3"),
 )
 

@@ -74,7 +74,9 @@ class Machine:
     dma_descriptor_ns: Fact
     dma_semaphore_write_ns: Fact
     dma_issuing_units: Fact
+    dma_packet_bytes: Fact
     hbm_bytes_per_ns: Fact
+    hbm_stack_bytes_per_ns: Fact
     kernel_start_ns: Fact
     kernel_end_ns: Fact
     peak_tflops_bf16: Fact

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..tiles.tile import HBM, Layout, compact_strides
 from ..trace.program import Program
-from .slots import Slots
+from .slots import Slots, runs
 
 _PAIRS_AT_ONCE = 1 << 20
 
@@ -54,8 +54,7 @@ def boxes_of(program: Program, slots: Slots) -> Boxes:
     kinds, offset = keys // max(len(offsets), 1), offsets[keys % max(len(offsets), 1)] if len(keys) else keys
     axes = max((len(shape) for shape, _ in shapes), default=1) or 1
     table = np.zeros((len(keys), 4 * axes + 4), np.int64)
-    starts = np.flatnonzero(np.diff(kinds, prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True):
+    for start, stop in runs(kinds):
         number = int(kinds[start]) // len(slots.layouts)
         given = slots.layouts[int(kinds[start]) % len(slots.layouts)]
         table[start:stop] = _decomposed(*shapes[number], given, offset[start:stop], axes)
@@ -181,16 +180,15 @@ def overlaps_of(boxes: Boxes) -> Overlaps:
     count = len(boxes.group)
     found: list[tuple[np.ndarray, np.ndarray]] = []
     order = np.argsort(boxes.group, kind="stable")
-    starts = np.flatnonzero(np.diff(boxes.group[order], prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], count], strict=True):
+    for start, stop in runs(boxes.group[order]):
         if stop - start > 1:
             found.extend(_pairs(boxes, order[start:stop]))
     one = np.concatenate([a for a, _ in found]) if found else np.zeros(0, np.int64)
     two = np.concatenate([b for _, b in found]) if found else np.zeros(0, np.int64)
     box, other = np.concatenate([one, two]), np.concatenate([two, one])
-    order = np.lexsort((other, box))
-    box, other = box[order], other[order]
-    start = np.searchsorted(box, np.arange(count + 1))
+    by_box = np.lexsort((other, box))
+    box, other = box[by_box], other[by_box]
+    start = np.asarray(np.searchsorted(box, np.arange(count + 1)))
     return Overlaps(start, other, _covers(boxes, box, other))
 
 

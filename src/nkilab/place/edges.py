@@ -14,7 +14,7 @@ import numpy as np
 from ..machine.model import Certainty
 from ..trace.program import Program
 from .boxes import Boxes, Overlaps, boxes_of, overlaps_of
-from .slots import DMA, Slots, slots_of
+from .slots import DMA, Slots, runs, slots_of
 
 
 @dataclass(frozen=True)
@@ -293,9 +293,8 @@ def _edges_across(slots: Slots, boxes: Boxes, overlaps: Overlaps, ordered: np.nd
     """Edges in storages that are accessed through overlapping boxes, storage by storage."""
     walk = _Walk(slots, overlaps, len(boxes.group))
     storage = slots.storage[ordered]
-    starts = np.flatnonzero(np.diff(storage, prepend=-1)).tolist()
     row, box = slots.row[ordered].tolist(), boxes.of_slot[ordered].tolist()
     is_read, is_written = slots.is_read[ordered].tolist(), slots.is_written[ordered].tolist()
-    for start, stop in zip(starts, [*starts[1:], len(row)], strict=True):
+    for start, stop in runs(storage):
         walk.storage(row[start:stop], box[start:stop], is_read[start:stop], is_written[start:stop])
     return np.array(walk.later, np.int64), np.array(walk.earlier, np.int64), np.array(walk.kinds, np.int64)

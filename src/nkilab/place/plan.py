@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -26,6 +26,10 @@ class Finding:
     where: str
     other_where: str = ""
     fix: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """A plain dictionary."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,9 @@ class Plan:
         return sum(t.total_bytes for t in self.transfers if t.kind == "spill_reload")
 
     def address_of(self, storage: int) -> int | None:
-        """Bytes from the beginning of each partition to the first stay of a tile; None for HBM and the unused."""
+        """Bytes from the beginning of each partition to the first part of a tile; None for HBM and the unused."""
         for placements in (self.sbuf, self.psum):
             found = np.flatnonzero(placements.storage == storage)
             if len(found):
-                return int(placements.address[found[0]] - placements.offset[found[0]] * (placements.pieces[found[0]] == 0))
+                return int(placements.address[found[0]])
         return None

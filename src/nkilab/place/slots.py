@@ -39,6 +39,12 @@ class Slots:
     engine: np.ndarray
 
 
+def runs(column: np.ndarray) -> list[tuple[int, int]]:
+    """Where the runs of equal neighbours in a column of numbers begin and stop."""
+    starts = np.flatnonzero(np.diff(column, prepend=-1)).tolist()
+    return list(zip(starts, [*starts[1:], len(column)], strict=False))
+
+
 def slots_of(program: Program) -> Slots:
     """The columns of `program`, with the flags that `Program.accesses` would give row by row."""
     start = np.array(program.operand_start, np.int64)

@@ -14,7 +14,7 @@ from .edges import REUSE, SPILL
 from .lifetimes import Parts
 from .memory import Ring
 from .plan import Finding, Placements, Transfer
-from .slots import DMA, Slots
+from .slots import DMA, Slots, runs
 
 _NEVER = 1 << 60
 _LARGEST = 5
@@ -85,8 +85,7 @@ def place_with_spills(program: Program, slots: Slots, parts: Parts, capacity: in
     """
     spiller = _Spiller(program, slots, parts, capacity)
     row = slots.row[parts.slot]
-    starts = np.flatnonzero(np.diff(row, prepend=-1)).tolist()
-    for start, stop in zip(starts, [*starts[1:], len(row)], strict=True):
+    for start, stop in runs(row):
         spiller.row(int(row[start]), range(start, stop))
     spiller.out.peak = spiller.ring.peak
     return spiller.out
@@ -106,7 +105,7 @@ class _Spiller:
         self.is_read = slots.is_read[parts.slot].tolist()
         self.is_written = slots.is_written[parts.slot].tolist()
         self.is_root = parts.is_root.tolist()
-        self.needs = (slots.is_read[parts.slot] | ~parts.is_whole).tolist()
+        self.needs = _needs_content(slots, parts).tolist()
         self.next_slot = _next_slots(parts.of_slot).tolist()
         self.slot_row = slots.row[parts.slot].tolist()
         # per part
@@ -247,6 +246,16 @@ class _Spiller:
             source="architecture guides, SBUF",
         )
         return error.located(self.program.place_of(row), form.name, facts)
+
+
+def _needs_content(slots: Slots, parts: Parts) -> np.ndarray:
+    """Per access, whether its row needs what the part holds: it reads some of it, or does not write all of it."""
+    here = parts.slot
+    rows, number = np.unique(slots.row[here] * (len(parts.size) + 1) + parts.of_slot, return_inverse=True)
+    is_read, is_whole = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    np.logical_or.at(is_read, number, slots.is_read[here])
+    np.logical_or.at(is_whole, number, parts.is_whole)
+    return (is_read | ~is_whole)[number]
 
 
 def _next_slots(of_slot: np.ndarray) -> np.ndarray:

@@ -15,37 +15,35 @@ class Coverage:
 
     A storage that is covered as a whole, the common case, costs one comparison. Bits exist only while
     it is covered in part, at the granularity of the storage's own elements.
+
+    Attributes:
+        is_full: whether every element is covered.
     """
 
-    __slots__ = ("_bits", "_is_full", "_missing", "_storage")
+    __slots__ = ("_bits", "_missing", "_storage", "is_full")
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._is_full = False
+        self.is_full = False
         self._bits: np.ndarray | None = None
         self._missing = 0
 
     def fill(self) -> None:
         """Cover every element."""
-        self._is_full, self._bits = True, None
+        self.is_full, self._bits = True, None
 
     def clear(self) -> None:
         """Cover nothing."""
-        self._is_full, self._bits = False, None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether every element is covered."""
-        return self._is_full
+        self.is_full, self._bits = False, None
 
     @property
     def is_empty(self) -> bool:
         """Whether no element is covered."""
-        return not self._is_full and self._bits is None
+        return not self.is_full and self._bits is None
 
     def add(self, view: View) -> None:
         """Cover the elements of `view`."""
-        if self._is_full:
+        if self.is_full:
             return
         if covers_all(view):
             self.fill()
@@ -66,7 +64,7 @@ class Coverage:
 
     def add_where(self, view: View, mask: np.ndarray) -> None:
         """Cover the elements of `view` at which `mask`, broadcast over it, is true."""
-        if self._is_full:
+        if self.is_full:
             return
         bits = self._need_bits()
         array, key = self._region(view)
@@ -81,7 +79,7 @@ class Coverage:
         """One boolean per element of the storage, flat; a copy where all or none are covered."""
         if self._bits is not None:
             return self._bits
-        return np.full(_size(self._storage), self._is_full)
+        return np.full(_size(self._storage), self.is_full)
 
     def _need_bits(self) -> np.ndarray:
         if self._bits is None:
@@ -96,8 +94,8 @@ class Coverage:
         if covers_all(view):
             self.clear()
             return
-        if self._is_full:
-            self._is_full, self._bits, self._missing = False, np.ones(_size(self._storage), np.bool_), 0
+        if self.is_full:
+            self.is_full, self._bits, self._missing = False, np.ones(_size(self._storage), np.bool_), 0
         array, key = self._region(view)
         array[key] = False
         assert self._bits is not None
@@ -107,7 +105,7 @@ class Coverage:
 
     def of(self, view: View) -> Literal["none", "part", "all"]:
         """How much of `view` is covered."""
-        if self._is_full:
+        if self.is_full:
             return "all"
         if self._bits is None:
             return "none"

@@ -33,8 +33,8 @@ class Layout:
     """
 
     __slots__ = (
-        "dtype", "free_size", "is_compact", "memory", "partition_axis", "partitions", "repeats", "shape",
-        "size", "start_partition", "strides",
+        "byte_strides", "dtype", "free_size", "is_compact", "itemsize", "memory", "partition_axis", "partitions",
+        "repeats", "shape", "size", "start_partition", "storage_dtype", "strides",
     )  # fmt: skip
 
     def __init__(
@@ -59,12 +59,10 @@ class Layout:
             self.partitions = shape[partition_axis]
         self.free_size = self.size // self.partitions if self.partitions else 0
         self.is_compact = strides == compact_strides(shape)
+        self.itemsize = dtype.itemsize
+        self.storage_dtype = dtype.storage
+        self.byte_strides = tuple(s * dtype.itemsize for s in strides)
         self.repeats = not self.is_compact and may_repeat(shape, strides)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element."""
-        return self.dtype.itemsize
 
     @property
     def is_on_chip(self) -> bool:
@@ -129,7 +127,7 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "accumulated", "data", "dtype", "is_mutable", "last_row", "line", "memory", "name",
+        "__weakref__", "accumulated", "bytes", "data", "dtype", "is_mutable", "last_row", "line", "memory", "name",
         "number", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
@@ -145,6 +143,8 @@ class Storage:
         self.scope = scope
         self.line = line
         self.data: np.ndarray | None = None
+        # the same memory as bytes, which views of any type are cut from
+        self.bytes: memoryview | None = None
         self.is_mutable = scope != "input"
         self.written = Coverage(self)
         self.accumulated = Coverage(self)
@@ -169,6 +169,7 @@ class Storage:
         else:
             self.data = data
             self.written.fill()
+        self.bytes = self.data.reshape(-1).view(np.uint8).data
 
 
 class View:
@@ -190,18 +191,9 @@ class View:
 def array_of(view: View) -> np.ndarray:
     """The elements of a view, sharing memory with its storage, which must hold data."""
     known = view.layout
-    itemsize = known.dtype.itemsize
-    data = view.storage.data
-    assert data is not None, "shapes only"
-    # ml_dtypes have no buffer format
-    buffer = data.data if data.dtype.isbuiltin == 1 else data.reshape(-1).view(np.uint8).data
-    return np.ndarray(
-        known.shape,
-        known.dtype.storage,
-        buffer,
-        view.offset * itemsize,
-        tuple([s * itemsize for s in known.strides]),
-    )
+    storage = view.storage
+    assert storage.bytes is not None, "shapes only"
+    return np.ndarray(known.shape, known.storage_dtype, storage.bytes, view.offset * known.itemsize, known.byte_strides)
 
 
 def whole_layout(storage: Storage) -> Layout:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import NkilabError, RuleError, UseError
 from ..isa.declare import NUMBER, Instruction
-from ..tiles.tile import PSUM, View
+from ..tiles.tile import View
 from .session import Session
 from .source import name_of, place_of, user_frame
 
@@ -56,29 +57,56 @@ def record(
         where = (frame.f_code.co_filename, frame.f_lineno)
     session.where = where
     try:
-        layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
+        # not every operand is a view: an attribute error is cheaper than asking each
+        try:
+            layouts = [o.layout for o in operands]
+        except AttributeError:
+            layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
         key = (cls, *layouts, *attributes)
         known = session.forms.get(key)
         if known is None:
             known = _new_form(session, cls, layouts, attributes, key)
         form, number = known
-        views = [o for o in operands if isinstance(o, View)]
+        views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
         if cls.call_rules:
             _check_values(form, values)
-        values = cls.resolve(form, views, values)
-        for (name, spec), operand in zip(cls.operands.items(), operands, strict=True):
-            if spec.is_written and isinstance(operand, View) and not operand.storage.is_mutable:
-                raise UseError(
-                    f"{name} is an input of the kernel, which may not be written",
-                    hint="write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)",
-                    key="err_cannot_update_immutable_parameter",
-                )
+        if cls.resolves:
+            values = cls.resolve(form, views, values)
+        for slot in form.written_slots:
+            if not operands[slot].storage.is_mutable:
+                _refuse_input(cls, slot)
     except NkilabError as error:
-        raise located(error, cls.name, cls, operands) from None
-    _append(session, form, number, operands, views, values, where)
+        raise located(error, cls.name, cls, operands, where) from None
+    program = session.program
+    row = len(program.form_column)
+    program.form_column.append(number)
+    program.line_column.append(program.line_number(*where))
+    program.position_column.append(session.position)
+    held = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
+    program.value_column.append(program.value_number(held) if held else 0)
+    for view in views:
+        storage = view.storage
+        program.storage_column.append(storage.number)
+        program.offset_column.append(view.offset)
+        storage.last_row = row
+    program.operand_start.append(len(program.storage_column))
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
-    _follow_accumulation(form, operands, values)
+    for slot in form.psum_slots:
+        # per PSUM storage, which elements a matmul wrote since anything else did
+        view = operands[slot]
+        if cls.accumulates:
+            view.storage.accumulated.add(view)
+        else:
+            view.storage.accumulated.remove(view)
+
+
+def _refuse_input(cls: type[Instruction], slot: int) -> None:
+    raise UseError(
+        f"{list(cls.operands)[slot]} is an input of the kernel, which may not be written",
+        hint="write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)",
+        key="err_cannot_update_immutable_parameter",
+    )
 
 
 def check_form(
@@ -114,42 +142,14 @@ def _check_values(form: Instruction, values: tuple[Any, ...]) -> None:
             raise RuleError(r.sentence, hint=r.hint, source=r.source)
 
 
-def _append(
-    session: Session,
-    form: Instruction,
-    number: int,
+def located(
+    error: NkilabError,
+    called: str,
+    cls: type[Instruction],
     operands: Sequence[Any],
-    views: list[View],
-    values: tuple[Any, ...],
-    where: tuple[str, int],
-) -> None:
-    program = session.program
-    row = len(program.form_column)
-    program.form_column.append(number)
-    program.line_column.append(program.line_number(*where))
-    program.position_column.append(session.position)
-    if len(views) != len(operands):
-        values = values + tuple([o for o in operands if o is not None and not isinstance(o, View)])
-    program.value_column.append(program.value_number(values) if values else 0)
-    for view in views:
-        program.storage_column.append(view.storage.number)
-        program.offset_column.append(view.offset)
-        view.storage.last_row = row
-    program.operand_start.append(len(program.storage_column))
-
-
-def _follow_accumulation(form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]) -> None:
-    """Keep, per PSUM storage, which elements a matmul wrote since anything else did."""
-    for spec, operand in zip(form.operands.values(), operands, strict=True):
-        if spec.is_written and isinstance(operand, View) and operand.storage.memory == PSUM:
-            if form.accumulates:
-                operand.storage.accumulated.add(operand)
-            else:
-                operand.storage.accumulated.remove(operand)
-
-
-def located(error: NkilabError, called: str, cls: type[Instruction], operands: Sequence[Any]) -> NkilabError:
-    """`error` completed with the user's line and one line per operand."""
+    where: tuple[str, int] | None = None,
+) -> NkilabError:
+    """`error` completed with the user's line (that of the nearest frame if None) and one line per operand."""
     frame = user_frame(2)
     facts = []
     for name, operand in zip(cls.operands, operands, strict=True):
@@ -158,4 +158,4 @@ def located(error: NkilabError, called: str, cls: type[Instruction], operands: S
             facts.append(f"{name} = {held + ': ' if held else ''}{operand.layout}")
         elif operand is not None:
             facts.append(f"{name} = {operand!r}")
-    return error.located(place_of(frame), called, facts)
+    return error.located(place_of(frame) if where is None else f"{Path(where[0]).name}:{where[1]}", called, facts)

@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...errors import KernelError, NkilabError, RuleError, UseError
+from ...errors import KernelError, NkilabError, RuleError, UnsupportedError, UseError
 from ...isa.data_movement import DmaCopy
-from ...isa.declare import Instruction
+from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import Memset, TensorCopy
+from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import TFLOAT32, DType, as_dtype
 from ...tiles.tile import HBM, Layout, Storage, View, array_of, compact_strides, layout, whole_layout
 from ...tiles.views import broadcast, derived, reinterpreted, reshaped
@@ -46,7 +47,7 @@ class Pending:
         self.values = values
         self.box = box
         self.mask = mask
-        frame = user_frame(2)
+        frame = user_frame(1)
         self.where = (frame.f_code.co_filename, frame.f_lineno)
         self.tensor: Tensor | None = None
 
@@ -256,12 +257,13 @@ def new_tensor(session: Session, shape: tuple[int, ...], dtype: DType, memory: s
     return Tensor(storage, 0, whole_layout(storage))
 
 
-def fresh_tensor(session: Session, shape: tuple[int, ...], dtype: DType, memory: str, pending: Pending) -> Tensor:
+def fresh_tensor(session: Session, known: Layout, pending: Pending | None) -> Tensor:
     """The tensor of a result that waits for its destination; its storage is registered when it is needed."""
-    line = session.program.line_number(*pending.where)
-    storage = Storage(-1, "", shape, dtype, memory, "tile", line)
-    tensor = Tensor(storage, 0, layout(shape, compact_strides(shape), dtype, memory, 0, 0))
-    tensor.pending, pending.tensor = pending, tensor
+    where = session.where if pending is None else pending.where
+    line = session.program.line_number(*where)
+    tensor = Tensor(Storage(-1, "", known.shape, known.dtype, known.memory, "tile", line), 0, known)
+    if pending is not None:
+        tensor.pending, pending.tensor = pending, tensor
     return tensor
 
 
@@ -303,40 +305,94 @@ def fresh(
         memory: of the result; as the declaration says if "".
         shape: of the result; as the declaration says if None.
     """
-    session.flush()
-    names = list(cls.operands)
-    slot = next(i for i, spec in enumerate(cls.operands.values()) if spec.is_written)
-    given = {n: o.layout if isinstance(o, View) else o for n, o in zip(names, operands)}
-    try:
-        _check_overhang(operands, mask)
-        if shape is None or dtype is None:
-            default = cls.fresh(given, dict(zip(cls.attributes, attributes, strict=True)))
-            shape, dtype, memory = shape or default.shape, dtype or default.dtype, memory or default.memory
-        box, where = (None, None) if mask is None else mask.box(shape)
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), cls.name) from None
-    skipped = mask is not None and box is None
-    if box is not None:
-        operands = [_crop_operand(o, box, shape, cls) for o in operands]
-        box = None if all(b.stop - b.start == n for b, n in zip(box, shape)) else box
-    pending = Pending(session, cls, operands, slot, attributes, values, box, where)
-    tensor = fresh_tensor(session, shape, dtype, memory or list(cls.operands.values())[slot].memories[0], pending)
-    if skipped:
-        tensor.pending = None
-        session.register(tensor.storage)
-        return tensor
-    _check_fresh(session, pending, tensor)
+    if session.pending is not None:
+        session.flush()
+    layouts = [o.layout if isinstance(o, View) else None if o is None else NUMBER for o in operands]
+    if mask is not None or any(isinstance(o, Tensor) and o.overhang is not None for o in operands):
+        return _fresh_masked(session, cls, operands, attributes, values, dtype, mask, memory, shape, layouts)
+    key = (cls, dtype, memory, shape, *layouts, *attributes)
+    known: Layout | None = session.keyed.get(key)
+    slot = cls.result_slot
+    pending = Pending(session, cls, operands, slot, attributes, values, None, None)
+    if known is None:
+        known = _result_layout(cls, layouts, attributes, dtype, memory, shape)
+        tensor = fresh_tensor(session, known, pending)
+        check_form(session, cls, [*operands[:slot], tensor, *operands[slot + 1 :]], attributes)
+        session.keyed[key] = known
+    else:
+        tensor = fresh_tensor(session, known, pending)
     session.pending = pending
     return tensor
 
 
-def _check_overhang(operands: list[Any], mask: Any) -> None:
-    for operand in operands:
-        if isinstance(operand, Tensor) and operand.overhang is not None and mask is None:
-            inside_bounds(operand)
+def _result_layout(
+    cls: type[Instruction],
+    layouts: list[Any],
+    attributes: tuple[Any, ...],
+    dtype: DType | None,
+    memory: str,
+    shape: tuple[int, ...] | None,
+) -> Layout:
+    """The layout of a result: what is given, the rest as the declaration says."""
+    try:
+        if shape is None or dtype is None:
+            given = dict(zip(cls.operands, layouts, strict=True))
+            default = cls.fresh(given, dict(zip(cls.attributes, attributes, strict=True)))
+            shape, dtype, memory = shape or default.shape, dtype or default.dtype, memory or default.memory
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), cls.name) from None
+    memory = memory or list(cls.operands.values())[cls.result_slot].memories[0]
+    return layout(shape, compact_strides(shape), dtype, memory, 0, 0)
 
 
-def _crop_operand(operand: Any, box: tuple[slice, ...], shape: tuple[int, ...], cls: type[Instruction]) -> Any:
+def _fresh_masked(
+    session: Session,
+    cls: type[Instruction],
+    operands: list[Any],
+    attributes: tuple[Any, ...],
+    values: tuple[Any, ...],
+    dtype: DType | None,
+    mask: Any,
+    memory: str,
+    shape: tuple[int, ...] | None,
+    layouts: list[Any],
+) -> Tensor:
+    """A result of which a mask lets a part through, or whose operands reach outside."""
+    known = _result_layout(cls, layouts, attributes, dtype, memory, shape)
+    try:
+        if mask is None:
+            for operand in operands:
+                if isinstance(operand, Tensor):
+                    inside_bounds(operand)
+            raise AssertionError("an operand that reaches outside was accepted")
+        if cls.accumulates or cls is NcTranspose:
+            raise UnsupportedError(
+                f"mask= of {cls.name} is not modelled", hint="slice the operands instead: x[:, 0:n]"
+            )
+        box, where = mask.box(known.shape)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), cls.name) from None
+    if box is None:
+        tensor = fresh_tensor(session, known, None)
+        session.register(tensor.storage)
+        return tensor
+    operands = [_crop_operand(o, box) for o in operands]
+    partial = None if all(b.stop - b.start == n for b, n in zip(box, known.shape)) else box
+    pending = Pending(session, cls, operands, cls.result_slot, attributes, values, partial, where)
+    tensor = fresh_tensor(session, known, pending)
+    target = tensor if partial is None else basic_view(tensor, partial)
+    slot = cls.result_slot
+    check_form(session, cls, [*operands[:slot], target, *operands[slot + 1 :]], attributes)
+    session.pending = pending
+    return tensor
+
+
+def basic_view(tensor: Tensor, box: tuple[slice, ...]) -> Tensor:
+    """A rectangle of a tensor, without committing a result that waits."""
+    return basic(tensor, box)
+
+
+def _crop_operand(operand: Any, box: tuple[slice, ...]) -> Any:
     """An operand under the rectangle of a mask over the result; vectors [P, 1] keep their one column."""
     if not isinstance(operand, Tensor):
         return operand
@@ -344,13 +400,6 @@ def _crop_operand(operand: Any, box: tuple[slice, ...], shape: tuple[int, ...], 
         box = box[:1] + tuple(slice(0, n) for n in operand.shape[1:])
     fitted = tuple(b if n != 1 else slice(0, 1) for b, n in zip(box, operand.shape))
     return cropped(operand, fitted)
-
-
-def _check_fresh(session: Session, pending: Pending, tensor: Tensor) -> None:
-    """Raise now, at the user's line, what the form refuses."""
-    operands = list(pending.operands)
-    operands[pending.slot] = tensor if pending.box is None else basic(tensor, pending.box)
-    check_form(session, pending.cls, operands, pending.attributes)
 
 
 def assign(dst: Tensor, value: Any) -> None:

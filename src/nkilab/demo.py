@@ -1,0 +1,86 @@
+"""`nkilab demo`: run two kernels on real input, check them, time them, save a profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._lazy import part
+from .api import Estimate, estimate, spec
+from .errors import FileError
+from .files import neff, ntff
+from .files.container import write_whole
+from .hook import activate
+from .views.terminal import text_of
+
+EXIT_FINE, EXIT_FAULT = 0, 1
+
+
+def _product(lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+    return (lhs.astype(np.float64).T @ rhs.astype(np.float64)).astype(np.float32)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    return (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _cases() -> list[tuple[str, str, Callable[..., np.ndarray], tuple[np.ndarray, ...]]]:
+    """Example module, spelling, NumPy reference and input of each kernel."""
+    rng = np.random.default_rng(149)
+    matrices = tuple(rng.standard_normal(s, dtype=np.float32) for s in ((512, 256), (512, 1024)))
+    rows = rng.standard_normal((512, 2048), dtype=np.float32)
+    return [("blocked_matmul", "nki", _product, matrices), ("row_softmax", "neuronxcc.nki", _softmax, (rows,))]
+
+
+def run_demo(folder: Path, *, as_json: bool = False) -> int:
+    """Run the demo, print what it found, and return the exit status.
+
+    Args:
+        folder: where the files go; made if it does not exist.
+        as_json: print JSON alone.
+
+    Raises:
+        FileError: if the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder} cannot be made: {error.strerror}", hint="name another folder with --output") from None
+    results: list[dict[str, Any]] = []
+    with activate():
+        for name, spelling, reference, arrays in _cases():
+            kernel = getattr(part(f"examples.{name}"), name)
+            values = kernel(*arrays)
+            # float32 sums over up to 2048 terms in another order than the reference
+            error = float(np.max(np.abs(values - reference(*arrays))) / np.max(np.abs(reference(*arrays))))
+            predicted = estimate(kernel, *(spec(a.shape, a.dtype) for a in arrays))
+            files = _save(folder, name, predicted)
+            results.append({"kernel": name, "spelling": spelling, "matches_numpy": error < 1e-5,
+                            "relative_error": error, "files": files, "estimate": predicted.to_dict()})  # fmt: skip
+            if not as_json:
+                _tell(results[-1], predicted)
+    if as_json:
+        print(json.dumps({"schema": "nkilab.demo/1", "kernels": results}, indent=2))
+    return EXIT_FINE if all(r["matches_numpy"] for r in results) else EXIT_FAULT
+
+
+def _save(folder: Path, name: str, predicted: Estimate) -> list[str]:
+    paths = [folder / f"{name}{suffix}" for suffix in (".neff", ".ntff", ".json")]
+    neff.write(paths[0], predicted.program)
+    ntff.write(paths[1], predicted.program, predicted.timeline)
+    write_whole(paths[2], json.dumps(predicted.to_dict(), indent=2).encode())
+    return [str(p) for p in paths]
+
+
+def _tell(result: dict[str, Any], predicted: Estimate) -> None:
+    low, high = predicted.interval_us
+    verdict = "matches NumPy" if result["matches_numpy"] else "DIFFERS from NumPy"
+    print(f"\n{result['kernel']} ({result['spelling']}): {verdict}, relative error {result['relative_error']:.1e}")
+    print(f"  latency on {predicted.target}: {predicted.latency_us:.1f} us, believed {low:.1f} to {high:.1f} us\n")
+    print(text_of(predicted.summary, predicted.timeline), end="")
+    print(f"  profile written to {', '.join(result['files'])}")

@@ -1,0 +1,38 @@
+"""What is installed here, and who provides the names of NKI."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from . import __version__
+from .hook import ROOTS, installed_elsewhere
+
+PACKAGES = ("numpy", "ml_dtypes", "numba", "rich", "click", "torch", "jax")
+
+
+def report() -> dict[str, Any]:
+    """Versions of nkilab, Python and what nkilab uses, and where another distribution provides NKI."""
+    return {
+        "schema": "nkilab.doctor/1",
+        "nkilab": __version__,
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "names": {root: installed_elsewhere(root) or "served by nkilab" for root in ROOTS},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def report_text(found: dict[str, Any]) -> str:
+    """The report as lines for a terminal."""
+    lines = [f"nkilab {found['nkilab']} on Python {found['python']}"]
+    lines += [f"  {name:10} {number or 'not installed'}" for name, number in found["packages"].items()]
+    lines += [f"  {root:10} {where}" for root, where in found["names"].items()]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Kernels that the demo runs and the documentation shows."""

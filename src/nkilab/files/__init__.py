@@ -1,0 +1,1 @@
+"""nkilab's own files: programs (NEFF) and timelines (NTFF)."""

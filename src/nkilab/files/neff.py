@@ -1,0 +1,133 @@
+"""NEFF: a program in a file, enough to plan and time it again. Not the vendor's format of that name."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from hashlib import sha256
+from typing import cast
+
+import numpy as np
+
+from ..errors import FileError, NkilabError
+from ..isa.declare import REGISTRY, Instruction
+from ..machine.model import Fact, Machine
+from ..tiles.dtypes import DTYPES
+from ..trace.program import Program, StorageRecord
+from .container import Header, pack, read_whole, unpack, write_whole
+from .values import decoded, decoded_layout, encoded, encoded_layout
+
+KIND = "NEFF"
+_COLUMNS = {
+    "form_column": "i", "line_column": "i", "position_column": "i", "value_column": "i",
+    "operand_start": "q", "storage_column": "i", "offset_column": "q",
+}  # fmt: skip
+_FILE_TYPES = {"i": np.int32, "q": np.int64}
+
+
+def write(path: str | os.PathLike[str], program: Program) -> None:
+    """Write a program to a file, whole or not at all.
+
+    Raises:
+        FileError: if the file cannot be written.
+    """
+    write_whole(path, packed(program))
+
+
+def read(path: str | os.PathLike[str]) -> Program:
+    """Read a program from a file.
+
+    Raises:
+        FileError: if the file is missing, foreign, truncated, damaged, or of another version.
+    """
+    return unpacked(read_whole(path), str(path))
+
+
+def digest_of(program: Program) -> str:
+    """sha256 of the content of a program, in hexadecimal; equal programs have equal digests."""
+    return sha256(packed(program)).hexdigest()
+
+
+def packed(program: Program) -> bytes:
+    """The bytes of the file of a program."""
+    values, value_column = _distinct_values(program)
+    machine = program.machine
+    header: Header = {
+        "kernel": program.kernel_name,
+        "machine": {"name": machine.name, "generation": machine.generation,
+                    "facts": {n: [encoded(f.value), f.certainty, f.source] for n, f in machine.facts().items()}},
+        "forms": [_form(form) for form in program.forms],
+        "lines": program.lines,
+        "positions": program.positions,
+        "values": values,
+        "storages": [[s.name, list(s.shape), s.dtype.name, s.memory, s.scope, s.line] for s in program.storages],
+        "notes": program.notes,
+    }  # fmt: skip
+    columns = {n: np.array(getattr(program, n), _FILE_TYPES[code]) for n, code in _COLUMNS.items()}
+    columns["value_column"] = value_column
+    return pack(KIND, header, columns)
+
+
+def _form(form: Instruction) -> list[object]:
+    attributes = [encoded(a) for a in form.attribute_values]
+    return [form.name, [encoded_layout(given) for given in form.layouts], attributes]
+
+
+def _distinct_values(program: Program) -> tuple[list[object], np.ndarray]:
+    """The table of values without repetitions, and the column that points into it."""
+    numbers: dict[str, int] = {}
+    table: list[object] = []
+    renumbered = np.zeros(len(program.values), np.int32)
+    for number, values in enumerate(program.values):
+        own = encoded(values)
+        known = renumbered[number] = numbers.setdefault(repr(own), len(table))
+        if known == len(table):
+            table.append(own)
+    return table, renumbered[np.array(program.value_column, np.int64)]
+
+
+def unpacked(content: bytes, name: str) -> Program:
+    """The program in the bytes of a file."""
+    header, arrays = unpack(content, KIND, name)
+    try:
+        program = _program(header, arrays)
+    except (NkilabError, KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise FileError(
+            f"{name} was written by another version of nkilab: {type(error).__name__} {error}",
+            hint="write it again with nkilab",
+        ) from None
+    return program
+
+
+def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
+    program = Program(_machine(cast("dict[str, object]", header["machine"])), cast(str, header["kernel"]))
+    program.forms = [_new_form(program.machine, form) for form in cast("list[list[object]]", header["forms"])]
+    program.lines = [(str(file), int(line)) for file, line in cast("list[tuple[str, int]]", header["lines"])]
+    program.positions = [tuple(p) for p in cast("list[tuple[int, int, int]]", header["positions"])]
+    program.values = [cast("tuple[object, ...]", decoded(v)) for v in cast("list[object]", header["values"])]
+    program.storages = [
+        StorageRecord(name, tuple(shape), DTYPES[dtype], memory, scope, line)
+        for name, shape, dtype, memory, scope, line in cast("list[list]", header["storages"])
+    ]
+    program.notes = [str(note) for note in cast("list[str]", header["notes"])]
+    for column, code in _COLUMNS.items():
+        setattr(program, column, array(code, arrays[column].tolist()))
+    return program
+
+
+def _machine(given: dict[str, object]) -> Machine:
+    facts = {
+        name: Fact(cast(float, decoded(value)), certainty, source)
+        for name, (value, certainty, source) in cast("dict[str, list]", given["facts"]).items()
+    }
+    return Machine(name=cast(str, given["name"]), generation=cast(int, given["generation"]), **facts)
+
+
+def _new_form(machine: Machine, given: list[object]) -> Instruction:
+    name, layouts, attributes = given
+    cls = REGISTRY[cast(str, name)]
+    return cls(
+        machine,
+        [decoded_layout(item) for item in cast("list[object]", layouts)],
+        [decoded(item) for item in cast("list[object]", attributes)],
+    )

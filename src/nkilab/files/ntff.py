@@ -1,0 +1,82 @@
+"""NTFF: a timeline in a file, with the digest of its program. Not the vendor's format of that name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ..errors import FileError
+from ..timing.timeline import Timeline
+from ..trace.program import Program
+from .container import Header, pack, read_whole, unpack, write_whole
+from .neff import digest_of
+from .values import decoded, encoded
+
+KIND = "NTFF"
+_SCALARS = ("machine", "model", "latency_ns", "window", "labels")
+_COLUMNS = tuple(f.name for f in fields(Timeline) if f.name not in _SCALARS)
+
+
+def write(path: str | os.PathLike[str], program: Program, timeline: Timeline) -> None:
+    """Write the timeline of a program to a file, whole or not at all.
+
+    Raises:
+        FileError: if the file cannot be written.
+    """
+    header: Header = {name: encoded(getattr(timeline, name)) for name in _SCALARS}
+    header["program"], header["kernel"] = digest_of(program), program.kernel_name
+    write_whole(path, pack(KIND, header, {name: getattr(timeline, name) for name in _COLUMNS}))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What an NTFF file holds.
+
+    Args:
+        path: of the file.
+        kernel: name of the kernel.
+        program_digest: of the program that was timed; see `neff.digest_of`.
+        timeline: when everything happened.
+    """
+
+    path: str
+    kernel: str
+    program_digest: str
+    timeline: Timeline
+
+    def check_belongs_to(self, program: Program) -> None:
+        """Compare the digest with that of a program.
+
+        Raises:
+            FileError: if the timeline is of another program.
+        """
+        if digest_of(program) != self.program_digest:
+            raise FileError(
+                f"{self.path} is the timeline of another program: kernel {self.kernel}, sha256 "
+                f"{self.program_digest[:12]}; the program given is kernel {program.kernel_name}, sha256 "
+                f"{digest_of(program)[:12]}",
+                hint="capture it again from this NEFF",
+            )
+
+
+def read(path: str | os.PathLike[str]) -> Trace:
+    """Read a timeline, and which program it is of, from a file.
+
+    Raises:
+        FileError: if the file is missing, foreign, truncated, damaged or of another version.
+    """
+    header, arrays = unpack(read_whole(path), KIND, str(path))
+    try:
+        return Trace(str(path), str(header["kernel"]), str(header["program"]), _timeline(header, arrays))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(
+            f"{path} was written by another version of nkilab: {type(error).__name__} {error}",
+            hint="capture it again with nkilab",
+        ) from None
+
+
+def _timeline(header: Header, arrays: dict[str, np.ndarray]) -> Timeline:
+    scalars = {name: decoded(header[name]) for name in _SCALARS}
+    return Timeline(**scalars, **{name: arrays[name] for name in _COLUMNS})  # type: ignore[arg-type]

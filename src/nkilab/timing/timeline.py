@@ -1,0 +1,113 @@
+"""When everything happened: events as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ..place.slots import ENGINES
+from .work import QUEUES
+
+# Why an event did not start earlier.
+REASONS = ("none", "dma", "engine", "reuse", "spill", "order", "issue", "queue")
+REASON_TEXTS = {
+    "none": "nothing: it started with the kernel",
+    "dma": "data that a transfer brought, or space that it emptied",
+    "engine": "a result of another instruction",
+    "reuse": "the last access of the tile that held its bytes before",
+    "spill": "a spill or reload",
+    "order": "the instruction before it on its engine",
+    "issue": "an issuing unit of the DMA engines",
+    "queue": "the transfer before it in its queue",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """What a program does in time, in nanoseconds from the start of the kernel.
+
+    Events stand in the order of their start; events of one engine may overlap by their latency.
+
+    Args:
+        machine: name of the chip.
+        model: version of the timing model.
+        latency_ns: from the start of the kernel to its end, its fixed costs included.
+        window: start of the first and end of the last transfer; of all events if there is none.
+        labels: opcodes, as the vendor's profiler names them.
+        engine: per event, position in `ENGINES`.
+        queue: per event, DMA queue; -1 on other engines.
+        start_ns, end_ns: per event, from its start to the last visible result.
+        busy_ns: per event, how long its engine accepted nothing else; 0 for what hides behind another event.
+        ready_ns: per event, when everything that it waits for was there.
+        row: per event, row of the program; of an inserted transfer the row it stands before.
+        node: per event, node of the plan: the row, or beyond the rows an inserted transfer.
+        label: per event, position in `labels`.
+        reason: per event, position in `REASONS`.
+        waited_row, waited_node: per event, the one it waited for longest; -1 if none.
+    """
+
+    machine: str
+    model: str
+    latency_ns: float
+    window: tuple[float, float]
+    labels: tuple[str, ...]
+    engine: np.ndarray
+    queue: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    busy_ns: np.ndarray
+    ready_ns: np.ndarray
+    row: np.ndarray
+    node: np.ndarray
+    label: np.ndarray
+    reason: np.ndarray
+    waited_row: np.ndarray
+    waited_node: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.engine)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Timeline):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def window_ns(self) -> float:
+        """From the first to the last byte that a DMA engine moves."""
+        return self.window[1] - self.window[0]
+
+    @property
+    def latency_us(self) -> float:
+        """Latency in microseconds."""
+        return self.latency_ns / 1000
+
+    def of_engine(self, engine: str) -> np.ndarray:
+        """Positions of the events of an engine ("tensor", ..., "dma"), in order of start."""
+        return np.flatnonzero(self.engine == ENGINES.index(engine))
+
+    def busy_intervals(self, engine: str) -> np.ndarray:
+        """[n, 2]: the merged intervals in which an engine has an event under way."""
+        here = self.of_engine(engine)
+        start, end = self.start_ns[here], self.end_ns[here]
+        if not len(here):
+            return np.zeros((0, 2))
+        reached = np.maximum.accumulate(end)
+        is_new = np.ones(len(here), np.bool_)
+        is_new[1:] = start[1:] > reached[:-1]
+        firsts = np.flatnonzero(is_new)
+        lasts = np.append(firsts[1:], len(here)) - 1
+        return np.column_stack([start[firsts], reached[lasts]])
+
+    def active_ns(self, engine: str) -> float:
+        """How long an engine has an event under way."""
+        intervals = self.busy_intervals(engine)
+        return float((intervals[:, 1] - intervals[:, 0]).sum())
+
+    def queue_name(self, queue: int) -> str:
+        """What a DMA queue is for, and which issuing unit feeds it."""
+        unit, kind = divmod(queue, len(QUEUES))
+        return f"{QUEUES[kind]}{unit}"

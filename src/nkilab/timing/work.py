@@ -1,0 +1,223 @@
+"""What has to be timed: nodes with an engine and a cost, who waits for whom, and how long a signal takes.
+
+A node is a row, or one engine's share of a row whose steps run on several engines, or a transfer that planning
+inserted. Everything is a column of numbers, so that the clock touches nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from ..isa.declare import Instruction, Step
+from ..machine import Machine
+from ..place.edges import ANTI, FLOW, Waits
+from ..place.plan import Plan, Transfer
+from ..place.slots import DMA, ENGINES
+from ..tiles.tile import HBM, Layout
+from ..trace.program import Program
+
+TENSOR = ENGINES.index("tensor")
+# Functions that every table set of ScalarE holds: they never cause a load. AWS lists no table sets, so each
+# other function is taken as a set of its own.
+TABLELESS = frozenset({"", "copy", "square", "abs", "sign", "relu", "identity"})
+# Queues of each issuing unit.
+LOAD, STORE, ON_CHIP, SPILL_QUEUE = range(4)
+QUEUES = ("load", "store", "on_chip", "spill")
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one engine does for a row: consecutive steps of a form, in numbers.
+
+    Args:
+        steps: of the form.
+        engine: position in `ENGINES`.
+        busy_ns: how long the engine accepts nothing else.
+        visible_ns: from the start of the first step until every result is visible.
+        background_ns: how long a step that hides behind the previous one takes (LDWEIGHTS).
+        table: function table needed, "" for none.
+        lanes: DMA engines that a transfer keeps busy, on average over its duration.
+        work_ns: DMA only: engine time of all DMA engines together.
+        hbm_bytes: DMA only: bytes that cross the HBM interface.
+        queue: DMA only: kind of queue.
+        total_bytes: DMA only: bytes moved.
+    """
+
+    steps: tuple[Step, ...]
+    engine: int
+    busy_ns: float = 0.0
+    visible_ns: float = 0.0
+    background_ns: float = 0.0
+    table: str = ""
+    lanes: float = 0.0
+    work_ns: float = 0.0
+    hbm_bytes: int = 0
+    queue: int = 0
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """All nodes of a program.
+
+    Args:
+        shares: distinct shares.
+        share: per node, its share.
+        engine: per node.
+        row: per node, the row it belongs to; of an inserted transfer the row it stands before.
+        order: per node, its place in program order.
+        stream: per compute engine, its nodes in program order.
+        wait_start, wait_node, wait_kind: per node, the nodes it waits for.
+        wait_delay: per wait, nanoseconds between the visible result and the start it allows.
+    """
+
+    shares: tuple[Share, ...]
+    share: np.ndarray
+    engine: np.ndarray
+    row: np.ndarray
+    order: np.ndarray
+    stream: tuple[np.ndarray, ...]
+    wait_start: np.ndarray
+    wait_node: np.ndarray
+    wait_kind: np.ndarray
+    wait_delay: np.ndarray
+
+
+def work_of(program: Program, plan: Plan) -> Work:
+    """The nodes of `program` under `plan`; node r is the last share of row r, so waiting for r waits for all."""
+    shares: list[Share] = []
+    of_form: list[list[int]] = []
+    for form in program.forms:
+        own = [_share(program.machine, form, list(steps)) for _, steps in groupby(form.steps, lambda s: s.engine)]
+        of_form.append(list(range(len(shares), len(shares) + len(own))))
+        shares.extend(own)
+    form = np.array(program.form_column, np.int64)
+    share = np.array([own[-1] for own in of_form], np.int64)[form]
+    row = np.arange(len(program), dtype=np.int64)
+    inserted = [_spill_share(program.machine, t) for t in plan.transfers]
+    distinct = {s: len(shares) + i for i, s in enumerate(dict.fromkeys(inserted))}
+    shares.extend(distinct)
+    share = np.append(share, np.array([distinct[s] for s in inserted], np.int64))
+    row = np.append(row, np.array([t.before_row for t in plan.transfers], np.int64))
+    share, row, chain, first = _with_earlier_shares(of_form, form, share, row)
+    engine = np.array([s.engine for s in shares], np.int64)[share]
+    # inserted transfers stand before their row, earlier shares of a row before its last one
+    rank = np.where(np.arange(len(row)) < len(program), 2, np.where(np.arange(len(row)) < plan.waits.start.size - 1, 0, 1))
+    order = np.empty(len(row), np.int64)
+    order[np.lexsort((np.arange(len(row)), rank, row))] = np.arange(len(row))
+    ordered = np.argsort(order)
+    stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
+    waits = _waits(shares, share, engine, plan.waits, chain, first, program.machine)
+    return Work(tuple(shares), share, engine, row, order, stream, *waits)
+
+
+def _with_earlier_shares(
+    of_form: list[list[int]], form: np.ndarray, share: np.ndarray, row: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int]], np.ndarray]:
+    """Nodes for all but the last share of rows that run on several engines, appended; links between them."""
+    several = np.array([len(own) > 1 for own in of_form], np.bool_)
+    first = np.arange(len(share))
+    chain: list[tuple[int, int]] = []
+    more_share: list[int] = []
+    more_row: list[int] = []
+    for at in np.flatnonzero(several[form]).tolist():
+        nodes = [len(share) + len(more_share) + i for i in range(len(of_form[form[at]]) - 1)]
+        more_share.extend(of_form[form[at]][:-1])
+        more_row.extend([at] * len(nodes))
+        chain.extend(zip([*nodes[1:], at], nodes, strict=True))
+        first[at] = nodes[0]
+    return (
+        np.append(share, np.array(more_share, np.int64)), np.append(row, np.array(more_row, np.int64)), chain, first,
+    )  # fmt: skip
+
+
+def _waits(
+    shares: list[Share],
+    share: np.ndarray,
+    engine: np.ndarray,
+    waits: Waits,
+    chain: list[tuple[int, int]],
+    first: np.ndarray,
+    machine: Machine,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Waits between nodes as columns, without those that the order of an engine implies."""
+    later = first[np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))]
+    later = np.append(later, np.array([n for n, _ in chain], np.int64))
+    earlier = np.append(waits.node, np.array([n for _, n in chain], np.int64)).astype(np.int64)
+    kind = np.append(waits.kind, np.full(len(chain), FLOW)).astype(np.int64)
+    same = (engine[later] == engine[earlier]) & (engine[later] != DMA)
+    # hw: TensorE reads SBUF and writes PSUM, where it adds in order; it never waits for its own results
+    kept = ~same | ((kind == FLOW) & (engine[later] != TENSOR))
+    later, earlier, kind, same = later[kept], earlier[kept], kind[kept], same[kept]
+    drained = np.array([s.busy_ns - s.visible_ns for s in shares])[share]
+    delay = np.where(same, 0.0, machine["semaphore_ns"])
+    # who waits for a read waits until the reader has taken everything in, not for its result
+    delay += np.where((kind == ANTI) & (engine[earlier] != DMA), drained[earlier], 0.0)
+    order = np.argsort(later, kind="stable")
+    start = np.searchsorted(later[order], np.arange(len(share) + 1))
+    return start, earlier[order], kind[order], delay[order]
+
+
+def _share(machine: Machine, form: Instruction, steps: list[Step]) -> Share:
+    if steps[0].engine == "dma":
+        return _transfer_share(machine, form, steps)
+    background = [s for s in steps if s.busy_ns == 0.0]
+    busy, visible = 0.0, 0.0
+    for step in steps:
+        if step.busy_ns:
+            visible = max(visible, busy + step.busy_ns + step.latency_ns)
+            busy += step.busy_ns
+    tables = [s.table for s in steps if s.table not in TABLELESS]
+    return Share(
+        tuple(steps), ENGINES.index(steps[0].engine), busy, visible,
+        sum(s.latency_ns for s in background), tables[0] if tables else "",
+    )  # fmt: skip
+
+
+def _transfer_share(machine: Machine, form: Instruction, steps: list[Step]) -> Share:
+    written = [g for (_, spec), g in zip(form.operands.items(), form.layouts, strict=True)
+               if spec.is_written and isinstance(g, Layout)]  # fmt: skip
+    read = [g for (_, spec), g in zip(form.operands.items(), form.layouts, strict=True)
+            if not spec.is_written and isinstance(g, Layout)]  # fmt: skip
+    from_hbm, to_hbm = any(g.memory == HBM for g in read), any(g.memory == HBM for g in written)
+    queue = STORE if to_hbm else LOAD if from_hbm else ON_CHIP
+    lanes = work = 0.0
+    total = 0
+    for step in steps:
+        moved = step.descriptors * step.descriptor_bytes
+        wide, busy = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
+        lanes, work, total = max(lanes, wide), work + busy, total + moved
+    return Share(
+        tuple(steps), DMA, lanes=lanes, work_ns=work, hbm_bytes=total * (from_hbm + to_hbm), queue=queue,
+        total_bytes=total,
+    )  # fmt: skip
+
+
+def _spill_share(machine: Machine, transfer: Transfer) -> Share:
+    label = transfer.kind.upper()
+    step = Step("dma", label, descriptors=transfer.descriptors, descriptor_bytes=transfer.descriptor_bytes)
+    lanes, work = transfer_lanes(machine, transfer.descriptors, transfer.descriptor_bytes)
+    total = transfer.total_bytes
+    return Share((step,), DMA, lanes=lanes, work_ns=work, hbm_bytes=total, queue=SPILL_QUEUE, total_bytes=total)
+
+
+def transfer_lanes(machine: Machine, descriptors: int, descriptor_bytes: int) -> tuple[float, float]:
+    """How many DMA engines a transfer keeps busy, and the time of all of them together in nanoseconds.
+
+    Descriptors longer than a packet are split. They are dealt out evenly; the transfer lasts as long as the
+    engine with the most of them, which leaves the others idle for a part of that time. Each engine ends with
+    a semaphore write.
+
+    Source: DMA overview (up to 16 engines, semaphore writes); DMA guide, "Descriptor size".
+    """
+    packet = machine.limit("dma_packet_bytes")
+    pieces = max(1, -(-descriptor_bytes // packet))
+    count, size = descriptors * pieces, descriptor_bytes / pieces
+    engines = min(machine.limit("dma_engines"), count)
+    each = machine["dma_descriptor_ns"] + size / machine["dma_bytes_per_ns"]
+    longest = -(-count // engines) * each + machine["dma_semaphore_write_ns"]
+    work = count * each + engines * machine["dma_semaphore_write_ns"]
+    return work / longest, work

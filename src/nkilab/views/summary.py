@@ -1,0 +1,214 @@
+"""The summary of a run: metrics with Neuron Explorer's names, and what bounds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..isa.declare import Instruction
+from ..isa.tensor_engine import NcTranspose
+from ..machine import Machine
+from ..place.plan import Finding, Plan
+from ..place.slots import DMA, slots_of
+from ..tiles.tile import HBM, PSUM, SBUF, Layout
+from ..timing.timeline import Timeline
+from ..timing.work import transfer_lanes
+from ..trace.program import Program
+from .bound import BOUNDS, bound_of, occupancies
+from .metrics import COMPUTE_ENGINES
+from .metrics import METRICS as METRICS
+
+SCHEMA = "nkilab.summary/1"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Metrics of one run of one kernel.
+
+    Args:
+        kernel: its name.
+        machine: the chip.
+        model: version of the timing model.
+        values: by name, every metric of `METRICS`, in its order and unit.
+        occupancy: per resource, the share of the time between first and last event that it is occupied.
+        bound: what limits the run, a key of `bound.BOUNDS`.
+        findings: of the plan.
+    """
+
+    kernel: str
+    machine: str
+    model: str
+    values: dict[str, float]
+    occupancy: dict[str, float]
+    bound: str
+    findings: tuple[Finding, ...]
+
+    def __getitem__(self, metric: str) -> float:
+        """The value of a metric."""
+        return self.values[metric]
+
+    @property
+    def bound_text(self) -> str:
+        """Why this is the bound: its rule."""
+        return BOUNDS[self.bound]
+
+    def to_dict(self) -> dict[str, object]:
+        """A plain dictionary: strings, numbers, lists and dictionaries only."""
+        return {
+            "schema": SCHEMA,
+            "kernel": self.kernel,
+            "target": self.machine,
+            "model": self.model,
+            "bound": self.bound,
+            "occupancy": dict(self.occupancy),
+            "metrics": dict(self.values),
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def summarize(program: Program, plan: Plan, timeline: Timeline) -> Summary:
+    """Everything that `METRICS` names, measured on a timeline."""
+    machine = program.machine
+    packet_ns = _packet_time(program, plan)
+    values = {
+        "total_time": timeline.latency_ns / 1000,
+        "window_time": timeline.window_ns / 1000,
+        **_engine_values(timeline),
+        **_transfer_values(program, plan, timeline),
+        "dma_packet_time": packet_ns / 1000,
+        **_traffic(program, plan),
+        "sbuf_peak_bytes": plan.peak_sbuf_bytes,
+        "psum_peak_banks": plan.peak_psum_banks,
+        "instruction_count": len(program),
+    }
+    values.update(_rates(machine, values, *_flops(program)))
+    active_ns = timeline.active_ns("dma")
+    lane_share = packet_ns / (machine["dma_engines"] * active_ns) if active_ns else 0.0
+    occupancy = occupancies(machine, timeline)
+    if occupancy:
+        occupancy["DMA bandwidth"] *= lane_share
+    return Summary(
+        program.kernel_name,
+        timeline.machine,
+        timeline.model,
+        {name: values[name] for name in METRICS},
+        occupancy,
+        bound_of(machine, timeline, lane_share),
+        plan.findings,
+    )
+
+
+def _engine_values(timeline: Timeline) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for engine in COMPUTE_ENGINES:
+        here = timeline.of_engine(engine)
+        active = timeline.active_ns(engine)
+        values[f"{engine}_engine_active_time"] = active / 1000
+        values[f"{engine}_engine_active_time_percent"] = 100 * active / timeline.latency_ns
+        values[f"{engine}_engine_instruction_time"] = (
+            float((timeline.end_ns[here] - timeline.start_ns[here]).sum()) / 1000
+        )
+        values[f"{engine}_engine_instruction_count"] = len(here)
+    counts = np.bincount(timeline.label, minlength=len(timeline.labels))
+    by_label = dict(zip(timeline.labels, counts.tolist(), strict=True))
+    values["matmul_instruction_count"] = sum(n for own, n in by_label.items() if own.startswith("MATMUL"))
+    values["activate_instruction_count"] = by_label.get("ACTIVATE", 0)
+    return values
+
+
+def _transfer_values(program: Program, plan: Plan, timeline: Timeline) -> dict[str, float]:
+    here = timeline.of_engine("dma")
+    active = timeline.active_ns("dma")
+    total = float(_moved_bytes(program).sum()) + plan.spill_save_bytes + plan.spill_reload_bytes
+    return {
+        "dma_active_time": active / 1000,
+        "dma_active_time_percent": 100 * active / timeline.latency_ns,
+        "dma_transfer_time": float((timeline.end_ns[here] - timeline.start_ns[here]).sum()) / 1000,
+        "dma_transfer_count": len(here),
+        "dma_transfer_total_bytes": total,
+        "dma_transfer_average_bytes": total / len(here) if len(here) else 0.0,
+        "dma_queue_count": len(np.unique(timeline.queue[here])),
+    }
+
+
+def _moved_bytes(program: Program) -> np.ndarray:
+    """Per row, the bytes its transfers move."""
+    per_form = [sum(s.descriptors * s.descriptor_bytes for s in form.steps) for form in program.forms]
+    return np.array(per_form, np.int64)[np.array(program.form_column, np.int64)]
+
+
+def _packet_time(program: Program, plan: Plan) -> float:
+    """Time of all DMA engines together, in nanoseconds."""
+    machine = program.machine
+    per_form = [
+        sum(transfer_lanes(machine, s.descriptors, s.descriptor_bytes)[1] for s in f.steps if s.engine == "dma")
+        for f in program.forms
+    ]
+    total = float(np.array(per_form)[np.array(program.form_column, np.int64)].sum())
+    return total + sum(transfer_lanes(machine, t.descriptors, t.descriptor_bytes)[1] for t in plan.transfers)
+
+
+def _traffic(program: Program, plan: Plan) -> dict[str, float]:
+    """Bytes read and written in each memory."""
+    slots = slots_of(program)
+    size = np.array([g.size * g.itemsize for g in slots.layouts], np.int64)[slots.layout]
+    memory = np.array([g.memory for g in slots.layouts])[slots.layout]
+    # a matmul that adds into PSUM does so where the bytes lie; a transfer that adds reads them
+    reads = slots.is_read & (~slots.is_written | (slots.engine[slots.row] == DMA))
+    values: dict[str, float] = {}
+    for name in (HBM, SBUF, PSUM):
+        values[f"{name}_read_bytes"] = int(size[reads & (memory == name)].sum())
+        values[f"{name}_write_bytes"] = int(size[slots.is_written & (memory == name)].sum())
+    save, reload = plan.spill_save_bytes, plan.spill_reload_bytes
+    values["hbm_read_bytes"] += reload
+    values["hbm_write_bytes"] += save
+    values["sbuf_read_bytes"] += save
+    values["sbuf_write_bytes"] += reload
+    values["spill_save_bytes"], values["spill_reload_bytes"] = save, reload
+    return values
+
+
+def flops_of(form: Instruction) -> tuple[int, bool]:
+    """Floating-point operations of one use of the array by a form, and whether it only transposes.
+
+    2 * rows * columns * moving elements (profile schema, hardware_flops), a float32 multiplication once.
+    """
+    if all(step.engine != "tensor" for step in form.steps):
+        return 0, False
+    operands = list(zip(form.operands.values(), form.layouts, strict=True))
+    dst = next(g for s, g in operands if s.is_written and isinstance(g, Layout))
+    stationary = next(g for s, g in operands if not s.is_written and isinstance(g, Layout))
+    rows = stationary.size // dst.partitions
+    only_transposes = isinstance(form, NcTranspose) or bool(getattr(form, "is_transpose", False))
+    return 2 * rows * dst.size, only_transposes
+
+
+def _flops(program: Program) -> tuple[int, int]:
+    """Operations of all rows, and those that only transpose."""
+    calls = np.bincount(np.array(program.form_column, np.int64), minlength=len(program.forms)).tolist()
+    total = transposes = 0
+    for form, count in zip(program.forms, calls, strict=False):
+        flops, only_transposes = flops_of(form)
+        total += count * flops
+        transposes += count * flops * only_transposes
+    return total, transposes
+
+
+def _rates(
+    machine: Machine, values: dict[str, float], hardware: int, transposes: int
+) -> dict[str, float]:
+    model = hardware - transposes
+    seconds = values["total_time"] * 1e-6
+    peak, stack = machine["peak_tflops_bf16"] * 1e12, machine["hbm_stack_bytes_per_ns"] * 1e9
+    traffic = values["hbm_read_bytes"] + values["hbm_write_bytes"]
+    return {
+        "hardware_flops": hardware,
+        "transpose_flops": transposes,
+        "model_flops": model,
+        "mfu_estimated_percent": 100 * model / (peak * seconds),
+        "hfu_estimated_percent": 100 * hardware / (peak * seconds),
+        "mbu_estimated_percent": 100 * traffic / seconds / stack,
+        "mm_arithmetic_intensity": model / traffic if traffic else 0.0,
+        "peak_flops_bandwidth_ratio": peak / stack,
+    }
