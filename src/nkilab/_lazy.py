@@ -7,6 +7,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 def cache_folder() -> Path:
@@ -33,10 +34,14 @@ def half_kernels() -> ModuleType:
     return import_module("nkilab.tiles.half")
 
 
-def numba_extending() -> tuple[ModuleType, object, ModuleType]:
+def numba_extending() -> tuple[ModuleType, Any, ModuleType]:
     """numba's types, its `intrinsic` decorator and llvmlite's IR builder."""
     numba()
-    return import_module("numba.types"), import_module("numba.extending").intrinsic, import_module("llvmlite.ir")
+    return (
+        import_module("numba.types"),
+        import_module("numba.extending").intrinsic,
+        import_module("llvmlite.ir"),
+    )
 
 
 def torch() -> ModuleType:
@@ -52,3 +57,8 @@ def jax_numpy() -> ModuleType:
 def part(name: str) -> ModuleType:
     """A module of nkilab by its name below the package, for verbs that need it only when they run."""
     return import_module(f"nkilab.{name}")
+
+
+def rich(name: str) -> ModuleType:
+    """A module of rich, by its name below `rich`."""
+    return import_module(f"rich.{name}")

@@ -16,7 +16,6 @@ from .arrays import ArraySpec, framework_of
 from .benchmark import BenchmarkResult, table
 from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
-
 from .errors import FileError, UsageError
 from .files import neff, ntff
 from .launch import Launched, launch
@@ -46,27 +45,28 @@ class Settings:
     shows_notices: bool = True
 
 
-_settings: ContextVar[Settings] = ContextVar("nkilab_settings", default=Settings())
+_DEFAULTS = Settings()
+_settings: ContextVar[Settings | None] = ContextVar("nkilab_settings", default=None)
 
 
 def settings() -> Settings:
     """The choices in force."""
-    return _settings.get()
+    return _settings.get() or _DEFAULTS
 
 
 @contextmanager
 def chosen(**changes: Any) -> Iterator[Settings]:
     """Put other choices in force for a block."""
-    token = _settings.set(replace(_settings.get(), **changes))
+    token = _settings.set(replace(settings(), **changes))
     try:
-        yield _settings.get()
+        yield settings()
     finally:
         _settings.reset(token)
 
 
 def choose(**changes: Any) -> None:
     """Put other choices in force from here on."""
-    _settings.set(replace(_settings.get(), **changes))
+    _settings.set(replace(settings(), **changes))
 
 
 def machine_for(kernel: Kernel | None, target: str = "") -> Machine:
@@ -152,8 +152,7 @@ class Estimate:
     @property
     def window_us(self) -> float:
         """Microseconds from the first to the last DMA byte."""
-        first, last = self.timeline.window_ns
-        return (last - first) / 1000
+        return self.timeline.window_ns / 1000
 
     @property
     def profile_us(self) -> float:
@@ -178,7 +177,7 @@ class Estimate:
             "window_us": self.window_us,
             "profile_us": self.profile_us,
             "instructions": self.program.opcodes(),
-            "summary": self.summary.to_json(),
+            "summary": self.summary.to_dict(),
         }
 
 
@@ -218,7 +217,9 @@ class NkilabWorld:
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
         return launch(kernel, args, kwargs, machine_for(kernel), has_data=True)
 
-    def baremetal(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+    def baremetal(
+        self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+    ) -> Any:
         """Run a kernel on arrays and save the files that `options` name."""
         launched = self._launch(kernel, args, kwargs)
         _save(launched.program, options.get("save_neff_name"), options.get("save_trace_name"))
@@ -228,7 +229,9 @@ class NkilabWorld:
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
     ) -> BenchmarkResult:
         """Time a kernel from shapes, print the table, save files."""
-        predicted = estimate(kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()})
+        predicted = estimate(
+            kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()}
+        )
         neff_name = options.get("save_neff_name")
         trace_name = options.get("save_trace_name")
         if trace_name and not neff_name:
@@ -238,7 +241,9 @@ class NkilabWorld:
         print(table(Path(str(neff_name)).stem if neff_name else kernel.name, result))
         return result
 
-    def profile(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> None:
+    def profile(
+        self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+    ) -> None:
         """Time a kernel from shapes and write its program and trace to a folder."""
         folder = Path(options.get("working_directory") or "")
         if not folder.is_absolute() or not folder.is_dir():
@@ -254,7 +259,9 @@ class NkilabWorld:
         for path in paths:
             if path.exists() and not options.get("overwrite"):
                 raise FileError(f"{path} exists", hint="pass overwrite=True, or name another file")
-        predicted = estimate(kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()})
+        predicted = estimate(
+            kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()}
+        )
         _save(predicted.program, paths[0], paths[1], predicted.timeline)
 
     def notice(self, text: str) -> None:
@@ -279,4 +286,3 @@ def _save(program: Program, neff_path: Any, trace_path: Any, timeline: Timeline 
 
 WORLD = NkilabWorld()
 set_world(WORLD)
-

@@ -62,7 +62,9 @@ def dtype_of(value: Any, name: str) -> DType:
     try:
         return as_dtype(value.dtype)
     except NkilabError as error:
-        raise UseError(f"argument {name}: {error.problem}", hint="cast it on the host before the call") from None
+        raise UseError(
+            f"argument {name}: {error.problem}", hint="cast it on the host before the call"
+        ) from None
 
 
 def to_numpy(value: Any) -> np.ndarray:

@@ -44,9 +44,9 @@ def main() -> None:
 
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options of every verb that runs a kernel."""
-    command = click.option("--nki", "version", default="", metavar="VERSION", help="NKI version to hold kernels to.")(
-        command
-    )
+    command = click.option(
+        "--nki", "version", default="", metavar="VERSION", help="NKI version to hold kernels to."
+    )(command)
     return click.option("--target", default="", metavar="CHIP", help="trn1, trn2 (default) or trn3.")(command)
 
 
@@ -80,7 +80,13 @@ def run(version: str, target: str, as_module: bool, script: str, arguments: Sequ
 @click.option("--grid", default="", help="Program instances along each axis: 4,8.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 def estimate(
-    version: str, target: str, kernel: str, args: Sequence[str], keywords: Sequence[str], grid: str, as_json: bool
+    version: str,
+    target: str,
+    kernel: str,
+    args: Sequence[str],
+    keywords: Sequence[str],
+    grid: str,
+    as_json: bool,
 ) -> None:
     """Predict the latency of a kernel from shapes alone."""
     api, runner = part("api"), part("runner")
@@ -104,19 +110,18 @@ def estimate(
         click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))
         return
     for result in results:
-        click.echo(part("views.terminal").text_of(result.summary, result.timeline), nl=False)
-        low, high = result.interval_us
-        click.echo(
-            f"{result.kernel_name} on {result.target}: {result.latency_us:.1f} us, believed between {low:.1f} and "
-            f"{high:.1f} us (timing model {result.timeline.model})"
-        )
+        part("views.terminal").print_estimate(result)
 
 
-@main.command("neuron-profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
+@main.command(
+    "neuron-profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True}
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def neuron_profile(arguments: Sequence[str]) -> None:
     """Capture, view or summarize our NEFF and NTFF files as the vendor's tool does its own."""
-    part("neuron_profile").command.main(args=list(arguments), prog_name="neuron-profile", standalone_mode=True)
+    part("neuron_profile").command.main(
+        args=list(arguments), prog_name="neuron-profile", standalone_mode=True
+    )
 
 
 @main.command()

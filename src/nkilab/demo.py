@@ -15,7 +15,7 @@ from .errors import FileError
 from .files import neff, ntff
 from .files.container import write_whole
 from .hook import activate
-from .views.terminal import text_of
+from .views.terminal import print_estimate
 
 EXIT_FINE, EXIT_FAULT = 0, 1
 
@@ -34,7 +34,10 @@ def _cases() -> list[tuple[str, str, Callable[..., np.ndarray], tuple[np.ndarray
     rng = np.random.default_rng(149)
     matrices = tuple(rng.standard_normal(s, dtype=np.float32) for s in ((512, 256), (512, 1024)))
     rows = rng.standard_normal((512, 2048), dtype=np.float32)
-    return [("blocked_matmul", "nki", _product, matrices), ("row_softmax", "neuronxcc.nki", _softmax, (rows,))]
+    return [
+        ("blocked_matmul", "nki", _product, matrices),
+        ("row_softmax", "neuronxcc.nki", _softmax, (rows,)),
+    ]
 
 
 def run_demo(folder: Path, *, as_json: bool = False) -> int:
@@ -50,18 +53,21 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{folder} cannot be made: {error.strerror}", hint="name another folder with --output") from None
+        raise FileError(
+            f"{folder} cannot be made: {error.strerror}", hint="name another folder with --output"
+        ) from None
     results: list[dict[str, Any]] = []
     with activate():
         for name, spelling, reference, arrays in _cases():
             kernel = getattr(part(f"examples.{name}"), name)
             values = kernel(*arrays)
             # float32 sums over up to 2048 terms in another order than the reference
-            error = float(np.max(np.abs(values - reference(*arrays))) / np.max(np.abs(reference(*arrays))))
+            wanted = reference(*arrays)
+            off = float(np.max(np.abs(values - wanted)) / np.max(np.abs(wanted)))
             predicted = estimate(kernel, *(spec(a.shape, a.dtype) for a in arrays))
             files = _save(folder, name, predicted)
-            results.append({"kernel": name, "spelling": spelling, "matches_numpy": error < 1e-5,
-                            "relative_error": error, "files": files, "estimate": predicted.to_dict()})  # fmt: skip
+            results.append({"kernel": name, "spelling": spelling, "matches_numpy": off < 1e-5,
+                            "relative_error": off, "files": files, "estimate": predicted.to_dict()})  # fmt: skip
             if not as_json:
                 _tell(results[-1], predicted)
     if as_json:
@@ -78,9 +84,9 @@ def _save(folder: Path, name: str, predicted: Estimate) -> list[str]:
 
 
 def _tell(result: dict[str, Any], predicted: Estimate) -> None:
-    low, high = predicted.interval_us
     verdict = "matches NumPy" if result["matches_numpy"] else "DIFFERS from NumPy"
-    print(f"\n{result['kernel']} ({result['spelling']}): {verdict}, relative error {result['relative_error']:.1e}")
-    print(f"  latency on {predicted.target}: {predicted.latency_us:.1f} us, believed {low:.1f} to {high:.1f} us\n")
-    print(text_of(predicted.summary, predicted.timeline), end="")
+    print(
+        f"\n{result['kernel']} ({result['spelling']}): {verdict}, relative error {result['relative_error']:.1e}\n"
+    )
+    print_estimate(predicted)
     print(f"  profile written to {', '.join(result['files'])}")

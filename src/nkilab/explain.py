@@ -65,9 +65,8 @@ def instruction_page(cls: type[Instruction]) -> str:
         lines.append(f"  {limit.axis.rstrip('*')} at most {most}")
     if cls.rules or cls.call_rules:
         lines.append("refused")
-        for r in (*cls.rules, *cls.call_rules):
-            chips = getattr(r, "chips", ())
-            lines.append(f"  {r.sentence}" + (f" ({', '.join(chips)})" if chips else ""))
+        lines += [f"  {r.sentence}" + (f" ({', '.join(r.chips)})" if r.chips else "") for r in cls.rules]
+        lines += [f"  {r.sentence}" for r in cls.call_rules]
     lines.append(f"source: {cls.source}")
     return "\n".join(lines)
 

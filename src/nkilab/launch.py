@@ -20,7 +20,6 @@ from .execute import execute
 from .machine import Machine
 from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
-
 from .tiles.tile import HBM, View, array_of, whole_layout
 from .trace.program import Program
 from .trace.session import Session, tracing
@@ -37,7 +36,9 @@ class Launched:
     results: Any
 
 
-def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool) -> Launched:
+def launch(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool
+) -> Launched:
     """Run a kernel once per program instance, one after another.
 
     Args:
@@ -110,7 +111,9 @@ def _input(session: Session, kernel: Kernel, value: Any, name: str, frameworks: 
     storage = session.new_storage(shape, dtype, HBM, "input", name)
     if session.has_data:
         if frameworks[-1] == "spec":
-            raise UseError(f"argument {name} is a spec, which has no data", hint="pass an array to run the kernel")
+            raise UseError(
+                f"argument {name} is a spec, which has no data", hint="pass an array to run the kernel"
+            )
         storage.allocate(to_numpy(value))
     else:
         storage.written.fill()

@@ -10,7 +10,7 @@ import click
 from .api import estimate_program
 from .errors import NkilabError, UsageError
 from .files import neff, ntff
-from .views.terminal import text_of
+from .views.terminal import print_summary
 
 
 @click.group()
@@ -59,17 +59,25 @@ def _show(neff_path: Path, trace_path: Path | None, *, as_json: bool) -> None:
     try:
         program = neff.read(neff_path)
         if trace_path is not None:
-            ntff.read(trace_path, program)
+            ntff.read(trace_path).check_belongs_to(program)
         predicted = estimate_program(program)
     except NkilabError as error:
         raise _told(error) from None
     if as_json:
         click.echo(json.dumps(predicted.to_dict(), indent=2))
     else:
-        click.echo(text_of(predicted.summary, predicted.timeline), nl=False)
+        print_summary(predicted.summary, predicted.timeline)
 
 
-def _told(error: NkilabError) -> click.ClickException:
-    told = click.ClickException(str(error))
-    told.exit_code = 2 if isinstance(error, UsageError) else 1
-    return told
+class Told(click.ClickException):
+    """One of our errors as click tells it."""
+
+
+class ToldUsage(Told):
+    """A wrong usage as click tells it."""
+
+    exit_code = 2
+
+
+def _told(error: NkilabError) -> Told:
+    return (ToldUsage if isinstance(error, UsageError) else Told)(str(error))

@@ -132,7 +132,8 @@ def kernel_from(designation: str) -> Any:
     if kernel is None:
         kernels = [n for n, v in vars(module).items() if type(v).__name__ in ("Kernel", "Measured")]
         raise FileError(
-            f"{filename} has no {name}", hint=f"its kernels are {', '.join(kernels)}" if kernels else "decorate it"
+            f"{filename} has no {name}",
+            hint=f"its kernels are {', '.join(kernels)}" if kernels else "decorate it",
         )
     return kernel
 

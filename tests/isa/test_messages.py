@@ -12,7 +12,8 @@ from nkilab.errors import KernelError, LimitError, RuleError, UseError
 from nkilab.isa import REGISTRY
 from nkilab.machine import MACHINES
 from nkilab.tiles.tile import View
-from nkilab.trace.session import Session
+from nkilab.trace.builder import record
+from nkilab.trace.session import Session, tracing
 from tests.uses import Tile, call, new_tile, open_session, part_of
 
 TENSOR_COPY, TENSOR_TENSOR, ACTIVATION = (
@@ -212,3 +213,26 @@ def test_a_row_remembers_its_values_by_type_and_sign(session: Session) -> None:
     kept = [session.program.values_of(row)[0] for row in range(len(values))]
     assert [repr(v) for v in kept] == [repr(v) for v in values]
     assert session.program.value_column[0] == session.program.value_column[7]
+
+
+def test_a_foreign_array_that_has_a_layout_is_refused_as_any_other(session: Session, a: View) -> None:
+    class Foreign:
+        layout = "strided"
+
+        def __repr__(self) -> str:
+            return "Foreign()"
+
+    assert refusal(session, TENSOR_COPY, UseError, dst=a, src=Foreign()) == (
+        "tensor_copy: an operand is of type Foreign; operands are tensors of the kernel or numbers\n"
+        "  dst = a: float32[16, 8] in sbuf\n"
+        "  src = Foreign()\n"
+        "  hint: pass arrays as arguments of the kernel"
+    )
+
+
+def test_an_error_in_a_call_told_where_it_stands_names_that_line(session: Session, a: View) -> None:
+    # a result that waits for its destination is recorded later than it was called
+    far = new_tile(session, Tile((16, 8), memory="hbm"))
+    with pytest.raises(RuleError) as caught, tracing(session):
+        record(session, TENSOR_COPY, [a, far], ("unknown",), (), None, ("/somewhere/kernel.py", 41))
+    assert str(caught.value).startswith("kernel.py:41: tensor_copy: src is in hbm; ")

@@ -176,3 +176,41 @@ def test_shapes_alone_neither_compute_nor_warn() -> None:
     assert texts == []
     assert dst.storage.data is None
     assert len(session.program) == 1
+
+
+def test_a_masked_read_of_what_the_same_mask_wrote_gives_no_warning() -> None:
+    session = open_session(MACHINES["trn2"])
+    tile, dst = new_tile(session, Tile((2, 4))), new_tile(session, np.full((2, 4), 7.0))
+    mask = np.array([[True, True, True, False]])
+    with heard() as texts:
+        call(session, MEMSET, mask, dst=tile, value=1)
+        call(session, TENSOR_COPY, mask, dst=dst, src=tile)
+    np.testing.assert_array_equal(array_of(dst), [[1, 1, 1, 7]] * 2)
+    assert texts == []
+
+
+def test_a_masked_read_beyond_what_was_written_warns() -> None:
+    session = open_session(MACHINES["trn2"])
+    tile, dst = new_tile(session, Tile((2, 4)), name="t"), new_tile(session, np.full((2, 4), 7.0))
+    with heard() as texts:
+        call(session, MEMSET, np.array([[True, True, False, False]]), dst=tile, value=1)
+        call(session, TENSOR_COPY, np.array([[True, True, True, False]]), dst=dst, src=tile)
+    np.testing.assert_array_equal(array_of(dst), [[1, 1, np.nan, 7]] * 2)
+    assert texts == [
+        "reads t: float32[2, 4] in sbuf, which was written in part only; unwritten elements read as nan"
+    ]
+
+
+def test_a_mask_over_dst_leaves_a_second_result_whole() -> None:
+    session = open_session(MACHINES["trn2"])
+    dst, res = new_tile(session, Tile((2, 4))), new_tile(session, Tile((2, 1)))
+    data, sums = new_tile(session, np.ones((2, 4))), new_tile(session, Tile((2, 1)))
+    mask = np.array([[True, True, True, False]] * 2)
+    with heard() as texts:
+        call(
+            session, REGISTRY["activation_reduce"], mask, dst=dst, op="copy", data=data,
+            reduce_op="add", reduce_res=res,
+        )  # fmt: skip
+        call(session, TENSOR_COPY, dst=sums, src=res)
+    assert array_of(sums)[:, 0].tolist() == [4, 4]
+    assert texts == []

@@ -84,6 +84,9 @@ def test_add_remove_and_ask_agree_with_one_boolean_per_element(data: st.DataObje
         asked = data.draw(views(storage))
         seen = expected[elements(asked)]
         assert covered.of(asked) == ("all" if seen.all() else "part" if seen.any() else "none")
+        chosen = np.arange(seen[..., 0].size).reshape(asked.layout.shape) % 3 > 0
+        some = seen[chosen]
+        assert covered.of(asked, chosen) == ("all" if some.all() else "part" if some.any() else "none")
 
 
 @given(st.data())

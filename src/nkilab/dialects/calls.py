@@ -6,6 +6,7 @@ The text of each function is generated, so that it has the real signature and co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -117,10 +118,8 @@ def _canonical(cls: type[Instruction], name: str, given: Any, known: dict[Any, A
         value = attribute.canonical(name, given)
     except NkilabError as error:
         raise located(error, cls.name, cls, [None] * len(cls.operands)) from None
-    try:
+    with suppress(TypeError):  # a list is looked at anew each time
         known[given] = value
-    except TypeError:
-        pass  # a list: looked at anew each time
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class engine(IntEnum):  # noqa: N801, the vendor's name
+class engine(IntEnum):
     """Engines of a NeuronCore."""
 
     unknown = 0
@@ -17,7 +17,7 @@ class engine(IntEnum):  # noqa: N801, the vendor's name
     sync = 6
 
 
-class reduce_cmd(IntEnum):  # noqa: N801
+class reduce_cmd(IntEnum):
     """What an instruction does with its reduction registers."""
 
     idle = 0
@@ -27,7 +27,7 @@ class reduce_cmd(IntEnum):  # noqa: N801
     load_reduce = 4
 
 
-class dge_mode(IntEnum):  # noqa: N801
+class dge_mode(IntEnum):
     """Who generates DMA descriptors."""
 
     unknown = 0
@@ -36,14 +36,14 @@ class dge_mode(IntEnum):  # noqa: N801
     none = 3
 
 
-class oob_mode(IntEnum):  # noqa: N801
+class oob_mode(IntEnum):
     """What an index out of bounds does."""
 
     error = 0
     skip = 1
 
 
-class nc_version(IntEnum):  # noqa: N801
+class nc_version(IntEnum):
     """Generations of the NeuronCore."""
 
     gen2 = 2
@@ -51,7 +51,7 @@ class nc_version(IntEnum):  # noqa: N801
     gen4 = 4
 
 
-class matmul_perf_mode(IntEnum):  # noqa: N801
+class matmul_perf_mode(IntEnum):
     """Performance modes of nc_matmul."""
 
     none = 0

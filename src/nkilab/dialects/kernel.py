@@ -102,7 +102,9 @@ class Kernel:
         """Methods bind as functions do."""
         if instance is None:
             return self
-        bound = Kernel(self.function.__get__(instance, owner), self.spelling, self.version, self.options, self.grid)
+        bound = Kernel(
+            self.function.__get__(instance, owner), self.spelling, self.version, self.options, self.grid
+        )
         return bound
 
     def __repr__(self) -> str:

@@ -45,7 +45,9 @@ def program_id(axis: int = 0) -> int:
     if not ids:
         return 0
     if not 0 <= axis < len(ids):
-        raise UseError(f"axis is {axis}; the grid has {len(ids)} axes").located(place_of(user_frame()), "program_id")
+        raise UseError(f"axis is {axis}; the grid has {len(ids)} axes").located(
+            place_of(user_frame()), "program_id"
+        )
     return ids[axis]
 
 
@@ -62,7 +64,9 @@ def num_programs(axes: Any = None) -> Any:
     if not grid and axes == 0:
         return 1
     if not 0 <= axes < len(grid):
-        raise UseError(f"axis is {axes}; the grid has {len(grid)} axes").located(place_of(user_frame()), "num_programs")
+        raise UseError(f"axis is {axes}; the grid has {len(grid)} axes").located(
+            place_of(user_frame()), "num_programs"
+        )
     return grid[axes]
 
 

@@ -77,7 +77,7 @@ def modules_from(served: dict[str, dict[str, Any]]) -> dict[str, ModuleType]:
     """Modules made from tables of names, linked to their parents."""
     tree: dict[str, ModuleType] = {}
     for name, table in served.items():
-        module = ServedModule(name, f"{name}, served by nkilab")
+        module: ModuleType = ServedModule(name, f"{name}, served by nkilab")
         module.__dict__.update(table)
         module.__path__ = []  # a package, so that its parts import
         tree[name] = module

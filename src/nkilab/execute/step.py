@@ -14,7 +14,9 @@ from ..trace.session import Session
 from ..trace.source import name_of, user_frame
 
 
-def execute(session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any) -> None:
+def execute(
+    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
+) -> None:
     """Compute one row on the data of its operands.
 
     Args:
@@ -28,7 +30,7 @@ def execute(session: Session, form: Instruction, operands: Sequence[Any], values
     for slot in form.read_slots:
         view = operands[slot]
         if not view.storage.written.is_full:
-            _fill_unwritten(session, view)
+            _fill_unwritten(session, view, mask)
         arrays[slot] = array_of(view)
     written = form.written_slots
     for slot in written:
@@ -48,10 +50,17 @@ def execute(session: Session, form: Instruction, operands: Sequence[Any], values
     for slot in written:
         coverage = operands[slot].storage.written
         if not coverage.is_full:
-            if mask is None:
+            # the mask is over the first result; what else is written is written whole
+            if mask is None or slot != written[0]:
                 coverage.add(operands[slot])
             else:
                 coverage.add_where(operands[slot], mask)
+
+
+def fits(mask: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Whether a mask broadcasts over a shape without growing it."""
+    ends = zip(reversed(mask.shape), reversed(shape), strict=False)
+    return mask.ndim <= len(shape) and all(m in (1, n) for m, n in ends)
 
 
 def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, ...]) -> None:
@@ -65,15 +74,20 @@ def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, 
         )
 
 
-def _compute_masked(session: Session, form: Instruction, arrays: list[Any], values: tuple[Any, ...], mask: Any) -> None:
+def _compute_masked(
+    session: Session, form: Instruction, arrays: list[Any], values: tuple[Any, ...], mask: Any
+) -> None:
     dst = arrays[0]
     kept = dst.copy()
     _compute(session, form, arrays, values)
     np.copyto(dst, kept, where=~np.broadcast_to(mask, dst.shape))
 
 
-def _fill_unwritten(session: Session, view: View) -> None:
-    """Put the value of never-written elements where the storage has any, and warn if `view` reads some."""
+def _fill_unwritten(session: Session, view: View, mask: Any = None) -> None:
+    """Put the value of never-written elements where the storage has any, and warn if `view` reads some.
+
+    Where a mask over the result fits the view, what it leaves out counts as not read.
+    """
     storage = view.storage
     if storage.data is None:
         storage.allocate()
@@ -83,6 +97,8 @@ def _fill_unwritten(session: Session, view: View) -> None:
     assert storage.data is not None
     value = unwritten_value(storage.dtype)
     storage.data.reshape(-1)[~storage.written.bits] = value
+    if mask is not None and fits(mask, view.layout.shape) and storage.written.of(view, mask) == "all":
+        return
     name = storage.name or name_of(view, user_frame()) or "a tensor"
     share = "was never written" if state == "none" else "was written in part only"
     session.warn(

@@ -32,6 +32,7 @@ MAGIC = b"\x93nkl\r\n\x1a\n"
 VERSION = 1
 _PREFIX = struct.Struct("<8s4sIQQ")
 _DIGEST_BYTES = 32
+_FOREIGN = "what the vendor's compiler and profiler write is another format, which nkilab does not read"
 # Types that a body may hold.
 _DTYPES = ("<i1", "<i2", "<i4", "<i8", "<f8", "|i1")
 
@@ -46,7 +47,9 @@ def pack(kind: str, header: Header, arrays: Mapping[str, np.ndarray]) -> bytes:
         little = own.astype(own.dtype.newbyteorder("<"), copy=False)
         listed.append([name, little.dtype.str, list(little.shape)])
         sections.append(little.tobytes())
-    text = json.dumps({**header, "arrays": listed}, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(
+        {**header, "arrays": listed}, sort_keys=True, separators=(",", ":"), allow_nan=False
+    ).encode()
     body = b"".join(sections)
     prefix = _PREFIX.pack(MAGIC, kind.encode(), VERSION, len(text), len(body))
     return prefix + sha256(prefix + text + body).digest() + text + body
@@ -74,9 +77,7 @@ def unpack(content: bytes, kind: str, name: str) -> tuple[Header, dict[str, np.n
     if found_kind != kind.encode():
         raise FileError(f"{name} is a {found_kind.decode('ascii', 'replace')} file; a {kind} file is needed")
     if version != VERSION:
-        raise FileError(
-            f"{name} has format {version}; this nkilab reads format {VERSION}", hint=_again(kind)
-        )
+        raise FileError(f"{name} has format {version}; this nkilab reads format {VERSION}", hint=_again(kind))
     try:
         header = json.loads(content[start : start + header_bytes])
         return header, _arrays(header, content[start + header_bytes :])
@@ -87,9 +88,7 @@ def unpack(content: bytes, kind: str, name: str) -> tuple[Header, dict[str, np.n
 def _prefix(content: bytes, kind: str, name: str) -> tuple[bytes, int, int, int]:
     if content[: len(MAGIC)] != MAGIC[: len(content)] or not content:
         raise FileError(
-            f"{name} is no {kind} file of nkilab"
-            + ("; it is empty" if not content else "; files of the vendor's compiler and profiler hold machine code "
-               "and traces that nkilab does not read"),
+            f"{name} is no {kind} file of nkilab; {_FOREIGN if content else 'it is empty'}",
             hint=_again(kind),
         )  # fmt: skip
     if len(content) < _PREFIX.size + _DIGEST_BYTES:

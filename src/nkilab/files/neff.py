@@ -52,15 +52,16 @@ def packed(program: Program) -> bytes:
     """The bytes of the file of a program."""
     values, value_column = _distinct_values(program)
     machine = program.machine
+    facts = {name: [encoded(f.value), f.certainty, f.source] for name, f in machine.facts().items()}
+    storages = [[s.name, list(s.shape), s.dtype.name, s.memory, s.scope, s.line] for s in program.storages]
     header: Header = {
         "kernel": program.kernel_name,
-        "machine": {"name": machine.name, "generation": machine.generation,
-                    "facts": {n: [encoded(f.value), f.certainty, f.source] for n, f in machine.facts().items()}},
+        "machine": {"name": machine.name, "generation": machine.generation, "facts": facts},
         "forms": [_form(form) for form in program.forms],
         "lines": program.lines,
         "positions": program.positions,
         "values": values,
-        "storages": [[s.name, list(s.shape), s.dtype.name, s.memory, s.scope, s.line] for s in program.storages],
+        "storages": storages,
         "notes": program.notes,
     }  # fmt: skip
     columns = {n: np.array(getattr(program, n), _FILE_TYPES[code]) for n, code in _COLUMNS.items()}
@@ -103,7 +104,7 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
     program = Program(_machine(cast("dict[str, object]", header["machine"])), cast(str, header["kernel"]))
     program.forms = [_new_form(program.machine, form) for form in cast("list[list[object]]", header["forms"])]
     program.lines = [(str(file), int(line)) for file, line in cast("list[tuple[str, int]]", header["lines"])]
-    program.positions = [tuple(p) for p in cast("list[tuple[int, int, int]]", header["positions"])]
+    program.positions = [(loop, i, n) for loop, i, n in cast("list[list[int]]", header["positions"])]
     program.values = [cast("tuple[object, ...]", decoded(v)) for v in cast("list[object]", header["values"])]
     program.storages = [
         StorageRecord(name, tuple(shape), DTYPES[dtype], memory, scope, line)

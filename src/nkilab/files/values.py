@@ -1,10 +1,10 @@
 """Attributes, values and layouts as JSON and back: a closed set of types, each with its tag.
 
-    null, true, false, text      stand for themselves
-    {"i": "12"}  {"f": "0x1.8p+1"}    int and float, exact
-    {"t": [...]}                 tuple
-    {"n": [type, bytes]}         NumPy scalar
-    {"op": name}  {"act": name}  entries of the tables of operators and activation functions
+null, true, false, text      stand for themselves
+{"i": "12"}  {"f": "0x1.8p+1"}    int and float, exact
+{"t": [...]}                 tuple
+{"n": [type, bytes]}         NumPy scalar
+{"op": name}  {"act": name}  entries of the tables of operators and activation functions
 """
 
 from __future__ import annotations
@@ -85,7 +85,14 @@ def encoded_layout(given: object) -> Json:
     if given is NUMBER:
         return "number"
     assert isinstance(given, Layout)
-    return [list(given.shape), list(given.strides), given.dtype.name, given.memory, given.partition_axis, given.start_partition]
+    return [
+        list(given.shape),
+        list(given.strides),
+        given.dtype.name,
+        given.memory,
+        given.partition_axis,
+        given.start_partition,
+    ]
 
 
 def decoded_layout(given: Json) -> object:

@@ -35,7 +35,9 @@ def vector_speedup(machine: Machine, *operands: Layout) -> float:
     return machine["vector_fp32_lanes"] if in_sbuf and all(o.itemsize == 4 for o in operands) else 1.0
 
 
-def engine_step(machine: Machine, engine: str, label: str, cycles: float, *, table: str = "", widening: float = 1.0) -> Step:
+def engine_step(
+    machine: Machine, engine: str, label: str, cycles: float, *, table: str = "", widening: float = 1.0
+) -> Step:
     """A step of VectorE, ScalarE or GpSimdE of so many cycles, at least MIN_II, plus the engine's overhead.
 
     On GpSimdE the start-up is itself longer than MIN_II: 150 + N (2.26 costs, iota).

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..tiles.convert import cast, store, widen
 from .costs import transfer_step
-from .declare import Attr, Example, In, Instruction, Out, Step, Spelled, rule
+from .declare import Attr, Example, In, Instruction, Out, Spelled, Step, rule
 from .operators import Operator, operator_named
 
 SOURCE = "nki.isa.dma_copy"

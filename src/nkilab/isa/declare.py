@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, cast
 
 from ..errors import LimitError, RuleError
 from ..machine import Machine
@@ -128,7 +128,7 @@ def Attr(default: Any = REQUIRED, choices: Sequence[Any] = ()) -> Any:
 
 def Flag(default: bool = False) -> Any:
     """Declare a boolean attribute."""
-    return Attribute(default, {True: True, False: False, 0: False, 1: True}, "True, False")
+    return Attribute(default, {True: True, False: False}, "True, False")
 
 
 def Spelled(parse: Callable[[Any], Any], allowed: str, default: Any = REQUIRED) -> Any:
@@ -397,9 +397,8 @@ class Instruction:
                 source="trn1 architecture guide, start partition",
             )
 
-    def compute(self, *arrays: Any) -> None:
-        """Write the results of one call into the written operands."""
-        raise NotImplementedError
+    # writes the results of one call into the written operands; False if an input is out of range
+    compute: ClassVar[Callable[..., Any]]
 
     def cost(self) -> list[Step]:
         """The steps of one call on idle engines."""
@@ -445,8 +444,6 @@ _MOVES = {
     ("psum", "sbuf"): "copy it to sbuf first, with tensor_copy",
     ("sbuf", "psum"): "allocate it with buffer=nl.psum",
 }
-
-I = TypeVar("I", bound=type[Instruction])
 
 
 def _sizes(given: Layout, axes: tuple[str, ...]) -> tuple[int, ...]:

@@ -204,8 +204,14 @@ class TensorScalar(Instruction):
     @rule(
         "op0 and op1 are of two kinds; both are bitwise or both arithmetic",
         source="nki.isa.tensor_scalar",
-        broken_by={"op0": "add", "op1": "bitwise_and", "operand1": 1, "operand0": 1,
-                   "dst.dtype": "int32", "data.dtype": "int32"},
+        broken_by={
+            "op0": "add",
+            "op1": "bitwise_and",
+            "operand1": 1,
+            "operand0": 1,
+            "dst.dtype": "int32",
+            "data.dtype": "int32",
+        },
     )
     def one_kind_of_operator(self) -> bool:
         return self.op1 is None or self.op0.is_bitvec == self.op1.is_bitvec
@@ -478,5 +484,3 @@ class Memset(Instruction):
         if engine == "vector" and self.dst.dtype in (BFLOAT16, FLOAT16):
             cycles /= 2
         return [engine_step(self.machine, engine, "MEMSET", cycles)]
-
-

@@ -65,7 +65,9 @@ class Iota(Instruction):
         broken_by={"offset": 2**40},
     )
     def values_are_int32(self, offset: Any, channel_multiplier: Any) -> bool:
-        return all(isinstance(v, int | np.integer) and -(2**31) <= v < 2**31 for v in (offset, channel_multiplier))
+        return all(
+            isinstance(v, int | np.integer) and -(2**31) <= v < 2**31 for v in (offset, channel_multiplier)
+        )
 
     def compute(self, dst: Any, offset: Any, channel_multiplier: Any) -> None:
         free = np.zeros((1,), np.int64)

@@ -124,7 +124,8 @@ def operator_named(spelled: Any) -> Operator:
     found = OPERATORS.get(NUMPY_NAMES.get(name, name))
     if found is None:
         raise RuleError(
-            f"op is {name}; it is one of {', '.join(OPERATORS)}", source='NKI API common fields, "Supported math operators"'
+            f"op is {name}; it is one of {', '.join(OPERATORS)}",
+            source='NKI API common fields, "Supported math operators"',
         )
     return found
 

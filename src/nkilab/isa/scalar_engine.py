@@ -80,7 +80,9 @@ class Activation(Instruction):
     reduce_cmd = Attr("idle", ("idle", "reset", "reduce", "reset_reduce"))
     limits = (PARTITIONS,)
     example = Example(
-        {"data": [[-3, 2], [1, 4]], "bias": [[1], [-5]], "scale": 2.0}, {"dst": [[0, 5], [0, 3]]}, {"op": "relu"}
+        {"data": [[-3, 2], [1, 4]], "bias": [[1], [-5]], "scale": 2.0},
+        {"dst": [[0, 5], [0, 3]]},
+        {"op": "relu"},
     )
 
     @rule(
@@ -218,5 +220,3 @@ class ActivationReduce(Instruction):
 
     def cost(self) -> list[Step]:
         return _steps(self, True)
-
-

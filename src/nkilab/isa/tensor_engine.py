@@ -29,7 +29,9 @@ def _pair(spelled: Any) -> tuple[int, ...]:
         return ()
     pair = tuple(int(n) for n in spelled)
     if len(pair) != 2:
-        raise RuleError(f"a tile position or size has {len(pair)} numbers; it is (row, column)", source=TILING)
+        raise RuleError(
+            f"a tile position or size has {len(pair)} numbers; it is (row, column)", source=TILING
+        )
     return pair
 
 
@@ -172,13 +174,20 @@ class NcMatmul(Instruction):
         broken_by={"tile_size": (32, 64), "tile_position": (0, 0), "K": 64},
     )
     def stationary_fits_its_tile(self) -> bool:
-        return not self.tile_size or (self.sizes["K"] <= self.tile_size[0] and self.sizes["M"] <= self.tile_size[1])
+        return not self.tile_size or (
+            self.sizes["K"] <= self.tile_size[0] and self.sizes["M"] <= self.tile_size[1]
+        )
 
     @rule(
         "perf_mode is double_row, which trn1 does not have",
         source="nki.isa.nc_matmul, performance mode",
-        broken_by={"perf_mode": "double_row", "stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3",
-                   "stationary.shape": (16, 2, 16), "moving.shape": (16, 2, 16)},
+        broken_by={
+            "perf_mode": "double_row",
+            "stationary.dtype": "float8_e4m3",
+            "moving.dtype": "float8_e4m3",
+            "stationary.shape": (16, 2, 16),
+            "moving.shape": (16, 2, 16),
+        },
         chips=("trn1",),
     )
     def double_row_exists(self) -> bool:
@@ -198,9 +207,15 @@ class NcMatmul(Instruction):
     @rule(
         "perf_mode is double_row with column tiling",
         source="nki.isa.nc_matmul, performance mode",
-        broken_by={"perf_mode": "double_row", "stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3",
-                   "stationary.shape": (16, 2, 16), "moving.shape": (16, 2, 16),
-                   "tile_size": (128, 64), "tile_position": (0, 0)},
+        broken_by={
+            "perf_mode": "double_row",
+            "stationary.dtype": "float8_e4m3",
+            "moving.dtype": "float8_e4m3",
+            "stationary.shape": (16, 2, 16),
+            "moving.shape": (16, 2, 16),
+            "tile_size": (128, 64),
+            "tile_position": (0, 0),
+        },
         chips=("trn2", "trn3"),
     )
     def double_row_has_all_columns(self) -> bool:
@@ -209,7 +224,11 @@ class NcMatmul(Instruction):
     @rule(
         "perf_mode is double_row and the first free axis of stationary and moving is not 2",
         source="nki.isa.nc_matmul, layout",
-        broken_by={"perf_mode": "double_row", "stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3"},
+        broken_by={
+            "perf_mode": "double_row",
+            "stationary.dtype": "float8_e4m3",
+            "moving.dtype": "float8_e4m3",
+        },
         chips=("trn2", "trn3"),
     )
     def double_row_has_two_rows(self) -> bool:
@@ -298,7 +317,9 @@ class NcTranspose(Instruction):
     engine = Attr("unknown", ("unknown", "tensor", "vector"))
     limits = (
         Limit("P", "partitions", "nki.isa.nc_transpose"),
-        Limit("F", "stationary_free_max", "nki.isa.nc_transpose", hint="split the free axis into tiles of 128"),
+        Limit(
+            "F", "stationary_free_max", "nki.isa.nc_transpose", hint="split the free axis into tiles of 128"
+        ),
     )
     example = Example({"data": [[1, 2, 3], [4, 5, 6]]}, {"dst": [[1, 4], [2, 5], [3, 6]]})
 
@@ -370,6 +391,8 @@ class NcTranspose(Instruction):
         if self.runs_on == "vector":
             return [engine_step(self.machine, "vector", "TRANSPOSE", self.sizes["F"])]
         # one pass through the array in transpose mode from trn2 on; the matmul path of the type before
-        passes = self.machine["fp32_passes"] if self.machine.generation == 2 and self.data.itemsize == 4 else 1
+        passes = (
+            self.machine["fp32_passes"] if self.machine.generation == 2 and self.data.itemsize == 4 else 1
+        )
         cycles = max(self.sizes["P"], min(64, self.sizes["F"]))
         return [weight_load(self, self.sizes["F"]), multiplication(self, cycles, "MATMUL", passes)]

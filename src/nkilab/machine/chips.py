@@ -42,10 +42,14 @@ TRN2 = Machine(
     accumulator_read_cycles=documented(64, "2.26 costs, activation_reduce"),
     semaphore_ns=measured(58.0, "optimization guide, semaphore wait"),
     dma_engines=documented(16, "trn2 guide, DMA"),
-    dma_start_ns=measured(1000.0, "DMA overview figures: trigger to first byte 614 to 1006 ns; guide 1300 ns"),
+    dma_start_ns=measured(
+        1000.0, "DMA overview figures: trigger to first byte 614 to 1006 ns; guide 1300 ns"
+    ),
     dma_issue_ns=measured(523.0, "optimization guide: trigger on the Sync queue"),
     dma_bytes_per_ns=measured(24.0, "course dumps: bytes inside packets per engine"),
-    dma_descriptor_ns=assumed(2.5, "512-byte rows reach 0.209 of the rate of long ones in the DMA overview chart"),
+    dma_descriptor_ns=assumed(
+        2.5, "512-byte rows reach 0.209 of the rate of long ones in the DMA overview chart"
+    ),
     dma_semaphore_write_ns=measured(8.0, "DMA overview figures: 7 to 10 ns"),
     dma_issuing_units=documented(2, "trn2 guide: two descriptor generation blocks"),
     dma_packet_bytes=measured(32768, "course dumps: long contiguous rows travel in packets of about 32 KiB"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import LimitError
-from ..tiles.tile import PSUM, SBUF, Layout
+from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import boxes_of, overlaps_of
 from .edges import REUSE, waits_from, waits_of
@@ -15,7 +15,7 @@ from .lifetimes import Parts, awaited_transfers, frontier_of, parts_of
 from .memory import Ring
 from .plan import Placements, Plan
 from .slots import Slots, slots_of
-from .spills import Spilled, place_with_spills, place_text
+from .spills import Spilled, operand_facts, place_text, place_with_spills
 
 _LARGEST = 5
 
@@ -31,9 +31,10 @@ class Stays:
     def placements(self, parts: Parts, unit: int) -> Placements:
         """The columns; addresses are counted in `unit` bytes."""
         part = np.array(self.part, np.int64)
+        address, pieces = np.array(self.address, np.int64) * unit, np.array(self.pieces, np.int64)
         return Placements(
-            parts.storage[part], parts.offset[part], parts.size[part], np.array(self.address, np.int64) * unit,
-            np.array(self.pieces, np.int64), parts.first[part], parts.last[part],
+            parts.storage[part], parts.offset[part], parts.size[part], address, pieces,
+            parts.first[part], parts.last[part],
         )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def _most_live(parts: Parts, rows: int) -> int:
 def _place(
     program: Program, slots: Slots, parts: Parts, ring: Ring, unit: int, is_awaited: np.ndarray
 ) -> tuple[Stays, Edges]:
-    """Place parts in the order of their first access, each living to its last; returns stays and reuse edges."""
+    """Place parts by first access, each living to its last access; returns the stays and the reuse edges."""
     stays = Stays()
     takers: list[int] = []
     formers: list[int] = []
@@ -114,7 +115,9 @@ def _place(
         stays.pieces.append(len(pieces))
         takers.extend([part] * len(former))
         formers.extend(former)
-    return stays, _reuse_edges(slots, parts, np.array(takers, np.int64), np.array(formers, np.int64), is_awaited)
+    return stays, _reuse_edges(
+        slots, parts, np.array(takers, np.int64), np.array(formers, np.int64), is_awaited
+    )
 
 
 def _reuse_edges(
@@ -147,7 +150,7 @@ def _psum_error(program: Program, parts: Parts, part: int, ring: Ring) -> Except
     live = np.flatnonzero((parts.first < row) & (parts.last >= row))
     live = live[np.argsort(-parts.size[live], kind="stable")][:_LARGEST]
     form = program.form_of(row)
-    facts = [f"{name} = {given}" for name, given in zip(form.operands, form.layouts, strict=True) if isinstance(given, Layout)]
+    facts = operand_facts(form)
     facts += [f"live: {place_text(program, int(parts.storage[p]))}" for p in live]
     need = int(parts.size[part]) // bank
     error = LimitError(

@@ -1,7 +1,7 @@
 """Accesses as boxes in the coordinates of their storage, and which boxes overlap.
 
-A box holds, per axis of the storage, positions `low`, `low + step`, ... each `width` long, below `high`. The last
-axis counts bytes, so that views of other types compare; the others count indices. A layout that does not
+A box holds, per axis of the storage, positions `low`, `low + step`, ... each `width` long, below `high`. The
+last axis counts bytes, so that views of other types compare; the others count indices. A layout that does not
 decompose along the axes of its storage (a reshape that mixes them) is known by its flat byte interval alone.
 """
 
@@ -99,7 +99,9 @@ def _decomposed(
     first = offset * given.itemsize
     rows = np.zeros((len(offset), 4 * axes + 4), np.int64)
     fits = np.full(len(offset), span is not None)
-    reach = sum((n - 1) * s for n, s in zip(given.shape, given.strides, strict=True) if s > 0) * given.itemsize
+    reach = (
+        sum((n - 1) * s for n, s in zip(given.shape, given.strides, strict=True) if s > 0) * given.itemsize
+    )
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         is_last = axis == len(sizes) - 1
         low = first // stride % size if axis else first // stride
@@ -168,7 +170,7 @@ def _pieces(
 
 @dataclass(frozen=True)
 class Overlaps:
-    """For each box, the other boxes that overlap it: `other[start[b]:start[b + 1]]`, and whether b covers them."""
+    """Per box b the others that overlap it, `other[start[b]:start[b + 1]]`, and whether b covers them."""
 
     start: np.ndarray
     other: np.ndarray
@@ -188,12 +190,12 @@ def overlaps_of(boxes: Boxes) -> Overlaps:
     box, other = np.concatenate([one, two]), np.concatenate([two, one])
     by_box = np.lexsort((other, box))
     box, other = box[by_box], other[by_box]
-    start = np.asarray(np.searchsorted(box, np.arange(count + 1)))
-    return Overlaps(start, other, _covers(boxes, box, other))
+    begins = np.searchsorted(box, np.arange(count + 1))
+    return Overlaps(begins, other, _covers(boxes, box, other))
 
 
 def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Overlapping pairs among the boxes of one group: a sweep along the axis that tells most of them apart."""
+    """Overlapping pairs of boxes of one group: a sweep along the axis that tells most of them apart."""
     low, high = boxes.flat_low, boxes.flat_high
     if not boxes.is_flat[members].any():
         distinct = [len(np.unique(boxes.low[members, axis])) for axis in range(boxes.low.shape[1])]

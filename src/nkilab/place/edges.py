@@ -77,7 +77,7 @@ FLOW, OUTPUT, ANTI, REUSE, SPILL = range(len(KINDS))
 
 @dataclass(frozen=True)
 class Waits:
-    """Per row (or node) the earlier ones it waits for: `node[start[r]:start[r + 1]]`, and the code of each kind."""
+    """Per row (or node) r the earlier ones it waits for, `node[start[r]:start[r + 1]]`, and why."""
 
     start: np.ndarray
     node: np.ndarray
@@ -126,8 +126,9 @@ def waits_of(
     ordered = _ordered_slots(program, slots)
     storage, box = slots.storage[ordered], boxes.of_slot[ordered]
     crowded = _is_crowded(storage, box, overlaps)
-    edges = [_edges_within(slots, boxes, ordered[~crowded]), _edges_across(slots, boxes, overlaps, ordered[crowded])]
-    later, earlier, kind = (np.concatenate(columns) for columns in zip(*edges, strict=True))
+    within = _edges_within(slots, boxes, ordered[~crowded])
+    across = _edges_across(slots, boxes, overlaps, ordered[crowded])
+    later, earlier, kind = (np.concatenate(columns) for columns in zip(within, across, strict=True))
     kept = (later != earlier) & is_ordered[kind]
     return waits_from(len(program), later[kept], earlier[kept], kind[kept])
 
@@ -170,12 +171,15 @@ def _holds_several(storage: np.ndarray, box: np.ndarray) -> np.ndarray:
 
 def _edges_within(slots: Slots, boxes: Boxes, ordered: np.ndarray) -> Edges:
     """Edges among accesses through the same box, where no other box overlaps it."""
-    order = ordered[np.lexsort((slots.is_written[ordered], slots.row[ordered], boxes.of_slot[ordered], slots.storage[ordered]))]
+    box = boxes.of_slot[ordered]
+    keys = (slots.is_written[ordered], slots.row[ordered], box, slots.storage[ordered])
+    order = ordered[np.lexsort(keys)]
     if not len(order):
         return _no_edges()
     row, is_read, is_written = slots.row[order], slots.is_read[order], slots.is_written[order]
     place = np.arange(len(order))
-    is_first = (np.diff(slots.storage[order], prepend=-1) != 0) | (np.diff(boxes.of_slot[order], prepend=-1) != 0)
+    storage, box = slots.storage[order], boxes.of_slot[order]
+    is_first = (np.diff(storage, prepend=-1) != 0) | (np.diff(box, prepend=-1) != 0)
     cell = np.cumsum(is_first)
     first = np.maximum.accumulate(np.where(is_first, place, 0))
     latest = np.maximum.accumulate(np.where(is_written, place, -1))
@@ -185,7 +189,9 @@ def _edges_within(slots: Slots, boxes: Boxes, ordered: np.ndarray) -> Edges:
     # the next write in the same cell, seen from the end
     following = np.where(is_written, place, len(order))
     after = np.concatenate([np.minimum.accumulate(following[::-1])[::-1][1:], [len(order)]])
-    has_after = is_read & ~is_written & (after < len(order)) & (cell[np.minimum(after, len(order) - 1)] == cell)
+    has_after = (
+        is_read & ~is_written & (after < len(order)) & (cell[np.minimum(after, len(order) - 1)] == cell)
+    )
     readers = np.flatnonzero(has_after)
     readers = readers[_is_last_of_engine(after[readers], slots.engine[row[readers]], readers)]
     later = [row[flow], row[output], row[after[readers]]]

@@ -79,7 +79,7 @@ def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str) -> Parts
 
 
 def _free_intervals(program: Program, slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
-    """Per box on chip, the bytes of a partition that it lies in; a box known by its flat interval takes all."""
+    """Per box on chip the bytes of a partition that it lies in: all, if only its flat interval is known."""
     low = np.zeros(len(boxes.group), np.int64)
     high = np.zeros(len(boxes.group), np.int64)
     boxes_seen, where = np.unique(boxes.of_slot, return_index=True)
@@ -119,7 +119,7 @@ def _is_whole(program: Program, slots: Slots, slot: np.ndarray, size: np.ndarray
 def frontier_of(slots: Slots, parts: Parts, is_awaited: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rows after which a part is idle: `row[start[p]:start[p + 1]]` for part p; returns (start, row).
 
-    Of each in-order engine the last access; of transfers, which are not in order, those that nobody waits for.
+    Of each in-order engine the last access; of transfers, not in order, all that nobody waits for.
     """
     row = slots.row[parts.slot]
     engine = slots.engine[row]

@@ -1,4 +1,4 @@
-"""A memory that tiles are placed in: segments in a ring, taken next-fit so that freed space is reused last."""
+"""A memory that tiles are placed in: segments in a ring, next-fit, so that freed space is reused last."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class Ring:
     """A memory as a list of segments, each free or taken, each remembering who held it last.
 
     Taking starts where the last taking ended and goes round: short-lived tiles rotate through everything that
-    is free, which is as much multi-buffering as the memory allows. A tile for which no run of free segments is
-    long enough while enough is free in all is placed in pieces: a compiler that sees the whole program would
-    have placed its neighbours closer together.
+    is free, which is as much multi-buffering as the memory allows. A tile for which no run of free segments
+    is long enough while enough is free in all is placed in pieces: a compiler that sees the whole program
+    would have placed its neighbours closer together.
 
     Args:
         size: of the memory, in units (bytes per partition, or banks).

@@ -114,7 +114,7 @@ class Plan:
         return sum(t.total_bytes for t in self.transfers if t.kind == "spill_reload")
 
     def address_of(self, storage: int) -> int | None:
-        """Bytes from the beginning of each partition to the first part of a tile; None for HBM and the unused."""
+        """Bytes from the start of each partition to the first part of a tile; None for HBM and the unused."""
         for placements in (self.sbuf, self.psum):
             found = np.flatnonzero(placements.storage == storage)
             if len(found):

@@ -68,30 +68,35 @@ def slots_of(program: Program) -> Slots:
 
 
 def _form_tables(forms: list[Instruction]) -> tuple[list[Layout], np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct layouts; where each form's operands begin; per operand of a form its layout and whether written."""
+    """Distinct layouts; where each form's operands begin; per operand its layout, whether written."""
     numbers: dict[Layout, int] = {}
-    base, layouts, written = [], [], []
+    base: list[int] = []
+    layouts: list[int] = []
+    written: list[bool] = []
     for form in forms:
         base.append(len(layouts))
-        for spec, given in zip(form.operands.values(), form.layouts, strict=True):
-            if isinstance(given, Layout):
-                layouts.append(numbers.setdefault(given, len(numbers)))
-                written.append(spec.is_written)
+        tiles = [
+            (s, g) for s, g in zip(form.operands.values(), form.layouts, strict=True) if isinstance(g, Layout)
+        ]
+        layouts.extend(numbers.setdefault(given, len(numbers)) for _, given in tiles)
+        written.extend(spec.is_written for spec, _ in tiles)
     return list(numbers), np.array(base, np.int64), np.array(layouts, np.int64), np.array(written, np.bool_)
 
 
 def _reads_result(program: Program, form: np.ndarray) -> np.ndarray:
     """Per row, whether it also reads what it writes."""
-    always = np.array([bool(getattr(f, "reads_dst", False)) for f in program.forms], np.bool_)
-    inherited = Instruction.reads_result.__func__  # type: ignore[attr-defined]
-    asks = np.array([type(f).reads_result.__func__ is not inherited for f in program.forms], np.bool_)  # type: ignore[attr-defined]
-    result = always[form]
+    inherited = vars(Instruction)["reads_result"]
+    asks = np.array([_defines(type(f), "reads_result") is not inherited for f in program.forms], np.bool_)
+    result = np.array([f.reads_dst for f in program.forms], np.bool_)[form]
     value = np.array(program.value_column, np.int64)
     rows = np.flatnonzero(asks[form])
-    pairs, back = np.unique(form[rows] * len(program.values) + value[rows], return_inverse=True)
-    known = [
-        program.forms[pair // len(program.values)].reads_result(program.values[pair % len(program.values)])
-        for pair in pairs.tolist()
-    ]
+    count = len(program.values)
+    pairs, back = np.unique(form[rows] * count + value[rows], return_inverse=True)
+    known = [program.forms[p // count].reads_result(program.values[p % count]) for p in pairs.tolist()]
     result[rows] |= np.array(known, np.bool_)[back]
     return result
+
+
+def _defines(cls: type[Instruction], name: str) -> object:
+    """What `name` is in the class of a form, as it stands in the nearest class that defines it."""
+    return next(vars(base)[name] for base in cls.__mro__ if name in vars(base))

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from ..errors import LimitError
+from ..isa.declare import Instruction
 from ..tiles.tile import Layout
 from ..trace.program import Program
 from .edges import REUSE, SPILL
@@ -29,6 +30,12 @@ def place_text(program: Program, storage: int) -> str:
         f"{name}: {record.dtype}{list(record.shape)}, {record.bytes_per_partition} bytes per partition, "
         f"{filename.rsplit('/', 1)[-1]}:{line}"
     )
+
+
+def operand_facts(form: Instruction) -> list[str]:
+    """One line per tile operand of a form."""
+    operands = zip(form.operands, form.layouts, strict=True)
+    return [f"{name} = {given}" for name, given in operands if isinstance(given, Layout)]
 
 
 @dataclass
@@ -57,7 +64,11 @@ class Spilled:
 
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(later node, earlier node, kind) of every wait that placement adds."""
-        return np.array(self.later, np.int64), np.array(self.earlier, np.int64), np.array(self.kinds, np.int64)
+        return (
+            np.array(self.later, np.int64),
+            np.array(self.earlier, np.int64),
+            np.array(self.kinds, np.int64),
+        )
 
 
 @dataclass
@@ -175,7 +186,7 @@ class _Spiller:
             stay.frontier[DMA + 1 + node] = node
 
     def evict(self, row: int, needed: dict[int, int]) -> None:
-        """Make room: the part whose next use lies farthest ahead leaves, saved if it holds what HBM does not."""
+        """Make room: the part used farthest ahead leaves, saved if it holds what HBM does not."""
         kept = []
         while True:
             use, part = heappop(self.farthest)
@@ -226,8 +237,8 @@ class _Spiller:
         self.out.findings.append(
             Finding(
                 "spill",
-                f"sbuf does not hold all live tiles: {self.program.machine.name} has {self.capacity} bytes per "
-                f"partition; the largest live here are {listed}",
+                f"sbuf does not hold all live tiles: {self.program.machine.name} has {self.capacity} bytes "
+                f"per partition; the largest live here are {listed}",
                 self.program.place_of(row),
                 fix="make the tiles smaller, or use one up before the next is loaded",
             )
@@ -236,7 +247,7 @@ class _Spiller:
     def too_large(self, row: int, needed: dict[int, int]) -> Exception:
         """The error of a row whose own operands do not fit."""
         form = self.program.form_of(row)
-        facts = [f"{n} = {g}" for n, g in zip(form.operands, form.layouts, strict=True) if isinstance(g, Layout)]
+        facts = operand_facts(form)
         facts += [place_text(self.program, int(self.parts.storage[p])) for p in needed]
         total = sum(self.size[p] for p in needed)
         error = LimitError(
@@ -249,7 +260,7 @@ class _Spiller:
 
 
 def _needs_content(slots: Slots, parts: Parts) -> np.ndarray:
-    """Per access, whether its row needs what the part holds: it reads some of it, or does not write all of it."""
+    """Per access, whether its row needs what the part holds: reads some, or does not write all."""
     here = parts.slot
     rows, number = np.unique(slots.row[here] * (len(parts.size) + 1) + parts.of_slot, return_inverse=True)
     is_read, is_whole = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)

@@ -103,14 +103,16 @@ class Coverage:
         if self._missing == self._bits.size:
             self.clear()
 
-    def of(self, view: View) -> Literal["none", "part", "all"]:
-        """How much of `view` is covered."""
+    def of(self, view: View, mask: np.ndarray | None = None) -> Literal["none", "part", "all"]:
+        """How much of `view`, where `mask` broadcast over it is true, is covered; "all" of nothing."""
         if self.is_full:
             return "all"
         if self._bits is None:
-            return "none"
+            return "none" if mask is None or mask.any() else "all"
         array, key = self._region(view)
         region = array[key]
+        if mask is not None:
+            region = region[np.broadcast_to(mask, view.layout.shape)]
         count = int(np.count_nonzero(region))
         return "all" if count == region.size else "part" if count else "none"
 

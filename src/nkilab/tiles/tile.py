@@ -193,7 +193,9 @@ def array_of(view: View) -> np.ndarray:
     known = view.layout
     storage = view.storage
     assert storage.bytes is not None, "shapes only"
-    return np.ndarray(known.shape, known.storage_dtype, storage.bytes, view.offset * known.itemsize, known.byte_strides)
+    return np.ndarray(
+        known.shape, known.storage_dtype, storage.bytes, view.offset * known.itemsize, known.byte_strides
+    )
 
 
 def whole_layout(storage: Storage) -> Layout:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import TypeVar
 
-from ..errors import RuleError, UseError
+from ..errors import RuleError
 from .dtypes import DType
 from .tile import View, compact_strides, layout
 
@@ -28,32 +29,9 @@ def derived(
     else:
         step = view.storage.partition_stride * view.storage.dtype.itemsize // dtype.itemsize
         start = offset // step if step else 0
-    return type(view)(view.storage, offset, layout(shape, strides, dtype, known.memory, partition_axis, start))
-
-
-def sliced(view: V, key: tuple[int | slice, ...]) -> V:
-    """`view` indexed with one non-negative integer or slice per axis, all within bounds; integers drop axes."""
-    known = view.layout
-    offset, partition_axis = view.offset, None
-    shape, strides = [], []
-    for axis, (index, stride) in enumerate(zip(key, known.strides, strict=True)):
-        if isinstance(index, slice):
-            start, stop, step = index.start, index.stop, index.step
-            if axis == known.partition_axis:
-                partition_axis = len(shape)
-            offset += start * stride
-            shape.append(max(0, -(-(stop - start) // step)))
-            strides.append(stride * step)
-        else:
-            if axis == known.partition_axis:
-                partition_axis = -1
-            offset += index * stride
-    if partition_axis == -1:
-        # the partition axis was indexed away: one partition remains, as a leading axis of one
-        shape.insert(0, 1)
-        strides.insert(0, view.storage.partition_stride)
-        partition_axis = 0
-    return derived(view, offset, tuple(shape), tuple(strides), partition_axis)
+    return type(view)(
+        view.storage, offset, layout(shape, strides, dtype, known.memory, partition_axis, start)
+    )
 
 
 def reshaped(view: V, shape: tuple[int, ...], partition_axis: int | None) -> V:
@@ -108,7 +86,7 @@ def reshape_strides(
             else:
                 new_run.append(sizes[j])
                 j += 1
-        for (_, outer), (size, inner) in zip(old_run, old_run[1:], strict=False):
+        for (_, outer), (size, inner) in pairwise(old_run):
             if outer != size * inner:
                 return None
         step = old_run[-1][1]
@@ -158,21 +136,10 @@ def reinterpreted(view: V, dtype: DType) -> V:
             f"it is {last} bytes with stride {known.strides[-1]}"
         )
     if view.offset * old % new:
-        raise RuleError(f"a view of {known} as {dtype} starts at byte {view.offset * old}, no multiple of {new}")
-    strides = (*(s * old // new for s in known.strides[:-1]), 1)
-    return derived(view, view.offset * old // new, (*known.shape[:-1], last // new), strides, known.partition_axis, dtype)
-
-
-def bounded(index: int, size: int, axis: int, view: View, *, negative: bool = True) -> int:
-    """A non-negative index within `size`.
-
-    Raises:
-        UseError: if it lies outside.
-    """
-    place = index + size if negative and index < 0 else index
-    if not 0 <= place < size:
-        raise UseError(
-            f"index {index} is out of range of axis {axis} of {view.describe()}, which has {size} elements",
-            key="err_tensor_access_out_of_bound",
+        raise RuleError(
+            f"a view of {known} as {dtype} starts at byte {view.offset * old}, no multiple of {new}"
         )
-    return place
+    strides = (*(s * old // new for s in known.strides[:-1]), 1)
+    return derived(
+        view, view.offset * old // new, (*known.shape[:-1], last // new), strides, known.partition_axis, dtype
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..isa.declare import Step
 from ..machine import Machine
 from ..place.edges import KINDS, REUSE, SPILL
 from ..place.plan import Plan
@@ -85,7 +86,9 @@ class _Clock:
                 self.finish(node, at)
                 self.settle()
             event = self.transfers.step()
-        assert _NOT_YET not in self.done, f"node {self.done.index(_NOT_YET)} waits for something that never happens"
+        assert _NOT_YET not in self.done, (
+            f"node {self.done.index(_NOT_YET)} waits for something that never happens"
+        )
 
     def settle(self) -> None:
         """Run engines, and release transfers, as far as what is done allows."""
@@ -128,7 +131,7 @@ class _Clock:
         share = self.share[node]
         start = self.ready[node]
         if self.background[share]:
-            # loading weights needs the array's shadow registers, which the previous multiplication frees at its start
+            # weights load into shadow registers, which the previous multiplication frees when it starts
             begin = max(start, self.last_start[engine], self.loaded[engine])
             self.background_start[node] = begin
             start = self.loaded[engine] = begin + self.background[share]
@@ -156,46 +159,74 @@ class _Clock:
 def _timeline(machine: Machine, work: Work, clock: _Clock) -> Timeline:
     """The events of a finished simulation."""
     labels: dict[str, int] = {}
-    counts = np.array([len(s.steps) for s in work.shares], np.int64)
-    first_step = np.cumsum(counts) - counts
-    columns = np.array([c for s in work.shares for c in _step_columns(s.steps, labels)]).reshape(-1, 4)
-    node = np.repeat(np.arange(len(work.share)), counts[work.share])
-    begins = np.cumsum(counts[work.share]) - counts[work.share]
-    step = first_step[work.share[node]] + np.arange(len(node)) - begins[node]
-    offset, busy, duration, label = columns[step].T if len(step) else np.zeros((4, 0))
-    start, done = _starts(clock), np.array(clock.done)
-    is_dma = work.engine[node] == DMA
-    is_background = ~is_dma & (busy == 0)
-    began = np.where(is_background, np.array(clock.background_start)[node], start[node] + offset)
-    ended = np.where(is_dma, done[node], began + duration)
-    loads = np.array(clock.loads_table, np.int64)
-    table = np.full(len(loads), labels.setdefault("ACT_TABLE_LOAD", len(labels)))
-    table_ns = np.full(len(loads), machine["activation_table_load_ns"])
-    began = np.append(began, start[loads] - table_ns)
-    ended = np.append(ended, start[loads])
-    busy = np.append(np.where(is_dma, done[node] - start[node], busy), table_ns)
-    node, label = np.append(node, loads), np.append(label, table)
-    order = np.lexsort((node, began))
-    node, began, ended = node[order], began[order], ended[order]
+    node, label, began, ended, busy = _sorted(_step_events(work, clock, labels), _table_events(clock, labels))
     reason, waited = _reasons(work, clock)
     queue = np.full(len(work.share), -1, np.int16)
     queue[list(clock.transfers.queue_of)] = list(clock.transfers.queue_of.values())
     moving = np.flatnonzero(work.engine[node] == DMA)
     moving = moving if len(moving) else np.arange(len(node))
     begin = machine["kernel_start_ns"]
-    window = (float(began[moving].min()), float(ended[moving].max())) if len(node) else (begin, begin)
-    last = float(ended.max()) if len(node) else begin
-    waited_node = waited[node]
+    waited_row = np.where(waited >= 0, work.row[waited], -1) if len(waited) else waited
     return Timeline(
-        machine.name, MODEL_VERSION, last + machine["kernel_end_ns"], window, tuple(labels),
-        work.engine[node].astype(np.int8), queue[node], began, ended, busy[order], np.array(clock.ready)[node],
-        work.row[node].astype(np.int32), node.astype(np.int32), label[order].astype(np.int16),
+        machine.name,
+        MODEL_VERSION,
+        float(ended.max() if len(node) else begin) + machine["kernel_end_ns"],
+        (float(began[moving].min()), float(ended[moving].max())) if len(node) else (begin, begin),
+        tuple(labels),
+        work.engine[node].astype(np.int8),
+        queue[node],
+        began,
+        ended,
+        busy,
+        np.array(clock.ready)[node],
+        work.row[node].astype(np.int32),
+        node.astype(np.int32),
+        label.astype(np.int16),
         reason[node].astype(np.int8),
-        np.where(waited_node >= 0, work.row[waited_node], -1).astype(np.int32), waited_node.astype(np.int32),
-    )  # fmt: skip
+        waited_row[node].astype(np.int32),
+        waited[node].astype(np.int32),
+    )
 
 
-def _step_columns(steps: tuple, labels: dict[str, int]) -> list[tuple[float, float, float, int]]:
+# node, label, start, end, occupancy
+Events = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _sorted(*events: Events) -> Events:
+    """Events of several lists in order of start, then of node."""
+    node, label, began, ended, busy = (np.concatenate(column) for column in zip(*events, strict=True))
+    order = np.lexsort((node, began))
+    return node[order], label[order], began[order], ended[order], busy[order]
+
+
+def _step_events(work: Work, clock: _Clock, labels: dict[str, int]) -> Events:
+    """One event per step of each node."""
+    counts = np.array([len(s.steps) for s in work.shares], np.int64)
+    first_step = np.cumsum(counts) - counts
+    columns = np.array([c for s in work.shares for c in _step_columns(s.steps, labels)]).reshape(-1, 4)
+    node = np.repeat(np.arange(len(work.share)), counts[work.share])
+    first_event = np.cumsum(counts[work.share]) - counts[work.share]
+    step = first_step[work.share[node]] + np.arange(len(node)) - first_event[node]
+    offset, busy, duration, label = columns[step].T
+    start, done = np.array(clock.start), np.array(clock.done)
+    start[list(clock.transfers.start)] = list(clock.transfers.start.values())
+    is_dma = work.engine[node] == DMA
+    is_background = ~is_dma & (busy == 0)
+    began = np.where(is_background, np.array(clock.background_start)[node], start[node] + offset)
+    ended = np.where(is_dma, done[node], began + duration)
+    return node, label, began, ended, np.where(is_dma, ended - began, busy)
+
+
+def _table_events(clock: _Clock, labels: dict[str, int]) -> Events:
+    """One event per load of a function table, right before the instruction that needs it."""
+    node = np.array(clock.loads_table, np.int64)
+    ended = np.array(clock.start)[node]
+    lasts = np.full(len(node), clock.table_ns)
+    label = np.full(len(node), labels.setdefault("ACT_TABLE_LOAD", len(labels)) if len(node) else 0)
+    return node, label, ended - lasts, ended, lasts
+
+
+def _step_columns(steps: tuple[Step, ...], labels: dict[str, int]) -> list[tuple[float, float, float, int]]:
     """Per step: offset from the start of its node, occupancy, duration, label."""
     offset = 0.0
     result = []
@@ -206,17 +237,12 @@ def _step_columns(steps: tuple, labels: dict[str, int]) -> list[tuple[float, flo
     return result
 
 
-def _starts(clock: _Clock) -> np.ndarray:
-    """Per node its start; of transfers the first byte."""
-    start = np.array(clock.start)
-    start[list(clock.transfers.start)] = list(clock.transfers.start.values())
-    return start
-
-
 def _reasons(work: Work, clock: _Clock) -> tuple[np.ndarray, np.ndarray]:
     """Per node why it did not start earlier, and the node it waited for (-1 if none)."""
     cause, previous = np.array(clock.cause), np.array(clock.previous)
-    waited = np.where(cause >= 0, work.wait_node[cause], -1) if len(work.wait_node) else np.full(len(cause), -1)
+    waited = (
+        np.where(cause >= 0, work.wait_node[cause], -1) if len(work.wait_node) else np.full(len(cause), -1)
+    )
     by_kind = np.full(len(KINDS), _NONE)
     by_kind[REUSE], by_kind[SPILL] = _REUSE, _SPILL
     kind = work.wait_kind[cause] if len(work.wait_kind) else np.zeros(len(cause), np.int64)

@@ -1,8 +1,8 @@
 """DMA in time: issuing units, queues, and 16 engines that share their time among the queues.
 
-A transfer that is ready waits for an issuing unit (oldest first), then for its first byte, then for its turn in
-its queue. The heads of the queues share the DMA engines as fair as round-robin over short packets does: each
-gets the same share of every engine, a narrow transfer no more than it can use. HBM limits all of them together.
+A transfer that is ready waits for an issuing unit (oldest first), then for its first byte, then for its turn
+in its queue. The heads of the queues share the DMA engines as round-robin over short packets does: each gets
+the same share of every engine, a narrow transfer no more than it can use. HBM limits all of them together.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Transfers:
         self.held_by: dict[int, tuple[str, int]] = {}
 
     def add(self, ready_ns: float, order: int, node: int) -> None:
-        """Let a transfer be issued from `ready_ns` on; of several at one time the first in program order is first."""
+        """Let a transfer be issued from `ready_ns` on; at equal times program order decides."""
         heappush(self.arrivals, (ready_ns, order, node))
 
     def step(self) -> tuple[float, int] | None:
-        """Go to the next event; returns (time, node) of a transfer that ended, (time, -1) of others, None at the end."""
+        """Go to the next event: (time, node) if a transfer ended, (time, -1) if not, None after the last."""
         arrival = self.arrivals[0][0] if self.arrivals else _FOREVER
         begin = self.issued[0][0] if self.issued else _FOREVER
         if self.next_end <= arrival and self.next_end <= begin:

@@ -1,7 +1,7 @@
 """What has to be timed: nodes with an engine and a cost, who waits for whom, and how long a signal takes.
 
-A node is a row, or one engine's share of a row whose steps run on several engines, or a transfer that planning
-inserted. Everything is a column of numbers, so that the clock touches nothing else.
+A node is a row, or one engine's share of a row whose steps run on several engines, or a transfer that
+planning inserted. Everything is a column of numbers, so that the clock touches nothing else.
 """
 
 from __future__ import annotations
@@ -87,11 +87,13 @@ class Work:
 
 
 def work_of(program: Program, plan: Plan) -> Work:
-    """The nodes of `program` under `plan`; node r is the last share of row r, so waiting for r waits for all."""
+    """The nodes of `program` under `plan`; node r is the last share of row r, which waits for the others."""
     shares: list[Share] = []
     of_form: list[list[int]] = []
-    for form in program.forms:
-        own = [_share(program.machine, form, list(steps)) for _, steps in groupby(form.steps, lambda s: s.engine)]
+    for declared in program.forms:
+        own = [
+            _share(program.machine, declared, list(s)) for _, s in groupby(declared.steps, lambda s: s.engine)
+        ]
         of_form.append(list(range(len(shares), len(shares) + len(own))))
         shares.extend(own)
     form = np.array(program.form_column, np.int64)
@@ -105,10 +107,11 @@ def work_of(program: Program, plan: Plan) -> Work:
     share, row, chain, first = _with_earlier_shares(of_form, form, share, row)
     engine = np.array([s.engine for s in shares], np.int64)[share]
     # inserted transfers stand before their row, earlier shares of a row before its last one
-    rank = np.where(np.arange(len(row)) < len(program), 2, np.where(np.arange(len(row)) < plan.waits.start.size - 1, 0, 1))
+    node = np.arange(len(row))
+    rank = np.where(node < len(program), 2, np.where(node < len(program) + len(inserted), 0, 1))
+    ordered = np.lexsort((node, rank, row))
     order = np.empty(len(row), np.int64)
-    order[np.lexsort((np.arange(len(row)), rank, row))] = np.arange(len(row))
-    ordered = np.argsort(order)
+    order[ordered] = node
     stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
     waits = _waits(shares, share, engine, plan.waits, chain, first, program.machine)
     return Work(tuple(shares), share, engine, row, order, stream, *waits)
@@ -129,9 +132,11 @@ def _with_earlier_shares(
         more_row.extend([at] * len(nodes))
         chain.extend(zip([*nodes[1:], at], nodes, strict=True))
         first[at] = nodes[0]
-    return (
-        np.append(share, np.array(more_share, np.int64)), np.append(row, np.array(more_row, np.int64)), chain, first,
-    )  # fmt: skip
+    share, row = (
+        np.append(share, np.array(more_share, np.int64)),
+        np.append(row, np.array(more_row, np.int64)),
+    )
+    return share, row, chain, first
 
 
 def _waits(
@@ -178,11 +183,9 @@ def _share(machine: Machine, form: Instruction, steps: list[Step]) -> Share:
 
 
 def _transfer_share(machine: Machine, form: Instruction, steps: list[Step]) -> Share:
-    written = [g for (_, spec), g in zip(form.operands.items(), form.layouts, strict=True)
-               if spec.is_written and isinstance(g, Layout)]  # fmt: skip
-    read = [g for (_, spec), g in zip(form.operands.items(), form.layouts, strict=True)
-            if not spec.is_written and isinstance(g, Layout)]  # fmt: skip
-    from_hbm, to_hbm = any(g.memory == HBM for g in read), any(g.memory == HBM for g in written)
+    operands = list(zip(form.operands.values(), form.layouts, strict=True))
+    in_hbm = [spec for spec, given in operands if isinstance(given, Layout) and given.memory == HBM]
+    from_hbm, to_hbm = any(not spec.is_written for spec in in_hbm), any(spec.is_written for spec in in_hbm)
     queue = STORE if to_hbm else LOAD if from_hbm else ON_CHIP
     lanes = work = 0.0
     total = 0
@@ -201,7 +204,9 @@ def _spill_share(machine: Machine, transfer: Transfer) -> Share:
     step = Step("dma", label, descriptors=transfer.descriptors, descriptor_bytes=transfer.descriptor_bytes)
     lanes, work = transfer_lanes(machine, transfer.descriptors, transfer.descriptor_bytes)
     total = transfer.total_bytes
-    return Share((step,), DMA, lanes=lanes, work_ns=work, hbm_bytes=total, queue=SPILL_QUEUE, total_bytes=total)
+    return Share(
+        (step,), DMA, lanes=lanes, work_ns=work, hbm_bytes=total, queue=SPILL_QUEUE, total_bytes=total
+    )
 
 
 def transfer_lanes(machine: Machine, descriptors: int, descriptor_bytes: int) -> tuple[float, float]:

@@ -65,6 +65,8 @@ def record(
         key = (cls, *layouts, *attributes)
         known = session.forms.get(key)
         if known is None:
+            # arrays of some frameworks have a layout too
+            layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
             known = _new_form(session, cls, layouts, attributes, key)
         form, number = known
         views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
@@ -158,4 +160,6 @@ def located(
             facts.append(f"{name} = {held + ': ' if held else ''}{operand.layout}")
         elif operand is not None:
             facts.append(f"{name} = {operand!r}")
-    return error.located(place_of(frame) if where is None else f"{Path(where[0]).name}:{where[1]}", called, facts)
+    return error.located(
+        place_of(frame) if where is None else f"{Path(where[0]).name}:{where[1]}", called, facts
+    )

@@ -122,13 +122,15 @@ class Program:
         for (name, spec), given in zip(form.operands.items(), form.layouts, strict=True):
             if isinstance(given, Layout):
                 is_read = not spec.is_written or reads_result
-                yield Access(name, self.storage_column[at], self.offset_column[at], given, is_read, spec.is_written)
+                yield Access(
+                    name, self.storage_column[at], self.offset_column[at], given, is_read, spec.is_written
+                )
                 at += 1
 
     def opcodes(self) -> dict[str, int]:
         """How many rows each instruction has."""
-        counts = np.bincount(np.asarray(self.form_column), minlength=len(self.forms)) if len(self) else []
         totals: dict[str, int] = {}
-        for form, count in zip(self.forms, counts, strict=False):
+        counts = np.bincount(np.asarray(self.form_column, np.int64), minlength=len(self.forms))
+        for form, count in zip(self.forms, counts, strict=True):
             totals[form.name] = totals.get(form.name, 0) + int(count)
         return totals

@@ -14,7 +14,7 @@ from ..errors import NkilabWarning, UseError
 from ..isa.declare import Instruction
 from ..machine import Machine
 from ..tiles.dtypes import DType
-from ..tiles.tile import Storage, View
+from ..tiles.tile import Storage
 from .program import Program, StorageRecord
 from .source import user_frame
 
@@ -61,7 +61,9 @@ class Session:
         """Whether tiles hold elements."""
         return self.execute is not None
 
-    def new_storage(self, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = "") -> Storage:
+    def new_storage(
+        self, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = ""
+    ) -> Storage:
         """A storage of this program, registered; it has no data yet."""
         frame = user_frame(1)
         line = self.program.line_number(frame.f_code.co_filename, frame.f_lineno)
@@ -73,7 +75,9 @@ class Session:
         """Number a storage that was made ahead of its first use."""
         storage.number = len(self.program.storages)
         self.program.storages.append(
-            StorageRecord(storage.name, storage.shape, storage.dtype, storage.memory, storage.scope, storage.line)
+            StorageRecord(
+                storage.name, storage.shape, storage.dtype, storage.memory, storage.scope, storage.line
+            )
         )
 
     def flush(self) -> None:
@@ -137,13 +141,19 @@ class World(Protocol):
     def simulate(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel on arrays whatever mode it was decorated with."""
 
-    def baremetal(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+    def baremetal(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+    ) -> Any:
         """Run a kernel on arrays and save the files that `options` name."""
 
-    def benchmark(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+    def benchmark(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+    ) -> Any:
         """Time a kernel from shapes, print the table, save files, return the latency figures."""
 
-    def profile(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+    def profile(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+    ) -> Any:
         """Time a kernel from shapes and write its program and trace to a folder."""
 
     def notice(self, text: str) -> None:
@@ -155,7 +165,7 @@ class _NoWorld:
         raise AssertionError(f"no world was set before a dialect asked for {name}")
 
 
-world: World = _NoWorld()  # type: ignore[assignment]
+world: World = _NoWorld()
 
 
 def set_world(given: World) -> None:
@@ -167,14 +177,3 @@ def set_world(given: World) -> None:
 def ask() -> World:
     """The world that was set."""
     return world
-
-
-def check_view(view: Any) -> View:
-    """`view`, known to be a view.
-
-    Raises:
-        UseError: if it is something else.
-    """
-    if not isinstance(view, View):
-        raise UseError(f"a tensor is needed; got {type(view).__name__}")
-    return view

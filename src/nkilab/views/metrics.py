@@ -25,9 +25,13 @@ COMPUTE_ENGINES = ("tensor", "vector", "scalar", "gpsimd")
 
 def _of_engine(engine: str) -> tuple[Metric, ...]:
     return (
-        Metric(f"{engine}_engine_active_time", "us", "time with at least one instruction of the engine under way"),
+        Metric(
+            f"{engine}_engine_active_time", "us", "time with at least one instruction of the engine under way"
+        ),
         Metric(f"{engine}_engine_active_time_percent", "percent", "active time of the engine / total_time"),
-        Metric(f"{engine}_engine_instruction_time", "us", "sum of instruction durations; overlaps count twice"),
+        Metric(
+            f"{engine}_engine_instruction_time", "us", "sum of instruction durations; overlaps count twice"
+        ),
         Metric(f"{engine}_engine_instruction_count", "count", "instructions of the engine"),
     )
 
@@ -54,7 +58,11 @@ _ROWS = (
     Metric("psum_write_bytes", "bytes", "bytes of results written to PSUM"),
     Metric("spill_save_bytes", "bytes", "bytes saved to HBM because SBUF does not hold everything"),
     Metric("spill_reload_bytes", "bytes", "bytes read back from there"),
-    Metric("hardware_flops", "flops", "2 * rows * columns * moving elements of every multiplication and transpose"),
+    Metric(
+        "hardware_flops",
+        "flops",
+        "2 * rows * columns * moving elements of every multiplication and transpose",
+    ),
     Metric("transpose_flops", "flops", "the part of hardware_flops that only transposes"),
     Metric("model_flops", "flops", "hardware_flops - transpose_flops"),
     Metric("mfu_estimated_percent", "percent", "model_flops / (peak bfloat16 rate * total_time)"),

@@ -142,7 +142,11 @@ def _packet_time(program: Program, plan: Plan) -> float:
     """Time of all DMA engines together, in nanoseconds."""
     machine = program.machine
     per_form = [
-        sum(transfer_lanes(machine, s.descriptors, s.descriptor_bytes)[1] for s in f.steps if s.engine == "dma")
+        sum(
+            transfer_lanes(machine, s.descriptors, s.descriptor_bytes)[1]
+            for s in f.steps
+            if s.engine == "dma"
+        )
         for f in program.forms
     ]
     total = float(np.array(per_form)[np.array(program.form_column, np.int64)].sum())
@@ -195,9 +199,7 @@ def _flops(program: Program) -> tuple[int, int]:
     return total, transposes
 
 
-def _rates(
-    machine: Machine, values: dict[str, float], hardware: int, transposes: int
-) -> dict[str, float]:
+def _rates(machine: Machine, values: dict[str, float], hardware: int, transposes: int) -> dict[str, float]:
     model = hardware - transposes
     seconds = values["total_time"] * 1e-6
     peak, stack = machine["peak_tflops_bf16"] * 1e12, machine["hbm_stack_bytes_per_ns"] * 1e9

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from io import StringIO
-from typing import TYPE_CHECKING
+from typing import Protocol, TextIO
 
 import numpy as np
 
@@ -13,10 +11,7 @@ from ..timing.timeline import Timeline
 from .metrics import METRICS
 from .summary import Summary
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-_WIDTH = 100
+WIDTH = 100
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _SCALES = {
     "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
@@ -24,6 +19,26 @@ _SCALES = {
     "us": ((1e6, "s"), (1e3, "ms")),
 }
 _PLAIN = {"bytes": "B", "flops": "FLOP", "us": "us", "percent": "%", "count": "", "ratio": ""}
+
+
+class Estimated(Protocol):
+    """What `print_estimate` needs of an estimate."""
+
+    @property
+    def latency_us(self) -> float:
+        """Predicted latency in microseconds."""
+
+    @property
+    def interval_us(self) -> tuple[float, float]:
+        """Between which it is believed to lie."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """Events."""
+
+    @property
+    def summary(self) -> Summary:
+        """Metrics."""
 
 
 def quantity(value: float, unit: str) -> str:
@@ -36,7 +51,7 @@ def quantity(value: float, unit: str) -> str:
     return f"{value:.4g} {_PLAIN[unit]}".rstrip()
 
 
-def bars(timeline: Timeline, width: int = 72) -> str:
+def bars(timeline: Timeline, width: int = WIDTH - 10) -> str:
     """One line per engine: how busy it is over the run, from first to last event, in `width` columns."""
     if not len(timeline):
         return "(no events)"
@@ -68,31 +83,49 @@ def _level(share: float) -> str:
     return _LEVELS[max(1, min(len(_LEVELS) - 1, round(share * (len(_LEVELS) - 1))))]
 
 
-def summary_table(summary: Summary) -> RenderableType:
-    """The metrics that are not zero as a table of rich."""
-    table_class = import_module("rich.table").Table
-    table = table_class(
-        title=f"{summary.kernel} on {summary.machine}: {quantity(summary['total_time'], 'us')}, "
-        f"bound by {summary.bound}",
-        width=_WIDTH,
+def summary_table(summary: Summary) -> str:
+    """The metrics that are not zero, two to a line; `nkilab explain NAME` tells what one means."""
+    shown = [(n, quantity(v, METRICS[n].unit)) for n, v in summary.values.items() if v or n == "total_time"]
+    half = -(-len(shown) // 2)
+    left, right = shown[:half], [*shown[half:], ("", "")]
+    lines = [f"{_cell(*a)}    {_cell(*b)}".rstrip() for a, b in zip(left, right, strict=False)]
+    return "\n".join(lines)
+
+
+def _cell(name: str, value: str) -> str:
+    width = (WIDTH - 4) // 2
+    return f"{name}{value:>{width - len(name)}}"
+
+
+def print_summary(summary: Summary, timeline: Timeline | None = None, file: TextIO | None = None) -> None:
+    """Print metrics, bound, timeline and findings, 100 columns wide.
+
+    Args:
+        summary: metrics.
+        timeline: drawn if given.
+        file: where to; standard output if None.
+    """
+    print(f"{summary.kernel} on {summary.machine}: {quantity(summary['total_time'], 'us')}", file=file)
+    _print_body(summary, timeline, file)
+
+
+def print_estimate(estimate: Estimated, file: TextIO | None = None) -> None:
+    """Print the latency with its interval, then what `print_summary` prints."""
+    summary = estimate.summary
+    low, high = estimate.interval_us
+    print(
+        f"{summary.kernel} on {summary.machine}: {estimate.latency_us:.2f} us predicted, "
+        f"{low:.2f} to {high:.2f} us (timing model {summary.model})",
+        file=file,
     )
-    table.add_column("metric", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("definition")
-    for name, value in summary.values.items():
-        if value or name == "total_time":
-            table.add_row(name, quantity(value, METRICS[name].unit), METRICS[name].definition)
-    return table
+    _print_body(summary, estimate.timeline, file)
 
 
-def text_of(summary: Summary, timeline: Timeline) -> str:
-    """Table, timeline and findings as plain text of 100 columns."""
-    console = import_module("rich.console").Console(file=StringIO(), width=_WIDTH, force_terminal=False)
-    console.print(summary_table(summary))
-    console.print(f"bound: {summary.bound}: {summary.bound_text}", highlight=False)
-    console.print(bars(timeline, _WIDTH - 10), highlight=False, markup=False)
+def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None) -> None:
+    parts = [f"bound by {summary.bound}: {summary.bound_text}", "", summary_table(summary)]
+    if timeline is not None:
+        parts += ["", bars(timeline)]
     for finding in summary.findings:
-        console.print(f"{finding.where}: {finding.rule}: {finding.message}", highlight=False, markup=False)
-        if finding.fix:
-            console.print(f"  hint: {finding.fix}", highlight=False, markup=False)
-    return str(console.file.getvalue())
+        parts += ["", f"{finding.where}: {finding.rule}: {finding.message}"]
+        parts += [f"  hint: {finding.fix}"] * bool(finding.fix)
+    print("\n".join(parts), file=file)

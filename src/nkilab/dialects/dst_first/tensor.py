@@ -100,7 +100,9 @@ class Tensor(View):
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         """The elements, for debuggers and printing."""
         if self.storage.data is None:
-            raise UseError(f"{self.describe()} has no data here: only shapes are known, or nothing is written")
+            raise UseError(
+                f"{self.describe()} has no data here: only shapes are known, or nothing is written"
+            )
         return np.array(array_of(self))
 
     def __repr__(self) -> str:

@@ -25,7 +25,8 @@ def _decorator(name: str, doc: str) -> Callable[..., Any]:
 
 
 skip_middle_end_transformations = _decorator(
-    "skip_middle_end_transformations", "Ask that the compiler keep the order of instructions; values do not change."
+    "skip_middle_end_transformations",
+    "Ask that the compiler keep the order of instructions; values do not change.",
 )
 enable_stack_allocator = _decorator("enable_stack_allocator", "Choose an allocator; values do not change.")
 force_auto_alloc = _decorator("force_auto_alloc", "Ignore direct addresses; values do not change.")
@@ -37,7 +38,9 @@ class Allocator:
     def __init__(self, buffer: Buffer, how: str) -> None:
         self.buffer = buffer
         self.how = how
-        ask().notice(f"nki.compiler {how}: tiles are placed automatically; direct addresses are not modelled yet")
+        ask().notice(
+            f"nki.compiler {how}: tiles are placed automatically; direct addresses are not modelled yet"
+        )
 
 
 class Memory:

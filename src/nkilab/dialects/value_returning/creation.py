@@ -103,7 +103,9 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
     return Tensor(storage, 0, layout(plain, strides, held, chosen.memory, axis, 0))
 
 
-def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def full(
+    shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any
+) -> Tensor:
     """A tile filled with a number; see `ndarray` for the arguments."""
     session = current()
     chosen = sbuf if buffer is None else getattr(buffer, "buffer", buffer)

@@ -133,7 +133,9 @@ def across_partitions(tile: Tensor, partitions: int, dtype: DType | None = None)
         tile = settled(fresh(session, TensorCopy, [None, tile], ("unknown",), (), memory=SBUF))
     column = ("ones", partitions, held)
     if column not in session.keyed:
-        made = fresh(session, Memset, [None], ("unknown",), (1,), dtype=held, shape=(1, partitions), memory=SBUF)
+        made = fresh(
+            session, Memset, [None], ("unknown",), (1,), dtype=held, shape=(1, partitions), memory=SBUF
+        )
         session.keyed[column] = settled(made)
     ones = session.keyed[column]
     flat = reshaped(tile, (1, tile.layout.free_size), 0)
@@ -142,7 +144,16 @@ def across_partitions(tile: Tensor, partitions: int, dtype: DType | None = None)
     attributes = tuple(a.default for a in plain.values())
     if flat.shape[1] <= MAX_FREE:
         product = settled(fresh(session, NcMatmul, [None, ones, flat], attributes, (False,)))
-        return fresh(session, TensorCopy, [None, product], ("unknown",), (), memory=SBUF, dtype=dtype or held, shape=shape)
+        return fresh(
+            session,
+            TensorCopy,
+            [None, product],
+            ("unknown",),
+            (),
+            memory=SBUF,
+            dtype=dtype or held,
+            shape=shape,
+        )
     out = ndarray((partitions, flat.shape[1]), dtype or held)
     for start in range(0, flat.shape[1], MAX_FREE):
         stop = min(start + MAX_FREE, flat.shape[1])
@@ -200,7 +211,9 @@ def reciprocal(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -
     return fresh(current(), Reciprocal, [None, x], (), (), dtype=_dtype(dtype, x.layout.dtype), mask=mask)
 
 
-def reduction(name: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
+def reduction(
+    name: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None, keepdims: bool = False
+) -> Tensor:
     """A reduction of free axes on VectorE; see `nisa.tensor_reduce`."""
     session = current()
     try:
@@ -219,7 +232,9 @@ def reduction(name: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None,
     )
 
 
-def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any) -> Tensor:
+def mean(
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any
+) -> Tensor:
     """The mean over free axes: a sum in float32, then a product."""
     x = checked("mean", lambda: _a_tile(x), x)
     total = settled(reduction("add", x, axis, np.float32, mask, keepdims))
@@ -264,7 +279,9 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Te
     except NkilabError as error:
         facts = [f"src = {src.describe()}"] if isinstance(src, Tensor) else []
         raise error.located(place_of(user_frame()), "load", facts) from None
-    return fresh(session, DmaCopy, [None, src], PLAIN_DMA, (), mask=mask, memory=SBUF, dtype=held, shape=src.shape)
+    return fresh(
+        session, DmaCopy, [None, src], PLAIN_DMA, (), mask=mask, memory=SBUF, dtype=held, shape=src.shape
+    )
 
 
 def _as_column(src: Tensor) -> Tensor:
@@ -298,7 +315,16 @@ def store(dst: Any, value: Any, *, mask: Any = None, **ignored: Any) -> None:
     if not isinstance(value, Tensor):
         shape = dst.shape if len(dst.shape) > 1 else (*dst.shape, 1)
         value = settled(
-            fresh(session, Memset, [None], ("unknown",), (value,), dtype=dst.layout.dtype, shape=shape, memory=SBUF)
+            fresh(
+                session,
+                Memset,
+                [None],
+                ("unknown",),
+                (value,),
+                dtype=dst.layout.dtype,
+                shape=shape,
+                memory=SBUF,
+            )
         )
     if value.layout.memory == PSUM:
         value = settled(fresh(session, TensorCopy, [None, value], ("unknown",), (), memory=SBUF))
@@ -375,7 +401,8 @@ def _two_axes(x: Any) -> Tensor:
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **ignored: Any) -> Tensor:
     """x @ y in PSUM, float32; x is [M, K], or [K, M] with transpose_x, and is transposed on TensorE if not."""
     session = current()
-    x, y = (checked("matmul", lambda t=t: _in_sbuf(session, _a_tile(t)), t) for t in (x, y))
+    x = checked("matmul", lambda: _in_sbuf(session, _a_tile(x)), x)
+    y = checked("matmul", lambda: _in_sbuf(session, _a_tile(y)), y)
     if not transpose_x:
         moved = settled(fresh(session, NcTranspose, [None, x], ("tensor",), ()))
         x = settled(fresh(session, TensorCopy, [None, moved], ("unknown",), (), memory=SBUF))
@@ -439,13 +466,25 @@ def in_place(name: str, dst: Tensor, value: Any) -> Tensor:
         if isinstance(value, Tensor) and value.layout.size != dst.layout.size:
             record_column = value.layout.free_size == 1 and value.layout.partitions == dst.layout.partitions
             if record_column:
-                record(session, TensorScalar, [dst, dst, value, None], (OPERATORS[name], False, None, False, "unknown"), ())
+                record(
+                    session,
+                    TensorScalar,
+                    [dst, dst, value, None],
+                    (OPERATORS[name], False, None, False, "unknown"),
+                    (),
+                )
                 return dst
             value = broadcast(_reranked(_on_partitions(value, dst.shape[0]), len(dst.shape)), dst.shape)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), f"{name} in place") from None
     if not isinstance(value, Tensor):
-        record(session, TensorScalar, [dst, dst, value, None], (OPERATORS[name], False, None, False, "unknown"), ())
+        record(
+            session,
+            TensorScalar,
+            [dst, dst, value, None],
+            (OPERATORS[name], False, None, False, "unknown"),
+            (),
+        )
         return dst
     if dst.layout.memory == PSUM == value.layout.memory:
         value = _in_sbuf(session, value)

@@ -45,7 +45,9 @@ class Index:
                 steps.append(self.steps[axis])
                 axis += 1
             else:
-                raise UseError("an index grid takes None and full slices as subscripts: nl.arange(n)[:, None]")
+                raise UseError(
+                    "an index grid takes None and full slices as subscripts: nl.arange(n)[:, None]"
+                )
         return Index((*shape, *self.shape[axis:]), self.start, (*steps, *self.steps[axis:]))
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
@@ -200,9 +202,7 @@ class Mask:
 
 def _aligned(index: Index, shape: tuple[int, ...]) -> tuple[int, ...]:
     missing = len(shape) - len(index.shape)
-    return (0,) * missing + tuple(
-        s if n != 1 else 0 for n, s in zip(index.shape, index.steps, strict=True)
-    )
+    return (0,) * missing + tuple(s if n != 1 else 0 for n, s in zip(index.shape, index.steps, strict=True))
 
 
 def aligned_steps(index: Index, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -257,7 +257,9 @@ class MultiGrid:
         for axis, s in enumerate(key):
             run = range(int(s.start or 0), int(s.stop), int(s.step or 1))
             shape = tuple(len(run) if a == axis else 1 for a in range(len(key)))
-            grids.append(Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(len(key)))))
+            grids.append(
+                Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(len(key))))
+            )
         return Grid(grids)
 
 

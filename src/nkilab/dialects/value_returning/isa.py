@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-
 from ...errors import NkilabError, UseError
 from ...isa import REGISTRY
 from ...isa.data_movement import DmaCopy
@@ -148,9 +147,7 @@ def _surface(cls: type[Instruction]) -> Callable[..., Any]:
     )
 
 
-SURFACES = {
-    name: _surface(cls) for name, cls in REGISTRY.items() if cls not in (DmaCopy, Iota, Memset)
-}
+SURFACES = {name: _surface(cls) for name, cls in REGISTRY.items() if cls not in (DmaCopy, Iota, Memset)}
 
 
 def dma_copy(
@@ -180,12 +177,16 @@ def dma_copy(
     _copy_row(session, _settled(dst), _settled(src), mask, canonical)
 
 
-def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engine.unknown, **ignored: Any) -> Tensor:
+def memset(
+    shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engine.unknown, **ignored: Any
+) -> Tensor:
     """A tile filled with a constant; its first axis is the partition."""
     session = current()
     shape = as_shape(shape)
     canonical = Memset.attributes["engine"].canonical("engine", engine)
-    return fresh(session, Memset, [None], (canonical,), (value,), dtype=as_dtype(dtype), mask=mask, shape=shape)
+    return fresh(
+        session, Memset, [None], (canonical,), (value,), dtype=as_dtype(dtype), mask=mask, shape=shape
+    )
 
 
 def iota(expr: Any, dtype: Any, *, mask: Any = None, **ignored: Any) -> Tensor:
@@ -205,5 +206,3 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None, **ignored: Any) -> Tensor:
 def get_nc_version() -> nc_version:
     """The generation of the chip that is modelled."""
     return nc_version(current().machine.generation)
-
-

@@ -61,7 +61,7 @@ DTYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
-class fp32:  # noqa: N801, the vendor's name
+class fp32:
     """float32 constants."""
 
     min = float(np.finfo(np.float32).min)
@@ -126,6 +126,6 @@ for _dunder, _name in _DUNDERS.items():
     setattr(Tensor, f"__i{_dunder}__", _in_place(_name))
 for _dunder, _name in _COMPARISON_DUNDERS.items():
     setattr(Tensor, f"__{_dunder}__", _operator(_name))
-Tensor.__neg__ = lambda self: functions.negative(self)  # type: ignore[attr-defined]
-Tensor.__invert__ = lambda self: functions.invert(self)  # type: ignore[attr-defined]
-Tensor.__matmul__ = lambda self, other: functions.matmul(self, other)  # type: ignore[attr-defined]
+_UNARY_DUNDERS = {"neg": functions.negative, "invert": functions.invert, "matmul": functions.matmul}
+for _dunder, _function in _UNARY_DUNDERS.items():
+    setattr(Tensor, f"__{_dunder}__", _function)

@@ -50,7 +50,9 @@ class LoopReduction:
         key = ("loop_reduce", self._outer_position(), self.loops, session.where)
         known = session.keyed.get(key)
         if known is None:
-            made = fresh(session, TensorCopy, [None, self.tile], ("unknown",), (), memory=SBUF, dtype=self.dtype)
+            made = fresh(
+                session, TensorCopy, [None, self.tile], ("unknown",), (), memory=SBUF, dtype=self.dtype
+            )
             session.keyed[key] = settled(made)
         else:
             self.assign_to(known)

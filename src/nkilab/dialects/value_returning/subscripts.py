@@ -100,7 +100,11 @@ def cropped(tensor: V, box: tuple[slice, ...]) -> V:
         UseError: if the rectangle itself reaches outside.
     """
     if _overhang(tensor) is None:
-        return basic(tensor, box) if any(s.stop - s.start != n for s, n in zip(box, tensor.layout.shape)) else tensor
+        return (
+            basic(tensor, box)
+            if any(s.stop - s.start != n for s, n in zip(box, tensor.layout.shape))
+            else tensor
+        )
     view, parts = _overhang(tensor)
     shape = np.broadcast_shapes(*(p.shape for p in parts if isinstance(p, Index)))
     smaller = []

@@ -26,7 +26,18 @@ from .subscripts import cropped, indexed, inside_bounds
 class Pending:
     """A result that waits for its destination: the next assignment, or a tile of its own."""
 
-    __slots__ = ("attributes", "box", "cls", "mask", "operands", "session", "slot", "tensor", "values", "where")
+    __slots__ = (
+        "attributes",
+        "box",
+        "cls",
+        "mask",
+        "operands",
+        "session",
+        "slot",
+        "tensor",
+        "values",
+        "where",
+    )
 
     def __init__(
         self,
@@ -170,7 +181,9 @@ class Tensor(View):
         raise UseError(
             "the truth of a tensor is not defined inside a kernel",
             hint="use ~, & and | on tiles, `is not None` for presence",
-            key="err_dynamic_control_flow_not_supported" if self.layout.size == 1 else "err_ambiguous_tensor_truth_value",
+            key="err_dynamic_control_flow_not_supported"
+            if self.layout.size == 1
+            else "err_ambiguous_tensor_truth_value",
         ).located(place_of(user_frame()), "bool")
 
     def __iter__(self) -> Any:
@@ -251,7 +264,9 @@ def _expand(view: Tensor, axis: Any) -> Tensor:
     return derived(view, view.offset, tuple(shape), tuple(strides), partition)
 
 
-def new_tensor(session: Session, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = "") -> Tensor:
+def new_tensor(
+    session: Session, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = ""
+) -> Tensor:
     """A tensor of a fresh storage; on chip its first axis is the partition."""
     storage = session.new_storage(shape, dtype, memory, scope, name)
     return Tensor(storage, 0, whole_layout(storage))
