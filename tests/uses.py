@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from nkilab.dialects.indexing import basic as sliced
 from nkilab.execute import execute
 from nkilab.isa.declare import NUMBER, REQUIRED, Instruction, Operand
 from nkilab.machine import MACHINES, Machine
 from nkilab.tiles.dtypes import DTYPES, as_dtype
 from nkilab.tiles.tile import Storage, View, array_of, compact_strides, layout, whole_layout
-from nkilab.tiles.views import sliced
 from nkilab.trace.builder import record
 from nkilab.trace.program import Program
 from nkilab.trace.session import Session, tracing

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from nkilab.dialects.indexing import basic as sliced
 from nkilab.errors import NkilabWarning
 from nkilab.isa import REGISTRY
 from nkilab.machine import MACHINES
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.tiles.tile import array_of
-from nkilab.tiles.views import reinterpreted, sliced
+from nkilab.tiles.views import reinterpreted
 from tests.uses import Tile, call, new_tile, open_session, part_of
 
 TENSOR_COPY, MEMSET, DMA_COPY = REGISTRY["tensor_copy"], REGISTRY["memset"], REGISTRY["dma_copy"]

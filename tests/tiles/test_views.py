@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from nkilab.errors import RuleError, UseError
+from nkilab.dialects.indexing import basic as sliced
+from nkilab.errors import RuleError
 from nkilab.tiles.dtypes import DTYPES, as_dtype
 from nkilab.tiles.tile import Storage, View, array_of, whole_layout
-from nkilab.tiles.views import bounded, broadcast, derived, reinterpreted, reshaped, sliced
+from nkilab.tiles.views import broadcast, derived, reinterpreted, reshaped
 
 SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
@@ -191,20 +192,3 @@ def test_a_broadcast_of_a_larger_axis_is_refused() -> None:
     with pytest.raises(RuleError) as caught:
         broadcast(view_on(counted((3, 4))), (3, 8))
     assert str(caught.value) == "shape [3, 4] does not broadcast to [3, 8]"
-
-
-@given(st.integers(-10, 10), st.integers(1, 6))
-def test_an_index_counts_from_the_end_as_numpy_does(index: int, size: int) -> None:
-    view = view_on(counted((size,)))
-    assume(-size <= index < size)
-    assert bounded(index, size, 0, view) == range(size)[index]
-
-
-@pytest.mark.parametrize("index", [3, -4])
-def test_an_index_out_of_range_names_tensor_and_axis(index: int) -> None:
-    with pytest.raises(UseError) as caught:
-        bounded(index, 3, 0, view_on(counted((3, 4))))
-    assert str(caught.value) == (
-        f"index {index} is out of range of axis 0 of t: float32[3, 4] in hbm, which has 3 elements\n"
-        "  key: err_tensor_access_out_of_bound"
-    )

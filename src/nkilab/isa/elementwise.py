@@ -32,7 +32,8 @@ from .operators import OPERATORS, Operator, apply, operator_named
 ALU = 'NKI API common fields, "Supported math operators"'
 PARTITIONS = Limit("P", "partitions", "trn1 architecture guide, SBUF", "err_num_partition_exceed_arch_limit")
 ENGINES = ("unknown", "vector", "scalar", "gpsimd")
-_NATIVE = ("add", "subtract", "multiply")
+# Operators that GpSimdE does not have in integer arithmetic.
+_FLOAT_ONLY = ("power", "divide", "mod", "fmod")
 
 
 def optional_operator(spelled: Any) -> Operator | None:
@@ -79,8 +80,8 @@ def memories(*given: Any) -> tuple[str, ...]:
 class TensorTensor(Instruction):
     """Combine two tiles element by element: dst = data1 <op> data2.
 
-    Arithmetic is float32, rounded once; bitwise operators work on integers as they are. add, subtract and
-    multiply of 32-bit integers in SBUF run on GpSimdE and are exact (they wrap around).
+    Arithmetic is float32, rounded once; bitwise operators work on integers as they are. Arithmetic on 32-bit
+    integers in SBUF runs on GpSimdE and is exact (it wraps around).
     """
 
     source = "nki.isa.tensor_tensor"
@@ -146,7 +147,8 @@ class TensorTensor(Instruction):
     def is_native_integer(self) -> bool:
         """Whether it is 32-bit integer arithmetic, which GpSimdE does exactly."""
         tiles = (self.dst, self.data1, self.data2)
-        return self.op.name in _NATIVE and all(t.dtype in (INT32, UINT32) for t in tiles)
+        is_arithmetic = not self.op.is_bitvec and self.op.name not in _FLOAT_ONLY
+        return is_arithmetic and all(t.dtype in (INT32, UINT32) for t in tiles)
 
     @cached_property
     def runs_on(self) -> str:
@@ -171,7 +173,7 @@ class TensorTensor(Instruction):
     def cost(self) -> list[Step]:
         # 2.26 costs: N with one input in PSUM, or for add, subtract and multiply in bfloat16
         tiles = (self.data1, self.data2, self.dst)
-        is_half = self.op.name in _NATIVE and all(t.dtype is BFLOAT16 for t in tiles)
+        is_half = self.op.name in ("add", "subtract", "multiply") and all(t.dtype is BFLOAT16 for t in tiles)
         is_fast = PSUM in memories(self.data1, self.data2) or is_half
         return [two_input_step(self, self.runs_on, "TENSOR_TENSOR", *tiles, is_fast_on_trn1=is_fast)]
 

@@ -35,6 +35,10 @@ def _pair(spelled: Any) -> tuple[int, ...]:
     return pair
 
 
+def _is_identity(matrix: np.ndarray) -> bool:
+    return matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix, np.eye(len(matrix), dtype=matrix.dtype))
+
+
 def weight_load(form: Any, columns: int) -> Step:
     """Loading a stationary tile; it hides behind the multiplication before it (trn1 guide)."""
     machine = form.machine
@@ -73,7 +77,7 @@ class NcMatmul(Instruction):
     limits = (
         Limit("K", "partitions", SIZE, hint="split the contraction axis and accumulate into one PSUM tile"),
         Limit("M", "stationary_free_max", SIZE, hint="split the free axis of `stationary` into tiles of 128"),
-        Limit("N", "moving_free_max", SIZE, hint="split the free axis of `moving` into tiles of 512"),
+        Limit("N", "moving_free_max", SIZE, hint="split the free axis of `moving`"),
     )
     example = Example(
         {"stationary": [[1, 2], [0, 1]], "moving": [[3, 4, 5], [1, -1, 2]]}, {"dst": [[3, 4, 5], [7, 7, 12]]}
@@ -281,13 +285,25 @@ class NcMatmul(Instruction):
         rows = stationary.shape[0] * (2 if self.perf_mode == "double_row" else 1)
         left = widen(stationary, self.stationary.dtype).reshape(rows, -1).T
         right = widen(moving, self.moving.dtype).reshape(rows, -1)
-        if not accumulate and dst.dtype == np.float32 and dst.ndim == 2 and dst.flags.c_contiguous:
-            np.matmul(left, right, out=dst)
+        if self.is_transpose and self.machine.generation >= 3 and not accumulate and _is_identity(right):
+            # hw: transpose mode passes the stationary tile through, bit for bit
+            cast(dst, self.dst.dtype, stationary.reshape(rows, -1).T.reshape(dst.shape), self.stationary.dtype)
             return
-        product = np.matmul(left, right).reshape(dst.shape)
-        if accumulate:
-            product += widen(dst, self.dst.dtype)
-        store(dst, product, self.dst.dtype)
+        is_plain = dst.dtype == np.float32 and dst.ndim == 2 and dst.flags.c_contiguous
+        if not is_plain:
+            product = np.matmul(left, right).reshape(dst.shape)
+            if accumulate:
+                product += widen(dst, self.dst.dtype)
+            store(dst, product, self.dst.dtype)
+        elif accumulate:
+            np.add(dst, np.matmul(left, right, out=self.scratch), out=dst)
+        else:
+            np.matmul(left, right, out=dst)
+
+    @cached_property
+    def scratch(self) -> np.ndarray:
+        """Memory for one product, so that accumulation allocates none."""
+        return np.empty(self.dst.shape, np.float32)
 
     def cost(self) -> list[Step]:
         is_wide = self.stationary.dtype is FLOAT32 and not self.is_transpose

@@ -10,8 +10,8 @@ from ..errors import LimitError
 from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import boxes_of, overlaps_of
-from .edges import REUSE, waits_from, waits_of
-from .lifetimes import Parts, awaited_transfers, frontier_of, parts_of
+from .edges import REUSE, Waits, waits_from, waits_of
+from .lifetimes import Parts, frontier_of, parts_of
 from .memory import Ring
 from .plan import Placements, Plan
 from .slots import Slots, slots_of
@@ -50,19 +50,18 @@ def plan(program: Program) -> Plan:
     slots = slots_of(program)
     boxes = boxes_of(program, slots)
     waits = waits_of(program, slots, boxes, overlaps_of(boxes))
-    is_awaited = awaited_transfers(program, slots, waits.node)
     machine = program.machine
     bank = machine.limit("psum_bank_bytes")
     capacity = machine.limit("sbuf_bytes_per_partition")
 
     psum = parts_of(program, slots, boxes, PSUM)
     banks = Ring(machine.limit("psum_banks"))
-    psum_stays, psum_edges = _place(program, slots, psum, banks, bank, is_awaited)
+    psum_stays, psum_edges = _place(program, slots, psum, banks, bank, waits)
     sbuf = parts_of(program, slots, boxes, SBUF)
     spilled = Spilled()
     if _most_live(sbuf, len(program)) <= capacity:
         ring = Ring(capacity)
-        sbuf_stays, sbuf_edges = _place(program, slots, sbuf, ring, 1, is_awaited)
+        sbuf_stays, sbuf_edges = _place(program, slots, sbuf, ring, 1, waits)
         sbuf_placements, peak = sbuf_stays.placements(sbuf, 1), ring.peak
     else:
         spilled = place_with_spills(program, slots, sbuf, capacity)
@@ -92,7 +91,7 @@ def _most_live(parts: Parts, rows: int) -> int:
 
 
 def _place(
-    program: Program, slots: Slots, parts: Parts, ring: Ring, unit: int, is_awaited: np.ndarray
+    program: Program, slots: Slots, parts: Parts, ring: Ring, unit: int, waits: Waits
 ) -> tuple[Stays, Edges]:
     """Place parts by first access, each living to its last access; returns the stays and the reuse edges."""
     stays = Stays()
@@ -115,16 +114,12 @@ def _place(
         stays.pieces.append(len(pieces))
         takers.extend([part] * len(former))
         formers.extend(former)
-    return stays, _reuse_edges(
-        slots, parts, np.array(takers, np.int64), np.array(formers, np.int64), is_awaited
-    )
+    return stays, _reuse_edges(slots, parts, np.array(takers, np.int64), np.array(formers, np.int64), waits)
 
 
-def _reuse_edges(
-    slots: Slots, parts: Parts, takers: np.ndarray, formers: np.ndarray, is_awaited: np.ndarray
-) -> Edges:
+def _reuse_edges(slots: Slots, parts: Parts, takers: np.ndarray, formers: np.ndarray, waits: Waits) -> Edges:
     """The first accesses of each taker wait for the last accesses of each former holder of its bytes."""
-    start, frontier = frontier_of(slots, parts, is_awaited)
+    start, frontier = frontier_of(slots, parts, waits)
     roots = np.flatnonzero(parts.is_root)
     roots = roots[np.argsort(parts.of_slot[roots], kind="stable")]
     root_start = np.searchsorted(parts.of_slot[roots], np.arange(len(parts.size) + 1))

@@ -222,16 +222,23 @@ def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
 
 
 def _overlap(boxes: Boxes, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Whether pairs of boxes of one group share an element (where steps differ: may share one)."""
+    """Whether pairs of boxes of one group share an element (of two with different steps: perhaps)."""
     flat = (boxes.flat_low[a] < boxes.flat_high[b]) & (boxes.flat_low[b] < boxes.flat_high[a])
     meets = ((boxes.low[a] < boxes.high[b]) & (boxes.low[b] < boxes.high[a])).all(axis=1)
-    pace = boxes.step[a]
-    between = (boxes.low[b] - boxes.low[a]) % pace
-    misses = (
-        (pace > 1) & (boxes.step[b] == pace)
-        & (between >= boxes.width[a]) & (pace - between >= boxes.width[b])
-    )  # fmt: skip
+    # both repeat with this period, a run without a step with any; one may lie in the gaps of the other
+    period = np.gcd(_period(boxes, a), _period(boxes, b))
+    between = (boxes.low[b] - boxes.low[a]) % np.maximum(period, 1)
+    misses = (period > 1) & (between >= _run(boxes, a)) & (period - between >= _run(boxes, b))
     return flat & (boxes.is_flat[a] | boxes.is_flat[b] | (meets & ~misses.any(axis=1)))
+
+
+def _period(boxes: Boxes, some: np.ndarray) -> np.ndarray:
+    return np.where(boxes.step[some] > 1, boxes.step[some], 0)
+
+
+def _run(boxes: Boxes, some: np.ndarray) -> np.ndarray:
+    """How long the runs of a box are along each axis."""
+    return np.where(boxes.step[some] > 1, boxes.width[some], boxes.high[some] - boxes.low[some])
 
 
 def _covers(boxes: Boxes, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from ..tiles.tile import HBM, PSUM
 from ..trace.program import Program
 from .boxes import Boxes
+from .edges import Waits
 from .slots import DMA, Slots
 
 _APART = 1 << 32
@@ -116,31 +117,33 @@ def _is_whole(program: Program, slots: Slots, slot: np.ndarray, size: np.ndarray
     return touched[slots.layout[slot]] >= size * partitions[slots.storage[slot]]
 
 
-def frontier_of(slots: Slots, parts: Parts, is_awaited: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def frontier_of(slots: Slots, parts: Parts, waits: Waits) -> tuple[np.ndarray, np.ndarray]:
     """The rows after which a part is idle: `row[start[p]:start[p + 1]]` for part p; returns (start, row).
 
-    Of each in-order engine the last access; of transfers, not in order, all that nobody waits for.
+    Of each in-order engine the last access, of transfers all, less those that a later access of the part waits
+    for.
     """
     row = slots.row[parts.slot]
-    engine = slots.engine[row]
-    place = np.arange(len(row))
-    own = np.where(engine == DMA, DMA + 1 + row, engine)
-    order = np.lexsort((place, own, parts.of_slot))
+    own = np.where(slots.engine[row] == DMA, DMA + 1 + row, slots.engine[row])
+    order = np.lexsort((np.arange(len(row)), own, parts.of_slot))
     is_last = np.ones(len(order), np.bool_)
     is_last[:-1] = (np.diff(parts.of_slot[order]) != 0) | (np.diff(own[order]) != 0)
-    kept = order[is_last & ~is_awaited[row[order]]]
+    kept = order[is_last & ~_is_awaited(row, parts, waits)[order]]
     start = np.searchsorted(parts.of_slot[kept], np.arange(len(parts.size) + 1))
     return start, row[kept]
 
 
-def awaited_transfers(program: Program, slots: Slots, earlier: np.ndarray) -> np.ndarray:
-    """Per row, whether it is a transfer with one tile on chip that a later row waits for.
-
-    That row touches the same tile, so whoever waits for all of the tile's last accesses need not name the
-    transfer. A transfer between two tiles may be awaited through the other one.
-    """
-    on_chip = np.array([s.memory != HBM for s in program.storages], np.bool_)[slots.storage]
-    tiles = np.bincount(slots.row[on_chip], minlength=len(program))
-    result = np.zeros(len(program), np.bool_)
-    result[earlier] = True
-    return result & (slots.engine == DMA) & (tiles == 1)
+def _is_awaited(row: np.ndarray, parts: Parts, waits: Waits) -> np.ndarray:
+    """Per access, whether a row that accesses the same part waits for its row."""
+    later = np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))
+    count = len(parts.size) + 1
+    accesses = np.unique(row * count + parts.of_slot)
+    result = np.zeros(len(row), np.bool_)
+    begin, stop = np.searchsorted(row, waits.node), np.searchsorted(row, waits.node, "right")
+    for place in range(int((stop - begin).max(initial=0))):
+        edges = np.flatnonzero(begin + place < stop)
+        access = begin[edges] + place
+        wanted = later[edges] * count + parts.of_slot[access]
+        found = np.searchsorted(accesses, wanted)
+        result[access] |= accesses[np.minimum(found, len(accesses) - 1)] == wanted
+    return result

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import LimitError
 from ..isa.declare import Instruction
-from ..tiles.tile import Layout
+from ..tiles.tile import SBUF, Layout
 from ..trace.program import Program
 from .edges import REUSE, SPILL
 from .lifetimes import Parts
@@ -131,9 +131,11 @@ class _Spiller:
 
     def row(self, row: int, accesses: range) -> None:
         """Bring the operands of a row on chip, account for its accesses, free what is not used again."""
-        needed = {self.part[i]: i for i in reversed(accesses)}
+        needed: dict[int, int] = {}
+        for i in accesses:
+            needed.setdefault(self.part[i], i)
         if sum(self.size[p] for p in needed) > self.capacity:
-            raise self.too_large(row, needed)
+            raise self.too_large(row, needed, accesses.start)
         for part, access in needed.items():
             if part not in self.stay:
                 self.bring(part, row, needed, self.needs[access])
@@ -244,11 +246,16 @@ class _Spiller:
             )
         )
 
-    def too_large(self, row: int, needed: dict[int, int]) -> Exception:
+    def too_large(self, row: int, needed: dict[int, int], start: int) -> Exception:
         """The error of a row whose own operands do not fit."""
         form = self.program.form_of(row)
         facts = operand_facts(form)
-        facts += [place_text(self.program, int(self.parts.storage[p])) for p in needed]
+        names = [access.operand for access in self.program.accesses(row) if access.layout.memory == SBUF]
+        held = {part: names[access - start] for part, access in needed.items()}
+        facts += [
+            f"{name} lies in {place_text(self.program, int(self.parts.storage[p]))}"
+            for p, name in held.items()
+        ]
         total = sum(self.size[p] for p in needed)
         error = LimitError(
             f"its operands lie in tiles of {total} bytes per partition; {self.program.machine.name} allows "

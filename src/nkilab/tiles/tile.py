@@ -127,7 +127,7 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "accumulated", "bytes", "data", "dtype", "is_mutable", "last_row", "line", "memory", "name",
+        "__weakref__", "_accumulated", "bytes", "data", "dtype", "is_mutable", "last_row", "line", "memory", "name",
         "number", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
@@ -147,8 +147,15 @@ class Storage:
         self.bytes: memoryview | None = None
         self.is_mutable = scope != "input"
         self.written = Coverage(self)
-        self.accumulated = Coverage(self)
+        self._accumulated: Coverage | None = None
         self.last_row = -1
+
+    @property
+    def accumulated(self) -> Coverage:
+        """Which elements a matmul wrote since anything else did."""
+        if self._accumulated is None:
+            self._accumulated = Coverage(self)
+        return self._accumulated
 
     @property
     def partition_stride(self) -> int:

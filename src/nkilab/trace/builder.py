@@ -57,18 +57,7 @@ def record(
         where = (frame.f_code.co_filename, frame.f_lineno)
     session.where = where
     try:
-        # not every operand is a view: an attribute error is cheaper than asking each
-        try:
-            layouts = [o.layout for o in operands]
-        except AttributeError:
-            layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
-        key = (cls, *layouts, *attributes)
-        known = session.forms.get(key)
-        if known is None:
-            # arrays of some frameworks have a layout too
-            layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
-            known = _new_form(session, cls, layouts, attributes, key)
-        form, number = known
+        form, number = _form_of(session, cls, operands, attributes)
         views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
         if cls.call_rules:
             _check_values(form, values)
@@ -79,19 +68,8 @@ def record(
                 _refuse_input(cls, slot)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands, where) from None
-    program = session.program
-    row = len(program.form_column)
-    program.form_column.append(number)
-    program.line_column.append(program.line_number(*where))
-    program.position_column.append(session.position)
     held = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
-    program.value_column.append(program.value_number(held) if held else 0)
-    for view in views:
-        storage = view.storage
-        program.storage_column.append(storage.number)
-        program.offset_column.append(view.offset)
-        storage.last_row = row
-    program.operand_start.append(len(program.storage_column))
+    session.program.append(number, where, session.position, held, views)
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
     for slot in form.psum_slots:
@@ -101,6 +79,26 @@ def record(
             view.storage.accumulated.add(view)
         else:
             view.storage.accumulated.remove(view)
+
+
+def _form_of(
+    session: Session, cls: type[Instruction], operands: Sequence[Any], attributes: tuple[Any, ...]
+) -> tuple[Instruction, int]:
+    """The form of a call and its number, made and checked if it is new."""
+    # not every operand is a view: an attribute error is cheaper than asking each
+    try:
+        layouts = [o.layout for o in operands]
+    except AttributeError:
+        layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
+    key = (cls, *layouts, *attributes)
+    known = session.forms.get(key)
+    if known is None:
+        # arrays of some frameworks have a layout too
+        layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
+        form = cls(session.machine, layouts, attributes)
+        known = session.forms[key] = (form, len(session.program.forms))
+        session.program.forms.append(form)
+    return known
 
 
 def _refuse_input(cls: type[Instruction], slot: int) -> None:
@@ -120,21 +118,9 @@ def check_form(
         KernelError: completed with the user's line and the operands.
     """
     try:
-        layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
-        key = (cls, *layouts, *attributes)
-        if key not in session.forms:
-            _new_form(session, cls, layouts, attributes, key)
+        _form_of(session, cls, operands, attributes)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands) from None
-
-
-def _new_form(
-    session: Session, cls: type[Instruction], layouts: Sequence[Any], attributes: tuple[Any, ...], key: Any
-) -> tuple[Instruction, int]:
-    form = cls(session.machine, layouts, attributes)
-    known = session.forms[key] = (form, len(session.program.forms))
-    session.program.forms.append(form)
-    return known
 
 
 def _check_values(form: Instruction, values: tuple[Any, ...]) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import copysign
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..isa.declare import Instruction
 from ..machine import Machine
 from ..tiles.dtypes import DType
-from ..tiles.tile import HBM, Layout
+from ..tiles.tile import HBM, Layout, View
 
 
-@dataclass(frozen=True)
-class StorageRecord:
+class StorageRecord(NamedTuple):
     """What a program remembers of a storage; see `tiles.tile.Storage` for the fields."""
 
     name: str
@@ -81,6 +80,22 @@ class Program:
 
     def __len__(self) -> int:
         return len(self.form_column)
+
+    def append(
+        self, form: int, where: tuple[str, int], position: int, values: tuple[Any, ...], views: Sequence[View]
+    ) -> None:
+        """Add a row: number of the form, file and line, loop position, values, tile operands in order."""
+        row = len(self.form_column)
+        self.form_column.append(form)
+        self.line_column.append(self.line_number(*where))
+        self.position_column.append(position)
+        self.value_column.append(self.value_number(values) if values else 0)
+        for view in views:
+            storage = view.storage
+            self.storage_column.append(storage.number)
+            self.offset_column.append(view.offset)
+            storage.last_row = row
+        self.operand_start.append(len(self.storage_column))
 
     def line_number(self, filename: str, lineno: int) -> int:
         """The number of a source line in the table of lines."""

@@ -1,0 +1,282 @@
+"""Placement: addresses, rotation, spills, what does not fit. Everything counted by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nkilab.errors import LimitError
+from nkilab.machine import MACHINES, Machine
+from nkilab.machine.model import assumed
+from nkilab.place import Plan, plan
+from nkilab.place.memory import Ring
+
+from .handmade import Kernel, part
+
+# one tile [128, 512] of float32 takes 2048 bytes per partition, 262144 in all
+TILE_BYTES = 2048
+
+
+def machine_with(tiles: int) -> Machine:
+    """trn2 with room for a few tiles [128, 512] in SBUF."""
+    return replace(MACHINES["trn2"], sbuf_bytes_per_partition=assumed(tiles * TILE_BYTES, "a test"))
+
+
+def reuses(placed: Plan, row: int) -> list[int]:
+    return [earlier for earlier, kind in placed.waits.of(row) if kind == "reuse"]
+
+
+def loop(k: Kernel, trips: int) -> None:
+    """Load a fresh tile and store it, some times: rows 2i and 2i + 1."""
+    source, target = k.hbm(128 * trips, 512), k.hbm(128 * trips, 512)
+    for i in range(trips):
+        tile = k.tile(128, 512)
+        k.load(tile, part(source, (i * 128, i * 128 + 128), (0, 512)))
+        k.store(part(target, (i * 128, i * 128 + 128), (0, 512)), tile)
+
+
+def test_tiles_of_a_loop_rotate_through_two_buffers() -> None:
+    k = Kernel(machine_with(2))
+    loop(k, 4)
+    placed = plan(k.program)
+    assert placed.sbuf.address.tolist() == [0, 2048, 0, 2048]
+    # the third load takes the bytes of the first tile, whose last access is row 1
+    assert [reuses(placed, row) for row in range(8)] == [[], [], [], [], [1], [], [3], []]
+
+
+def test_tiles_of_a_loop_rotate_through_all_free_space() -> None:
+    k = Kernel(machine_with(5))
+    resident = k.tile(128, 512)
+    k.fill(resident)
+    loop(k, 6)
+    k.copy(k.tile(128, 512), resident)
+    placed = plan(k.program)
+    assert placed.sbuf.address[:7].tolist() == [0, 2048, 4096, 6144, 8192, 2048, 4096]
+    assert placed.peak_sbuf_bytes == 2 * TILE_BYTES
+
+
+def test_every_first_write_of_a_tile_waits_for_the_tile_before() -> None:
+    k = Kernel(machine_with(1))
+    source, target = k.hbm(128, 512), k.hbm(128, 512)
+    first, second = k.tile(128, 512), k.tile(128, 512)
+    k.load(first, source)
+    k.store(target, first)
+    for half in ((0, 256), (256, 512)):
+        k.load(part(second, (0, 128), half), part(source, (0, 128), half))
+    k.store(target, second)
+    placed = plan(k.program)
+    assert [reuses(placed, row) for row in range(5)] == [[], [], [1], [1], []]
+
+
+def test_the_blocks_of_a_block_tensor_are_placed_by_themselves() -> None:
+    # four blocks of 2048 bytes, each dead before the next begins: two buffers do
+    k = Kernel(machine_with(2))
+    target, blocks = k.hbm(128, 2048), k.tile(128, 4, 512)
+    for i in range(4):
+        block = part(blocks, (0, 128), (i, i + 1), (0, 512))
+        k.fill(block)
+        k.store(part(target, (0, 128), (i * 512, i * 512 + 512)), block)
+    placed = plan(k.program)
+    assert placed.sbuf.offset.tolist() == [0, 2048, 4096, 6144]
+    assert placed.sbuf.address.tolist() == [0, 2048, 0, 2048]
+    assert placed.transfers == ()
+
+
+def test_a_psum_tile_takes_whole_banks_and_rotates() -> None:
+    k = Kernel()
+    a, b, out = k.tile(128, 128), k.tile(128, 16), k.tile(128, 16)
+    k.fill(a)
+    k.fill(b)
+    for _ in range(9):
+        result = k.psum(128, 16)
+        k.matmul(result, a, b)
+        k.copy(out, result)
+    placed = plan(k.program)
+    assert placed.psum.address.tolist() == [bank * 2048 for bank in (*range(8), 0)]
+    assert placed.peak_psum_banks == 1
+    # the ninth matmul is row 18; the copy out of the first bank is row 3
+    assert reuses(placed, 18) == [3]
+
+
+def test_parts_of_one_bank_stay_in_one_bank() -> None:
+    k = Kernel()
+    a, b, result = k.tile(128, 128), k.tile(128, 1, 128), k.psum(128, 4, 128)
+    k.fill(a)
+    k.fill(b)
+    for i in range(4):
+        k.matmul(part(result, (0, 128), (i, i + 1), (0, 128)), a, b)
+    k.copy(k.tile(128, 4, 128), result)
+    placed = plan(k.program)
+    assert placed.psum.size.tolist() == [2048]
+
+
+def test_a_ninth_live_bank_is_refused_at_its_line() -> None:
+    k = Kernel()
+    a, b = k.tile(128, 128), k.tile(128, 512)
+    k.fill(a)
+    k.fill(b)
+    results = [k.psum(128, 512, name=f"result{i}") for i in range(9)]
+    for result in results:
+        k.matmul(result, a, b)
+    for result in results:
+        k.copy(b, result)
+    with pytest.raises(LimitError) as refused:
+        plan(k.program)
+    assert str(refused.value) == (
+        "kernel.py:11: nc_matmul: psum is full: 1 bank needed, 0 free; trn2 has 8 (psum banks)\n"
+        "  dst = float32[128, 512] in psum\n"
+        "  stationary = float32[128, 128] in sbuf\n"
+        "  moving = float32[128, 512] in sbuf\n"
+        "  live: result0: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
+        "  live: result1: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
+        "  live: result2: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
+        "  live: result3: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
+        "  live: result4: float32[128, 512], 2048 bytes per partition, kernel.py:3\n"
+        "  hint: copy finished tiles to sbuf before the next one is computed\n"
+        "  source: trn1 architecture guide, PSUM; a tile takes whole banks of 2 KiB per partition"
+    )
+
+
+def test_operands_that_do_not_fit_together_are_refused() -> None:
+    # two tiles of 120000 bytes per partition; trn2 has 212984
+    k = Kernel()
+    a, b = k.tile(128, 30000, name="a"), k.tile(128, 30000, name="b")
+    k.fill(a)
+    k.copy(b, a)
+    with pytest.raises(LimitError) as refused:
+        plan(k.program)
+    assert str(refused.value) == (
+        "kernel.py:2: tensor_copy: its operands lie in tiles of 240000 bytes per partition; trn2 allows 212984 "
+        "(sbuf bytes per partition)\n"
+        "  dst = float32[128, 30000] in sbuf\n"
+        "  src = float32[128, 30000] in sbuf\n"
+        "  dst lies in b: float32[128, 30000], 120000 bytes per partition, kernel.py:1\n"
+        "  src lies in a: float32[128, 30000], 120000 bytes per partition, kernel.py:1\n"
+        "  hint: split the tile along a free axis into tiles of their own\n"
+        "  source: architecture guides, SBUF"
+    )
+
+
+def three_tiles(k: Kernel) -> tuple[list, list]:
+    """Three tiles filled in rows 0, 1 and 2, and a place in HBM for each."""
+    tiles = [k.tile(128, 512, name=name) for name in "abc"]
+    for tile in tiles:
+        k.fill(tile)
+    return tiles, [k.hbm(128, 512) for _ in tiles]
+
+
+def test_the_tile_used_farthest_ahead_is_spilled_once_and_reloaded_once() -> None:
+    # row 2 finds no room: a is used in row 3, b in row 4, so b leaves; row 4 brings it back to where a was
+    k = Kernel(machine_with(2))
+    (a, b, c), (x, y, z) = three_tiles(k)
+    k.store(x, a)
+    k.store(y, b)
+    k.store(z, c)
+    placed = plan(k.program)
+    assert [(t.kind, t.storage, t.before_row, t.total_bytes) for t in placed.transfers] == [
+        ("spill_save", b.storage.number, 2, 262144),
+        ("spill_reload", b.storage.number, 4, 262144),
+    ]
+    assert (placed.spill_save_bytes, placed.spill_reload_bytes) == (262144, 262144)
+    assert placed.sbuf.address.tolist() == [0, 2048, 2048, 0]
+    # node 6 is the save, node 7 the reload
+    assert placed.waits.of(6) == [(1, "spill")]
+    assert placed.waits.of(2) == [(6, "reuse")]
+    assert placed.waits.of(7) == [(0, "reuse"), (3, "reuse"), (6, "spill")]
+    assert placed.waits.of(4) == [(1, "flow"), (7, "spill")]
+
+
+def test_the_finding_of_a_spill_names_the_largest_live_tiles_with_their_lines() -> None:
+    k = Kernel(machine_with(2))
+    (a, b, c), (x, y, z) = three_tiles(k)
+    k.store(x, a)
+    k.store(y, b)
+    k.store(z, c)
+    (finding,) = plan(k.program).findings
+    assert finding.to_dict() == {
+        "rule": "spill",
+        "message": "sbuf does not hold all live tiles: trn2 has 4096 bytes per partition; the largest live here are "
+        "a: float32[128, 512], 2048 bytes per partition, kernel.py:1; "
+        "b: float32[128, 512], 2048 bytes per partition, kernel.py:1",
+        "where": "kernel.py:3",
+        "other_where": "",
+        "fix": "make the tiles smaller, or use one up before the next is loaded",
+    }
+
+
+def test_a_tile_that_is_overwritten_before_it_is_read_is_not_saved() -> None:
+    k = Kernel(machine_with(2))
+    (a, b, c), (x, y, z) = three_tiles(k)
+    k.store(x, a)
+    k.fill(b)
+    k.store(y, b)
+    k.store(z, c)
+    placed = plan(k.program)
+    assert placed.transfers == ()
+    assert len(placed.findings) == 1
+
+
+def test_a_tile_that_did_not_change_is_saved_once() -> None:
+    # rows  0 a  1 b  2 c            full; next uses a 5, b 3, c 4: a leaves (saved)
+    #       3 b  4 c  5 a            row 5: b is used in 6, c in 7: c leaves (saved), a comes back
+    #       6 b  7 c  8 a            row 6 is the last of b; row 7 brings c back; row 8 finds a there
+    #       9 d  10 c  11 a  12 d    row 9: c is used in 10, a in 11: a leaves, unchanged; row 11 brings it back
+    k = Kernel(machine_with(2))
+    (a, b, c), (x, y, z) = three_tiles(k)
+    for target, tile in ((y, b), (z, c), (x, a), (y, b), (z, c), (x, a)):
+        k.store(target, tile)
+    d = k.tile(128, 512)
+    k.fill(d)
+    for target, tile in ((z, c), (x, a), (y, d)):
+        k.store(target, tile)
+    placed = plan(k.program)
+    moves = [
+        (t.kind.removeprefix("spill_"), t.storage - a.storage.number, t.before_row) for t in placed.transfers
+    ]
+    assert moves == [("save", 0, 2), ("save", 2, 5), ("reload", 0, 5), ("reload", 2, 7), ("reload", 0, 11)]
+
+
+def test_a_program_without_tiles_is_planned() -> None:
+    k = Kernel()
+    k.load(k.hbm(4, 4), k.hbm(4, 4))
+    placed = plan(k.program)
+    assert placed.peak_sbuf_bytes == placed.peak_psum_banks == 0
+    assert placed.address_of(0) is None
+
+
+def test_an_empty_program_is_planned() -> None:
+    placed = plan(Kernel().program)
+    assert (placed.rows, placed.transfers, placed.findings) == (0, (), ())
+
+
+def test_the_ring_takes_what_was_freed_longest_ago() -> None:
+    ring = Ring(4)
+    for holder in range(4):
+        assert ring.take(holder, 1) == ([(holder, 1)], [])
+    ring.give_back(2)
+    ring.give_back(1)
+    # the cursor went round and stands at 0; 1 comes before 2
+    assert ring.take(4, 1) == ([(1, 1)], [1])
+    assert ring.take(5, 1) == ([(2, 1)], [2])
+    assert ring.take(6, 1) is None
+
+
+def test_the_ring_joins_neighbours_of_several_former_holders() -> None:
+    ring = Ring(6)
+    for holder in range(3):
+        ring.take(holder, 2)
+    ring.give_back(0)
+    ring.give_back(1)
+    assert ring.take(3, 3) == ([(0, 3)], [0, 1])
+    assert ring.take(4, 1) == ([(3, 1)], [1])
+    assert ring.peak == 6
+
+
+def test_the_ring_places_in_pieces_where_free_space_is_scattered() -> None:
+    ring = Ring(4)
+    for holder in range(4):
+        ring.take(holder, 1)
+    ring.give_back(0)
+    ring.give_back(2)
+    assert ring.take(4, 2) == ([(0, 1), (2, 1)], [0, 2])
