@@ -66,7 +66,9 @@ def directive_blocks(text: str, language: str = "python") -> list[Block]:
             continue
         margin = len(found[1])
         body = []
-        while at < len(lines) and (not lines[at].strip() or len(lines[at]) - len(lines[at].lstrip()) > margin):
+        while at < len(lines) and (
+            not lines[at].strip() or len(lines[at]) - len(lines[at].lstrip()) > margin
+        ):
             body.append(lines[at])
             at += 1
         blocks.append(Block(heading, dedent("\n".join(body)).strip("\n") + "\n"))

@@ -44,8 +44,7 @@ class Kernel:
         """Append a call; returns its row."""
         cls = REGISTRY[instruction]
         canonical = tuple(
-            spec.canonical(name, attributes[name] if name in attributes else spec.default)
-            for name, spec in cls.attributes.items()
+            spec.canonical(name, attributes.get(name, spec.default)) for name, spec in cls.attributes.items()
         )
         given = values if values is not None else tuple(spec.default for spec in cls.values.values())
         assert REQUIRED not in given

@@ -194,7 +194,7 @@ def elements(program: Program, row: int) -> tuple[set[tuple[int, int]], set[tupl
 
 
 def needed_pairs(program: Program) -> set[tuple[int, int]]:
-    """(later, earlier) rows of which one must wait, element by element: last writers and readers since then."""
+    """(later, earlier) rows of which one must wait, by single elements: last writers and readers since."""
     writer: dict[tuple[int, int], int] = {}
     readers: dict[tuple[int, int], set[int]] = {}
     pairs = set()

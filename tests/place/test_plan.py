@@ -147,8 +147,8 @@ def test_operands_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(LimitError) as refused:
         plan(k.program)
     assert str(refused.value) == (
-        "kernel.py:2: tensor_copy: its operands lie in tiles of 240000 bytes per partition; trn2 allows 212984 "
-        "(sbuf bytes per partition)\n"
+        "kernel.py:2: tensor_copy: its operands lie in tiles of 240000 bytes per partition; trn2 allows "
+        "212984 (sbuf bytes per partition)\n"
         "  dst = float32[128, 30000] in sbuf\n"
         "  src = float32[128, 30000] in sbuf\n"
         "  dst lies in b: float32[128, 30000], 120000 bytes per partition, kernel.py:1\n"
@@ -159,10 +159,10 @@ def test_operands_that_do_not_fit_together_are_refused() -> None:
 
 
 def three_tiles(k: Kernel) -> tuple[list, list]:
-    """Three tiles filled in rows 0, 1 and 2, and a place in HBM for each."""
+    """Three tiles loaded in rows 0, 1 and 2, and a place in HBM for each."""
     tiles = [k.tile(128, 512, name=name) for name in "abc"]
     for tile in tiles:
-        k.fill(tile)
+        k.load(tile, k.hbm(128, 512))
     return tiles, [k.hbm(128, 512) for _ in tiles]
 
 
@@ -196,8 +196,8 @@ def test_the_finding_of_a_spill_names_the_largest_live_tiles_with_their_lines() 
     (finding,) = plan(k.program).findings
     assert finding.to_dict() == {
         "rule": "spill",
-        "message": "sbuf does not hold all live tiles: trn2 has 4096 bytes per partition; the largest live here are "
-        "a: float32[128, 512], 2048 bytes per partition, kernel.py:1; "
+        "message": "sbuf does not hold all live tiles: trn2 has 4096 bytes per partition; the largest live "
+        "here are a: float32[128, 512], 2048 bytes per partition, kernel.py:1; "
         "b: float32[128, 512], 2048 bytes per partition, kernel.py:1",
         "where": "kernel.py:3",
         "other_where": "",
@@ -209,7 +209,7 @@ def test_a_tile_that_is_overwritten_before_it_is_read_is_not_saved() -> None:
     k = Kernel(machine_with(2))
     (a, b, c), (x, y, z) = three_tiles(k)
     k.store(x, a)
-    k.fill(b)
+    k.load(b, k.hbm(128, 512))
     k.store(y, b)
     k.store(z, c)
     placed = plan(k.program)
@@ -221,13 +221,13 @@ def test_a_tile_that_did_not_change_is_saved_once() -> None:
     # rows  0 a  1 b  2 c            full; next uses a 5, b 3, c 4: a leaves (saved)
     #       3 b  4 c  5 a            row 5: b is used in 6, c in 7: c leaves (saved), a comes back
     #       6 b  7 c  8 a            row 6 is the last of b; row 7 brings c back; row 8 finds a there
-    #       9 d  10 c  11 a  12 d    row 9: c is used in 10, a in 11: a leaves, unchanged; row 11 brings it back
+    #       9 d  10 c  11 a  12 d    row 9: c is used in 10, a in 11: a leaves, unchanged; 11 brings it back
     k = Kernel(machine_with(2))
     (a, b, c), (x, y, z) = three_tiles(k)
     for target, tile in ((y, b), (z, c), (x, a), (y, b), (z, c), (x, a)):
         k.store(target, tile)
     d = k.tile(128, 512)
-    k.fill(d)
+    k.load(d, k.hbm(128, 512))
     for target, tile in ((z, c), (x, a), (y, d)):
         k.store(target, tile)
     placed = plan(k.program)
@@ -235,6 +235,30 @@ def test_a_tile_that_did_not_change_is_saved_once() -> None:
         (t.kind.removeprefix("spill_"), t.storage - a.storage.number, t.before_row) for t in placed.transfers
     ]
     assert moves == [("save", 0, 2), ("save", 2, 5), ("reload", 0, 5), ("reload", 2, 7), ("reload", 0, 11)]
+
+
+def test_a_zeroed_block_tensor_larger_than_sbuf_is_used_block_by_block() -> None:
+    # four blocks of 2048 bytes, zeroed at once, then each summed into and stored: two buffers do
+    k = Kernel(machine_with(2))
+    target, blocks = k.hbm(128, 2048), k.tile(128, 4, 512)
+    k.fill(blocks)
+    for i in range(4):
+        block = part(blocks, (0, 128), (i, i + 1), (0, 512))
+        k.copy(block, block)
+        k.store(part(target, (0, 128), (i * 512, i * 512 + 512)), block)
+    placed = plan(k.program)
+    assert placed.sbuf.address.tolist() == [0, 2048, 0, 2048]
+    assert placed.transfers == ()
+    assert placed.peak_sbuf_bytes == TILE_BYTES
+
+
+def test_a_tile_that_is_only_filled_must_fit() -> None:
+    k = Kernel(machine_with(2))
+    k.fill(k.tile(128, 2048))
+    with pytest.raises(
+        LimitError, match="its operands lie in tiles of 8192 bytes per partition; trn2 allows 4096"
+    ):
+        plan(k.program)
 
 
 def test_a_program_without_tiles_is_planned() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index as as_index
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ..errors import UseError
 from ..tiles.tile import View
@@ -23,7 +23,7 @@ class DynamicSlice(NamedTuple):
 
 def ds(start: Any, size: int) -> DynamicSlice:
     """A slice of `size` elements that begins at `start`."""
-    return DynamicSlice(start, int(size))
+    return DynamicSlice(start, size)
 
 
 def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
@@ -32,17 +32,17 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
     Args:
         view: the tensor indexed.
         key: one subscript or a tuple of them; axes left out are taken whole.
-        keeps_on_chip_rank: whether an integer on the partition axis keeps an axis of one.
+        keeps_on_chip_rank: whether a view on chip that would have one axis gets a second one of one.
 
     Raises:
-        UseError: if an index or slice lies outside, or the key has too many subscripts.
+        UseError: if an index or slice lies outside or is empty, or the key has too many subscripts.
     """
     known = view.layout
     shape, strides, partition_axis = known.shape, known.strides, known.partition_axis
     if type(key) is not tuple:
         key = (key,)
     rank = len(shape)
-    if Ellipsis in key:
+    if _has_ellipsis(key):
         at = key.index(Ellipsis)
         key = (*key[:at], *(FULL,) * (rank - len(key) + 1), *key[at + 1 :])
     if len(key) > rank:
@@ -65,7 +65,7 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
             new_shape.append(count)
             new_strides.append(stride * step)
         elif type(subscript) is DynamicSlice:
-            start, count, step = _slice(view, axis, subscript.start, subscript.start + subscript.size, None)
+            start, count, step = _run(view, axis, subscript)
             if axis == partition_axis:
                 new_axis = len(new_shape)
             offset += start * stride
@@ -85,6 +85,9 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
         new_strides.extend(strides[len(key) :])
     if not new_shape:
         new_shape, new_strides = [1], [1]
+    elif keeps_on_chip_rank and partition_axis is not None and len(new_shape) == 1:
+        new_shape.append(1)
+        new_strides.append(1)
     return derived(view, offset, tuple(new_shape), tuple(new_strides), new_axis)
 
 
@@ -111,20 +114,62 @@ def _integer(view: View, axis: int, subscript: Any) -> int:
     return place
 
 
+def _has_ellipsis(key: tuple[Any, ...]) -> bool:
+    try:
+        return Ellipsis in key
+    except ValueError:
+        # a NumPy array compares with each of its elements; it is no subscript, and is refused as such
+        return False
+
+
+def whole_number(value: Any, what: str) -> int:
+    """`value` as a plain integer; floats that are whole numbers count.
+
+    Raises:
+        UseError: if it is none; `what` says whose it is.
+    """
+    try:
+        return as_index(value)
+    except TypeError:
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        raise UseError(f"{what} is {value!r}; it is a whole number") from None
+
+
 def _slice(view: View, axis: int, start: Any, stop: Any, step: Any) -> tuple[int, int, int]:
     size = view.layout.shape[axis]
-    step = 1 if step is None else int(step)
-    start = 0 if start is None else int(start)
-    stop = size if stop is None else int(stop)
-    start, stop = (n + size if n < 0 else n for n in (start, stop))
-    if step < 1 or start < 0 or stop > size:
+    step = 1 if step is None else whole_number(step, "the step of a slice")
+    start = 0 if start is None else whole_number(start, "the start of a slice")
+    stop = size if stop is None else whole_number(stop, "the end of a slice")
+    start = start + size if start < 0 else start
+    stop = stop + size if stop < 0 else stop
+    if not 0 <= start < stop <= size or step < 1:
+        _refuse_slice(view, axis, start, stop, step)
+    return start, -(-(stop - start) // step), step
+
+
+def _run(view: View, axis: int, given: DynamicSlice) -> tuple[int, int, int]:
+    count = whole_number(given.size, "the size of a slice")
+    start = whole_number(given.start, "the start of a slice")
+    size = view.layout.shape[axis]
+    start = start + size if start < 0 else start
+    if not 0 <= start < start + count <= size:
+        _refuse_slice(view, axis, start, start + count, 1)
+    return start, count, 1
+
+
+def _refuse_slice(view: View, axis: int, start: int, stop: int, step: int) -> NoReturn:
+    size = view.layout.shape[axis]
+    spelled = f"slice {start}:{stop}{f':{step}' if step != 1 else ''}"
+    if step < 1:
+        raise UseError(f"{spelled} has the step {step}; steps are at least 1")
+    if start < 0 or stop > size:
         raise UseError(
-            f"slice {start}:{stop}{f':{step}' if step != 1 else ''} is outside axis {axis} of {view.describe()}, "
-            f"which has {size} elements",
+            f"{spelled} is outside axis {axis} of {view.describe()}, which has {size} elements",
             hint="shrink the slice or mask the access",
             key=OUT_OF_BOUND,
         )
-    return start, max(0, -(-(stop - start) // step)), step
+    raise UseError(f"{spelled} of axis {axis} of {view.describe()} is empty; an access has at least one element")
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
@@ -139,8 +184,23 @@ def as_shape(shape: Any) -> tuple[int, ...]:
         extents = (shape,)
     plain = []
     for extent in extents:
-        whole = int(extent)
-        if whole != extent or (whole < 0 and whole != -1):
+        try:
+            whole = whole_number(extent, "an extent")
+        except UseError:
+            raise UseError(f"shape is {list(extents)}; extents are whole numbers") from None
+        if whole < 0 and whole != -1:
             raise UseError(f"shape is {list(extents)}; extents are whole numbers")
         plain.append(whole)
     return tuple(plain)
+
+
+def allocated_shape(shape: Any) -> tuple[int, ...]:
+    """The shape of a tensor to be made, as a tuple of plain integers.
+
+    Raises:
+        UseError: if there is no extent, or one is no whole number of at least 1.
+    """
+    plain = as_shape(shape)
+    if not plain or min(plain) < 1:
+        raise UseError(f"shape is {list(plain)}; a tensor has at least one axis and one element along each")
+    return plain

@@ -7,6 +7,8 @@ from typing import Any
 
 from ..errors import UseError
 from ..trace.session import current
+from .indexing import whole_number
+from .places import placed
 
 
 class LoopIndex(int):
@@ -36,10 +38,13 @@ class LoopRange:
     """Iterations of one loop; a fresh iteration starts at each `for`."""
 
     def __init__(self, kind: str, *bounds: Any) -> None:
-        try:
-            self._range = range(*(int(b) for b in bounds))
-        except (TypeError, ValueError) as error:
-            raise UseError(f"a range of {bounds!r}: {error}") from None
+        if not 1 <= len(bounds) <= 3:
+            raise UseError(f"{len(bounds)} bounds are given; a range has an end, a start and an end, or these and a step")
+        words = ("the end",) if len(bounds) == 1 else ("the start", "the end", "the step")
+        numbers = [whole_number(b, f"{word} of a range") for word, b in zip(words, bounds, strict=False)]
+        if numbers[2:] == [0]:
+            raise UseError("the step of a range is 0; it is another whole number")
+        self._range = range(*numbers)
         self.kind = kind
 
     def __len__(self) -> int:
@@ -55,20 +60,35 @@ class LoopRange:
                 session.position = len(program.positions)
                 program.positions.append((outer, loop, value))
                 yield LoopIndex(value, loop, self.kind)
+                # what waits belongs to this iteration
+                session.flush()
         finally:
             session.position = outer
 
 
+@placed("affine_range")
 def affine_range(*args: Any, **kwargs: Any) -> LoopRange:
     """Iterations that may run in any order, but for reductions; bounds as of `range`."""
-    return LoopRange("affine", *args)
+    return LoopRange("affine", *_bounds(args, kwargs))
 
 
+@placed("sequential_range")
 def sequential_range(*args: Any, **kwargs: Any) -> LoopRange:
     """Iterations that run in order; bounds as of `range`."""
-    return LoopRange("sequential", *args)
+    return LoopRange("sequential", *_bounds(args, kwargs))
 
 
+@placed("static_range")
 def static_range(*args: Any, **kwargs: Any) -> LoopRange:
     """Iterations that are unrolled in order; bounds as of `range`."""
-    return LoopRange("static", *args)
+    return LoopRange("static", *_bounds(args, kwargs))
+
+
+def _bounds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Bounds given by position or as start=, stop=, step=; other keywords only advise the compiler."""
+    if not kwargs.keys() & {"start", "stop", "step"}:
+        return args
+    named = dict(zip(("start", "stop", "step"), args, strict=False))
+    named |= {word: kwargs[word] for word in ("start", "stop", "step") if word in kwargs}
+    start, stop = named.get("start", 0), named.get("stop")
+    return (0, start, named.get("step", 1)) if stop is None else (start, stop, named.get("step", 1))

@@ -6,7 +6,8 @@ from typing import Any
 
 from ..errors import UseError
 from ..trace.session import current
-from ..trace.source import place_of, user_frame
+from .indexing import whole_number
+from .places import placed
 
 
 class CoreCount(int):
@@ -39,18 +40,19 @@ def spmd_dim(extent: int, cores: CoreCount) -> SpmdDim:
     return SpmdDim(int(extent), cores)
 
 
+@placed("program_id")
 def program_id(axis: int = 0) -> int:
     """This instance's coordinate along an axis of the grid; 0 without a grid."""
     ids = current().program_id
+    axis = whole_number(axis, "axis")
     if not ids:
         return 0
     if not 0 <= axis < len(ids):
-        raise UseError(f"axis is {axis}; the grid has {len(ids)} axes").located(
-            place_of(user_frame()), "program_id"
-        )
+        raise UseError(f"axis is {axis}; the grid has {len(ids)} axes")
     return ids[axis]
 
 
+@placed("num_programs")
 def num_programs(axes: Any = None) -> Any:
     """Instances along an axis, along several as a tuple, or in all if `axes` is None."""
     grid = current().grid
@@ -61,13 +63,12 @@ def num_programs(axes: Any = None) -> Any:
         return total
     if isinstance(axes, tuple | list):
         return tuple(num_programs(a) for a in axes)
-    if not grid and axes == 0:
+    axis = whole_number(axes, "axis")
+    if not grid:
         return 1
-    if not 0 <= axes < len(grid):
-        raise UseError(f"axis is {axes}; the grid has {len(grid)} axes").located(
-            place_of(user_frame()), "num_programs"
-        )
-    return grid[axes]
+    if not 0 <= axis < len(grid):
+        raise UseError(f"axis is {axis}; the grid has {len(grid)} axes")
+    return grid[axis]
 
 
 def program_ndim() -> int:

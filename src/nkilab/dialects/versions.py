@@ -97,12 +97,9 @@ def require(key: str, version: str, called: str) -> None:
         SpellingError: if `version` is given and does not accept the form.
     """
     form = FORMS[key]
-    span = []
-    if form.until:
-        span.append(f"NKI {VERSIONS[_order(form.until) + 1]} removed it")
-    if form.since and form.since != VERSIONS[0]:
-        span.append(f"NKI {form.since} added it")
-    history = " and ".join(span)
+    added = f"NKI {form.since} added it" if form.since and form.since != VERSIONS[0] else ""
+    removed = f"NKI {VERSIONS[_order(form.until) + 1]} removed it" if form.until else ""
+    history = " and ".join(part for part in (added, removed) if part)
     if not version:
         ask().notice(f"{form.name}: {history}; {form.replacement}")
         return

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import LimitError
 from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
-from .boxes import boxes_of, overlaps_of
+from .boxes import Boxes, boxes_of, overlaps_of
 from .edges import REUSE, Waits, waits_from, waits_of
 from .lifetimes import Parts, frontier_of, parts_of
 from .memory import Ring
@@ -54,10 +54,10 @@ def plan(program: Program) -> Plan:
     bank = machine.limit("psum_bank_bytes")
     capacity = machine.limit("sbuf_bytes_per_partition")
 
-    psum = parts_of(program, slots, boxes, PSUM)
+    psum = _parts(program, slots, boxes, PSUM, machine.psum_bytes_per_partition)
     banks = Ring(machine.limit("psum_banks"))
     psum_stays, psum_edges = _place(program, slots, psum, banks, bank, waits)
-    sbuf = parts_of(program, slots, boxes, SBUF)
+    sbuf = _parts(program, slots, boxes, SBUF, capacity)
     spilled = Spilled()
     if _most_live(sbuf, len(program)) <= capacity:
         ring = Ring(capacity)
@@ -80,6 +80,14 @@ def plan(program: Program) -> Plan:
         banks.peak,
         tuple(spilled.findings),
     )
+
+
+def _parts(program: Program, slots: Slots, boxes: Boxes, memory: str, capacity: int) -> Parts:
+    """The parts of tiles in a memory; if they do not fit, fills move to the first use of what they fill."""
+    parts = parts_of(program, slots, boxes, memory)
+    if _most_live(parts, len(program)) > capacity:
+        return parts_of(program, slots, boxes, memory, has_fills=False)
+    return parts
 
 
 def _most_live(parts: Parts, rows: int) -> int:

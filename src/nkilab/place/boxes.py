@@ -180,13 +180,13 @@ class Overlaps:
 def overlaps_of(boxes: Boxes) -> Overlaps:
     """All pairs of distinct boxes of one group that share an element."""
     count = len(boxes.group)
-    found: list[tuple[np.ndarray, np.ndarray]] = []
-    order = np.argsort(boxes.group, kind="stable")
-    for start, stop in runs(boxes.group[order]):
+    label = _clusters(boxes)
+    order = np.argsort(label, kind="stable")
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for start, stop in runs(label[order]):
         if stop - start > 1:
             found.extend(_pairs(boxes, order[start:stop]))
-    one = np.concatenate([a for a, _ in found]) if found else np.zeros(0, np.int64)
-    two = np.concatenate([b for _, b in found]) if found else np.zeros(0, np.int64)
+    one, two = (np.concatenate(column) for column in zip(*found, strict=True))
     box, other = np.concatenate([one, two]), np.concatenate([two, one])
     by_box = np.lexsort((other, box))
     box, other = box[by_box], other[by_box]
@@ -194,8 +194,40 @@ def overlaps_of(boxes: Boxes) -> Overlaps:
     return Overlaps(begins, other, _covers(boxes, box, other))
 
 
+def _clusters(boxes: Boxes) -> np.ndarray:
+    """Per box a label; boxes with different labels share nothing.
+
+    Along one axis after the other, boxes of one label are told apart where no interval bridges a gap.
+    """
+    has_flat = np.zeros(int(boxes.group.max(initial=-1)) + 1, np.bool_)
+    has_flat[boxes.group[boxes.is_flat]] = True
+    by_flat = has_flat[boxes.group]
+    intervals = [(np.where(by_flat, boxes.flat_low, 0), np.where(by_flat, boxes.flat_high, 1))]
+    for low, high in zip(boxes.low.T, boxes.high.T, strict=True):
+        intervals.append((np.where(by_flat, 0, low), np.where(by_flat, 1, high)))
+    label = boxes.group
+    # what one axis tells apart may open gaps along those before it
+    for low, high in intervals * 2:
+        label = told_apart(label, low, high)
+    return label
+
+
+def told_apart(label: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Labels, ascending with `label` and `low`, that also part intervals which no chain of overlaps joins."""
+    apart = int(high.max(initial=0)) + 1
+    begin, end = label * apart + low, label * apart + high
+    order = np.argsort(begin, kind="stable")
+    reached = np.maximum.accumulate(end[order])
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = begin[order][1:] >= reached[:-1]
+    is_new[1:] |= np.diff(label[order]) != 0
+    result = np.empty(len(order), np.int64)
+    result[order] = np.cumsum(is_new) - 1
+    return result
+
+
 def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Overlapping pairs of boxes of one group: a sweep along the axis that tells most of them apart."""
+    """Overlapping pairs of boxes of one label: a sweep along the axis that tells most of them apart."""
     low, high = boxes.flat_low, boxes.flat_high
     if not boxes.is_flat[members].any():
         distinct = [len(np.unique(boxes.low[members, axis])) for axis in range(boxes.low.shape[1])]
@@ -204,16 +236,15 @@ def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
     ordered = members[np.argsort(low[members], kind="stable")]
     stop = np.searchsorted(low[ordered], high[ordered], "left")
     counts = np.maximum(stop - np.arange(len(ordered)) - 1, 0)
-    found = []
     reached = np.cumsum(counts)
+    found = []
     begin = 0
     while begin < len(ordered):
         done = reached[begin - 1] if begin else 0
         end = max(begin + 1, int(np.searchsorted(reached, done + _PAIRS_AT_ONCE, "right")))
-        some = np.arange(begin, end)
-        one = np.repeat(some, counts[some])
-        firsts = np.concatenate([[0], np.cumsum(counts[some])[:-1]])
-        two = one + 1 + np.arange(len(one)) - np.repeat(firsts, counts[some])
+        one = np.repeat(np.arange(begin, end), counts[begin:end])
+        firsts = np.cumsum(counts[begin:end]) - counts[begin:end]
+        two = one + 1 + np.arange(len(one)) - firsts[one - begin]
         a, b = ordered[one], ordered[two]
         shared = _overlap(boxes, a, b)
         found.append((a[shared], b[shared]))

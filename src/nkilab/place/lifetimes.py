@@ -12,11 +12,9 @@ import numpy as np
 
 from ..tiles.tile import HBM, PSUM
 from ..trace.program import Program
-from .boxes import Boxes
+from .boxes import Boxes, told_apart
 from .edges import Waits
 from .slots import DMA, Slots
-
-_APART = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -46,37 +44,49 @@ class Parts:
     is_whole: np.ndarray
 
 
-def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str) -> Parts:
-    """The parts of all tiles of `memory` that `program` accesses."""
-    is_here = np.array([s.memory == memory for s in program.storages], np.bool_)
-    slot = np.flatnonzero(is_here[slots.storage])
+def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str, *, has_fills: bool = True) -> Parts:
+    """The parts of all tiles of `memory` that `program` accesses.
+
+    Args:
+        program: whose tiles they are.
+        slots: of the program.
+        boxes: of the slots.
+        memory: "sbuf" or "psum".
+        has_fills: whether an instruction that only fills a tile is an access; if not, fills are taken to be
+            moved to the first use of what they fill, block by block, as a compiler does with zeroed blocks.
+    """
+    is_here = np.array([s.memory == memory for s in program.storages], np.bool_)[slots.storage]
+    slot = np.flatnonzero(is_here if has_fills else is_here & ~_only_fills(program, slots))
     low, high = _free_intervals(program, slots, boxes)
     if memory == PSUM:
         bank = program.machine.limit("psum_bank_bytes")
         low, high = low // bank * bank, -(-high // bank) * bank
-    storage, box = slots.storage[slot], boxes.of_slot[slot]
-    pairs, first_slot, back = np.unique(
-        storage * max(len(boxes.group), 1) + box, return_index=True, return_inverse=True
-    )
-    pair_storage, pair_box = pairs // max(len(boxes.group), 1), pairs % max(len(boxes.group), 1)
-    begin, end = low[pair_box] + pair_storage * _APART, high[pair_box] + pair_storage * _APART
-    order = np.lexsort((end, begin))
-    reached = np.maximum.accumulate(end[order]) if len(order) else order
-    is_new = np.ones(len(order), np.bool_)
-    is_new[1:] = begin[order][1:] >= reached[:-1]
-    part_of_pair = np.empty(len(order), np.int64)
-    part_of_pair[order] = np.cumsum(is_new) - 1
-    starts = np.flatnonzero(is_new)
-    stops = np.append(starts[1:], len(order))
-    of_slot = part_of_pair[back]
-    first, last = _ends(of_slot, slots.row[slot], len(starts))
-    offset = begin[order][starts] % _APART
-    size = (reached[stops - 1] if len(starts) else starts) - begin[order][starts]
+    keys = slots.storage[slot] * (len(boxes.group) + 1) + boxes.of_slot[slot]
+    pairs, first_slot, back = np.unique(keys, return_index=True, return_inverse=True)
+    storage, box = pairs // (len(boxes.group) + 1), pairs % (len(boxes.group) + 1)
+    part = told_apart(storage, low[box], high[box])
+    count = int(part.max(initial=-1)) + 1
+    offset, end = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
+    np.minimum.at(offset, part, low[box])
+    np.maximum.at(end, part, high[box])
+    owner = np.zeros(count, np.int64)
+    owner[part] = storage
+    of_slot = part[back]
+    first, last = _ends(of_slot, slots.row[slot], count)
     is_root = np.zeros(len(slot), np.bool_)
     is_root[first_slot] = slots.is_written[slot[first_slot]]
     is_root |= slots.row[slot] == first[of_slot]
-    is_whole = slots.is_written[slot] & _is_whole(program, slots, slot, size[of_slot])
-    return Parts(slot, of_slot, pair_storage[order][starts], offset, size, first, last, is_root, is_whole)
+    is_whole = slots.is_written[slot] & _is_whole(program, slots, slot, (end - offset)[of_slot])
+    return Parts(slot, of_slot, owner, offset, end - offset, first, last, is_root, is_whole)
+
+
+def _only_fills(program: Program, slots: Slots) -> np.ndarray:
+    """Per slot whether its row writes it and touches nothing else, and the tile is used by other rows too."""
+    tiles = np.bincount(slots.row, minlength=len(program))
+    fills = (tiles[slots.row] == 1) & slots.is_written & ~slots.is_read & (slots.engine[slots.row] != DMA)
+    is_used = np.zeros(len(program.storages), np.bool_)
+    is_used[slots.storage[~fills]] = True
+    return fills & is_used[slots.storage]
 
 
 def _free_intervals(program: Program, slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
@@ -120,8 +130,8 @@ def _is_whole(program: Program, slots: Slots, slot: np.ndarray, size: np.ndarray
 def frontier_of(slots: Slots, parts: Parts, waits: Waits) -> tuple[np.ndarray, np.ndarray]:
     """The rows after which a part is idle: `row[start[p]:start[p + 1]]` for part p; returns (start, row).
 
-    Of each in-order engine the last access, of transfers all, less those that a later access of the part waits
-    for.
+    Of each in-order engine the last access, of transfers all, but none that a later access of the part
+    waits for.
     """
     row = slots.row[parts.slot]
     own = np.where(slots.engine[row] == DMA, DMA + 1 + row, slots.engine[row])

@@ -11,6 +11,7 @@ from ..errors import LimitError
 from ..isa.declare import Instruction
 from ..tiles.tile import SBUF, Layout
 from ..trace.program import Program
+from ..trace.source import assigned_name
 from .edges import REUSE, SPILL
 from .lifetimes import Parts
 from .memory import Ring
@@ -25,7 +26,7 @@ def place_text(program: Program, storage: int) -> str:
     """A tile by name, type, shape and the line that made it."""
     record = program.storages[storage]
     filename, line = program.lines[record.line]
-    name = record.name or "(unnamed)"
+    name = record.name or assigned_name(filename, line) or "(unnamed)"
     return (
         f"{name}: {record.dtype}{list(record.shape)}, {record.bytes_per_partition} bytes per partition, "
         f"{filename.rsplit('/', 1)[-1]}:{line}"

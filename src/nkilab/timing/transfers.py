@@ -33,6 +33,8 @@ class Transfers:
         self.share = share
         self.engines = machine["dma_engines"]
         self.hbm_limit = machine["hbm_bytes_per_ns"]
+        # whether all engines together can ask for more than HBM gives
+        self.hbm_binds = max(self.hbm_rate, default=0.0) * self.engines > self.hbm_limit
         self.issue_ns = machine["dma_issue_ns"]
         self.start_ns = max(machine["dma_start_ns"], self.issue_ns)
         self.units = [0.0] * machine.limit("dma_issuing_units")
@@ -44,6 +46,8 @@ class Transfers:
         self.queues: list[deque[tuple[float, int]]] = [deque() for _ in range(queues)]
         self.last_node = [-1] * queues
         self.left = [0.0] * queues
+        self.wanted = [0.0] * queues
+        self.head_hbm = [0.0] * queues
         self.rate = [0.0] * queues
         self.active: list[int] = []
         self.next_end = _FOREVER
@@ -109,7 +113,9 @@ class Transfers:
         """The first transfer of `queue` begins to move bytes."""
         node = self.queues[queue][0][1]
         self.start[node] = self.now
-        self.left[queue] = self.work[self.share[node]]
+        share = self.share[node]
+        self.left[queue], self.wanted[queue] = self.work[share], self.lanes[share]
+        self.head_hbm[queue] = self.hbm_rate[share]
 
     def _advance(self, at: float) -> None:
         passed = at - self.now
@@ -119,24 +125,26 @@ class Transfers:
 
     def _share_out(self) -> None:
         """Give each active queue its share of the engines, and find who ends first."""
-        heads = [(self.lanes[self.share[self.queues[q][0][1]]], q) for q in self.active]
-        free = self.engines
-        if len(heads) > 1:
-            heads.sort()
-        for place, (wanted, queue) in enumerate(heads):
-            given = min(wanted, free / (len(heads) - place))
-            self.rate[queue] = given
+        active, rate, wanted, free = self.active, self.rate, self.wanted, self.engines
+        waiting = len(active)
+        # whoever wants least is served first: what it leaves is shared by the others
+        for queue in sorted(active, key=wanted.__getitem__) if waiting > 1 else active:
+            rate[queue] = given = min(wanted[queue], free / waiting)
             free -= given
-        self._limit_by_hbm()
-        self.next_end = _FOREVER
-        for queue in self.active:
-            end = self.now + max(self.left[queue], 0.0) / self.rate[queue]
-            if end < self.next_end:
-                self.next_end, self.next_queue = end, queue
+            waiting -= 1
+        if self.hbm_binds:
+            self._limit_by_hbm()
+        now, left, soonest = self.now, self.left, _FOREVER
+        for queue in active:
+            end = now + left[queue] / rate[queue]
+            if end < soonest:
+                soonest, self.next_queue = end, queue
+        self.next_end = max(soonest, now)
 
     def _limit_by_hbm(self) -> None:
-        rates = [self.hbm_rate[self.share[self.queues[q][0][1]]] for q in self.active]
-        total = sum(self.rate[q] * r for q, r in zip(self.active, rates, strict=True))
-        if total > self.hbm_limit:
-            for queue, rate in zip(self.active, rates, strict=True):
-                self.rate[queue] *= self.hbm_limit / total if rate else 1.0
+        total = sum(self.rate[q] * self.head_hbm[q] for q in self.active)
+        if total <= self.hbm_limit:
+            return
+        for queue in self.active:
+            if self.head_hbm[queue]:
+                self.rate[queue] *= self.hbm_limit / total

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
 # Whether a code object belongs to nkilab; a dictionary look-up per frame instead of a string comparison.
 _IS_OURS: dict[CodeType, bool] = {}
 
@@ -31,6 +34,12 @@ def user_frame(depth: int = 1) -> FrameType:
 def place_of(frame: FrameType) -> str:
     """ "file.py:41" of a frame."""
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def assigned_name(filename: str, lineno: int) -> str:
+    """The name that a source line assigns to, or "": what a tile made there is called."""
+    found = _ASSIGNMENT.match(linecache.getline(filename, lineno))
+    return found[1] if found else ""
 
 
 def name_of(value: Any, frame: FrameType) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Protocol, TextIO
 
 import numpy as np
@@ -128,4 +129,8 @@ def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None
     for finding in summary.findings:
         parts += ["", f"{finding.where}: {finding.rule}: {finding.message}"]
         parts += [f"  hint: {finding.fix}"] * bool(finding.fix)
-    print("\n".join(parts), file=file)
+    print("\n".join(_wrapped(line) for part in parts for line in part.split("\n")), file=file)
+
+
+def _wrapped(line: str) -> str:
+    return line if len(line) <= WIDTH else fill(line, WIDTH, subsequent_indent="  ", break_long_words=False)

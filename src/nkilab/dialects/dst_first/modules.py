@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...errors import NkilabError, RuleError, SpellingError
+from ...errors import NkilabError, RuleError, SpellingError, UseError
 from ...isa import REGISTRY
 from ...isa.activations import ACTIVATIONS
 from ...isa.data_movement import DmaCopy
@@ -23,6 +23,7 @@ from .. import indexing, loops, programs
 from ..calls import record_finish, surface
 from ..enums import dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from ..kernel import Kernel, raise_typed
+from ..places import placed
 from ..tile_size import tile_size
 from ..versions import require, version_of
 from .tensor import REGIONS, Tensor, ndarray
@@ -93,16 +94,20 @@ def zeros(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
     return tensor
 
 
+@placed("device_print")
 def device_print(print_prefix: str, tensor: Any) -> None:
     """Print a tensor to standard output, after a prefix."""
+    if not isinstance(tensor, Tensor):
+        raise UseError(f"tensor is of type {type(tensor).__name__}; it is a tensor of the kernel")
     if current().has_data:
         print(f"{print_prefix}{np.array(tensor)}")
 
 
+@placed("par_dim")
 def par_dim(extent: Any) -> int:
     """The extent itself: the first axis is the partition axis here."""
     ask().notice("nl.par_dim: nki takes the first axis as the partition; the mark has no effect")
-    return int(extent)
+    return indexing.whole_number(extent, "extent")
 
 
 _TOKENS = {*OPERATORS, *(n for n, f in ACTIVATIONS.items() if f.is_documented)}
@@ -135,11 +140,16 @@ def names(version: str) -> dict[str, Any]:
         return _kernel(fn, options)
 
     def _kernel(function: Any, options: dict[str, Any]) -> Kernel:
+        if isinstance(function, Kernel):
+            return Kernel(function.function, SPELLING, version, {**function.options, **options}, function.grid)
         return Kernel(function, SPELLING, version, options)
 
     def simulate(kernel: Any) -> Callable[..., Any]:
         """A function that runs a kernel on NumPy arrays or torch tensors."""
-        require("simulate", version, "nki.simulate")
+        try:
+            require("simulate", version, "nki.simulate")
+        except NkilabError as error:
+            raise_typed(error)
         held = kernel if isinstance(kernel, Kernel) else _kernel(kernel, {})
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -152,7 +162,11 @@ def names(version: str) -> dict[str, Any]:
 
     def _gone(name: str) -> Callable[..., NoReturn]:
         def refused(*args: Any, **kwargs: Any) -> NoReturn:
-            require(name, version or "0.6", f"nki.{name}")
+            # Beta 1 has the name, but in neuronxcc.nki; 0.1 is the first version of this spelling
+            try:
+                require(name, "0.6" if version in ("", "beta1") else version, f"nki.{name}")
+            except NkilabError as error:
+                raise_typed(error)
             raise AssertionError(f"{name} is accepted by {version}")
 
         return refused

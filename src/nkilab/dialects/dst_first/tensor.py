@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,7 +13,7 @@ from ...tiles.tile import HBM, PSUM, SBUF, View, array_of, compact_strides, layo
 from ...tiles.views import reinterpreted, reshaped
 from ...trace.session import current
 from ...trace.source import place_of, user_frame
-from ..indexing import as_shape, basic
+from ..indexing import allocated_shape, as_shape, basic
 from ..outputs import shared_storage
 
 PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
@@ -58,7 +59,7 @@ class Tensor(View):
 
     def __getitem__(self, key: Any) -> Tensor:
         try:
-            return basic(self, key)
+            return basic(self, key, keeps_on_chip_rank=True)
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "subscript") from None
 
@@ -74,7 +75,7 @@ class Tensor(View):
         try:
             axis = self.layout.partition_axis
             extents = as_shape(shape)
-            if axis is not None and extents[0] != self.shape[0]:
+            if axis is not None and (not extents or extents[0] != self.shape[0]):
                 raise RuleError(
                     f"a reshape from {list(self.shape)} to {list(extents)} changes the partition axis",
                     hint="keep the first extent",
@@ -113,6 +114,27 @@ class Tensor(View):
     __array_ufunc__ = None
 
 
+def _refused_operator(word: str) -> Callable[..., NoReturn]:
+    def method(self: Tensor, *others: Any) -> NoReturn:
+        raise SpellingError(
+            f"a tensor takes part in the operator {word}, which nki does not have on tensors",
+            hint="write it with an instruction: nisa.tensor_tensor or nisa.tensor_scalar",
+            source="NKI language guide",
+        ).located(place_of(user_frame()), f"operator {word}")
+
+    return method
+
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "matmul": "@", "and": "&", "or": "|",
+              "xor": "^", "lshift": "<<", "rshift": ">>", "mod": "%", "floordiv": "//"}  # fmt: skip
+
+for _dunder, _word in _OPERATORS.items():
+    for _kind in ("", "r", "i"):
+        setattr(Tensor, f"__{_kind}{_dunder}__", _refused_operator(_word))
+for _dunder, _word in {"neg": "-", "invert": "~", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
+    setattr(Tensor, f"__{_dunder}__", _refused_operator(_word))
+
+
 class MemoryRegion:
     """A memory that tensors are allocated in.
 
@@ -143,6 +165,13 @@ REGIONS = {
 }
 
 
+def _region(buffer: Any) -> MemoryRegion | None:
+    """The region that a token or a name means; SBUF for None."""
+    if isinstance(buffer, MemoryRegion):
+        return buffer
+    return REGIONS.get("sbuf" if buffer is None else str(getattr(buffer, "name", buffer)))
+
+
 def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address: Any = None) -> Tensor:
     """A tensor whose elements are not written yet; on chip its first axis is the partition.
 
@@ -158,19 +187,19 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address:
     """
     session = current()
     try:
-        region = REGIONS["sbuf"] if buffer is None else REGIONS.get(getattr(buffer, "name", buffer))
+        region = _region(buffer)
         if region is None:
             raise RuleError(f"buffer is {buffer!r}; it is one of {', '.join(f'nl.{n}' for n in REGIONS)}")
         if address is not None:
             raise UseError("direct addresses are not modelled yet", hint="leave address= out")
-        extents, held = as_shape(shape), as_dtype(dtype)
+        extents, held = allocated_shape(shape), as_dtype(dtype)
         if region.memory == HBM:
             storage = shared_storage(session, extents, held, region.scope, name)
             return Tensor(storage, 0, layout(extents, compact_strides(extents), held, HBM, None, 0))
         most = session.machine.limit("partitions")
-        if not extents or extents[0] > most:
+        if extents[0] > most:
             raise LimitError(
-                PARTITION_LIMIT.format(extents[0] if extents else 0, most),
+                PARTITION_LIMIT.format(extents[0], most),
                 hint="split the partition axis into tiles of 128",
                 source="trn1 architecture guide, SBUF",
                 key="err_num_partition_exceed_arch_limit",

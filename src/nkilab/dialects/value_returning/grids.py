@@ -11,6 +11,23 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...errors import UnsupportedError, UseError
+from ..indexing import whole_number
+from ..places import placed
+
+
+def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that index grids broadcast to together.
+
+    Raises:
+        UseError: if they do not.
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = " and ".join(str(list(s)) for s in shapes)
+        raise UseError(
+            f"index grids of shapes {listed} do not broadcast", hint="place their axes with None: i[:, None], j[None, :]"
+        ) from None
 
 
 class Index:
@@ -30,6 +47,7 @@ class Index:
         self.start = start
         self.steps = steps
 
+    @placed("index grid")
     def __getitem__(self, key: Any) -> Index:
         """Place the axes of the grid among new axes of one, by None and full slices."""
         key = key if isinstance(key, tuple) else (key,)
@@ -40,7 +58,7 @@ class Index:
             if subscript is None:
                 shape.append(1)
                 steps.append(0)
-            elif subscript == slice(None) and axis < len(self.shape):
+            elif isinstance(subscript, slice) and subscript == slice(None) and axis < len(self.shape):
                 shape.append(self.shape[axis])
                 steps.append(self.steps[axis])
                 axis += 1
@@ -50,21 +68,24 @@ class Index:
                 )
         return Index((*shape, *self.shape[axis:]), self.start, (*steps, *self.steps[axis:]))
 
+    @placed("index grid")
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise UseError(
             "an index grid cannot be assigned to", hint="write it to a tile with nki.isa.iota",
             key="err_cannot_assign_to_index",
         )  # fmt: skip
 
+    @placed("bool")
     def __bool__(self) -> bool:
         raise UseError(
             "the truth of an index grid is not defined", hint="use mask=",
             key="err_control_flow_condition_depending_on_arange",
         )  # fmt: skip
 
+    @placed("index grid")
     def _combined(self, other: Any, sign: int) -> Any:
         if isinstance(other, Index):
-            shape = np.broadcast_shapes(self.shape, other.shape)
+            shape = common_shape(self.shape, other.shape)
             mine, theirs = _aligned(self, shape), _aligned(other, shape)
             steps = tuple(a + sign * b for a, b in zip(mine, theirs, strict=True))
             return Index(shape, self.start + sign * other.start, steps)
@@ -86,6 +107,7 @@ class Index:
     def __neg__(self) -> Index:
         return self * -1
 
+    @placed("index grid")
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, int | np.integer):
             factor = int(other)
@@ -98,6 +120,7 @@ class Index:
 
     __rmul__ = __mul__
 
+    @placed("index grid")
     def _not_affine(self, other: Any) -> NoReturn:
         raise UnsupportedError(
             "// and % of an index grid are not affine", hint="split the range so that each part is affine",
@@ -121,8 +144,10 @@ class Index:
         reach = [(n - 1) * s for n, s in zip(self.shape, self.steps, strict=True)]
         return self.start + sum(min(r, 0) for r in reach), self.start + sum(max(r, 0) for r in reach)
 
+    @placed("index grid")
     def _compared(self, other: Any, compare: Any) -> Any:
         if isinstance(other, Index):
+            common_shape(self.shape, other.shape)
             return Mask(compare(self.values(), other.values()))
         if isinstance(other, int | np.integer):
             return Mask(compare(self.values(), int(other)))
@@ -162,13 +187,19 @@ class Mask:
     def __init__(self, where: np.ndarray) -> None:
         self.where = where
 
+    @placed("mask")
     def __and__(self, other: Any) -> Mask:
+        if isinstance(other, bool | np.bool_):
+            # a comparison of loop variables alone, which are integers here
+            return Mask(self.where & other)
         if not isinstance(other, Mask):
             return NotImplemented
+        common_shape(self.where.shape, other.where.shape)
         return Mask(self.where & other.where)
 
     __rand__ = __and__
 
+    @placed("bool")
     def __bool__(self) -> bool:
         raise UseError(
             "the truth of a mask is not defined", hint="join masks with & and pass them as mask=",
@@ -200,6 +231,25 @@ class Mask:
         return tuple(slices), None if inside.all() else np.ascontiguousarray(inside)
 
 
+Box = tuple[slice, ...]
+
+
+def box_of(mask: Any, shape: tuple[int, ...]) -> tuple[Box | None, np.ndarray | None]:
+    """`Mask.box` of what a user gave as mask=: a mask, or a truth value where only integers were compared.
+
+    Raises:
+        UseError: if it is something else.
+    """
+    if isinstance(mask, bool | np.bool_):
+        mask = Mask(np.asarray(bool(mask)))
+    if not isinstance(mask, Mask):
+        raise UseError(
+            f"mask is of type {type(mask).__name__}; it is a comparison of index grids",
+            hint="write mask=(i_p < rows) with i_p = nl.arange(128)[:, None]",
+        )
+    return mask.box(shape)
+
+
 def _aligned(index: Index, shape: tuple[int, ...]) -> tuple[int, ...]:
     missing = len(shape) - len(index.shape)
     return (0,) * missing + tuple(s if n != 1 else 0 for n, s in zip(index.shape, index.steps, strict=True))
@@ -210,10 +260,31 @@ def aligned_steps(index: Index, shape: tuple[int, ...]) -> tuple[int, ...]:
     return _aligned(index, shape)
 
 
+@placed("arange")
 def arange(*args: Any) -> Index:
-    """The indices start, start + step, ... as a grid of one axis; give it more with None: arange(n)[:, None]."""
-    run = range(*(int(a) for a in args))
-    return Index((len(run),), run.start, (run.step,))
+    """The indices start, start + step, ... as a grid of one axis; give it more with None: arange(n)[:, None].
+
+    Raises:
+        UseError: if the bounds are no whole numbers, or leave no index.
+    """
+    if not 1 <= len(args) <= 3:
+        raise UseError(f"{len(args)} bounds are given; arange takes an end, a start and an end, or these and a step")
+    return _along(_run(*(whole_number(a, "a bound") for a in args)), 0, 1)
+
+
+def _run(*bounds: int) -> range:
+    if bounds[2:] == (0,):
+        raise UseError("the step of an index grid is 0; it is another whole number")
+    run = range(*bounds)
+    if not run:
+        raise UseError(f"an index grid from {run.start} to {run.stop} by {run.step} is empty; it holds an index or more")
+    return run
+
+
+def _along(run: range, axis: int, rank: int) -> Index:
+    """The grid of `rank` axes that varies along one of them."""
+    shape = tuple(len(run) if a == axis else 1 for a in range(rank))
+    return Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(rank)))
 
 
 class Grid(tuple):
@@ -248,19 +319,15 @@ class Grid(tuple):
 class MultiGrid:
     """`nl.mgrid`: dense grids by slice syntax, mgrid[0:128, 0:512]."""
 
+    @placed("mgrid")
     def __getitem__(self, key: Any) -> Grid:
         """One grid per slice, each varying along its own axis."""
         key = key if isinstance(key, tuple) else (key,)
         if not all(isinstance(s, slice) and s.stop is not None for s in key):
-            raise UseError("mgrid takes slices: nl.mgrid[0:128, 0:512]")
-        grids = []
-        for axis, s in enumerate(key):
-            run = range(int(s.start or 0), int(s.stop), int(s.step or 1))
-            shape = tuple(len(run) if a == axis else 1 for a in range(len(key)))
-            grids.append(
-                Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(len(key))))
-            )
-        return Grid(grids)
+            raise UseError("a subscript of mgrid is no slice with an end", hint="write nl.mgrid[0:128, 0:512]")
+        bounds = ([0 if s.start is None else s.start, s.stop, 1 if s.step is None else s.step] for s in key)
+        runs = [_run(*(whole_number(b, "a bound") for b in three)) for three in bounds]
+        return Grid(_along(run, axis, len(key)) for axis, run in enumerate(runs))
 
 
 mgrid = MultiGrid()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import numpy as np
-
-from ...errors import UseError
+from ...errors import UnsupportedError, UseError
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic
-from .grids import Index, Mask, aligned_steps
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, whole_number
+from .grids import Index, Mask, aligned_steps, common_shape
 
 V = TypeVar("V", bound=View)
 
@@ -31,24 +29,30 @@ def indexed(view: V, key: Any) -> V:
             raise UseError("an operand mask is not a rectangle of the operand")
         return basic(view, box)
     if any(isinstance(p, View) for p in parts):
-        raise UseError(
-            "a tile is used as an index; indirect access needs a later part of nkilab",
-            key="err_copy_dynamic_indirect_indices_not_natively_supported",
-        )
+        raise _indirect()
     return basic(view, key)
+
+
+def _indirect() -> UnsupportedError:
+    return UnsupportedError(
+        "a tile is used as an index; indirect access is not modelled yet",
+        key="err_copy_dynamic_indirect_indices_not_natively_supported",
+    )
 
 
 def _advanced(view: V, parts: tuple[Any, ...]) -> V:
     known = view.layout
+    if parts[-1] is Ellipsis or (len(parts) == len(known.shape) + 1 and any(p is Ellipsis for p in parts)):
+        # axes that are left out are taken whole, which is what a last Ellipsis says
+        parts = tuple(p for p in parts if p is not Ellipsis)
     if any(isinstance(p, slice | DynamicSlice) or p is Ellipsis for p in parts):
-        if len(parts) == 2 and Ellipsis in parts:
-            parts = tuple(p for p in parts if p is not Ellipsis)
-        else:
-            raise UseError(
-                "a subscript mixes slices with index grids",
-                hint="use slices for all axes, or index grids for all",
-                key="err_unsupported_mixing_basic_advanced_tensor_indexing",
-            )
+        raise UseError(
+            "a subscript mixes slices with index grids",
+            hint="use slices for all axes, or index grids for all",
+            key="err_unsupported_mixing_basic_advanced_tensor_indexing",
+        )
+    if any(isinstance(p, View) for p in parts):
+        raise _indirect()
     if len(parts) > len(known.shape):
         raise UseError(f"{len(parts)} subscripts on {view.describe()}, which has {len(known.shape)} axes")
     if known.partition_axis is not None and any(isinstance(p, Index) and len(p.shape) == 1 for p in parts):
@@ -57,13 +61,13 @@ def _advanced(view: V, parts: tuple[Any, ...]) -> V:
             hint="give it more axes: nl.arange(n)[:, None]",
             key="err_1d_arange_not_supported",
         )
-    shape = np.broadcast_shapes(*(p.shape for p in parts if isinstance(p, Index)))
+    shape = common_shape(*(p.shape for p in parts if isinstance(p, Index)))
     offset = view.offset
     strides = [0] * len(shape)
     partition: int | None = None
     outside = False
     for axis, (part, size, stride) in enumerate(zip(parts, known.shape, known.strides, strict=False)):
-        index = part if isinstance(part, Index) else Index((), int(part), ())
+        index = part if isinstance(part, Index) else Index((), whole_number(part, "a subscript"), ())
         steps = aligned_steps(index, shape)
         low, high = index.bounds
         outside = outside or low < 0 or high >= size
@@ -106,7 +110,7 @@ def cropped(tensor: V, box: tuple[slice, ...]) -> V:
             else tensor
         )
     view, parts = _overhang(tensor)
-    shape = np.broadcast_shapes(*(p.shape for p in parts if isinstance(p, Index)))
+    shape = common_shape(*(p.shape for p in parts if isinstance(p, Index)))
     smaller = []
     for part in parts:
         if not isinstance(part, Index):

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ...errors import KernelError, NkilabError, RuleError, UnsupportedError, UseError
+from ...errors import KernelError, NkilabError, RuleError, UseError
 from ...isa.data_movement import DmaCopy
 from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import Memset, TensorCopy
-from ...isa.tensor_engine import NcTranspose
+from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.dtypes import TFLOAT32, DType, as_dtype
-from ...tiles.tile import HBM, Layout, Storage, View, array_of, compact_strides, layout, whole_layout
+from ...tiles.tile import HBM, Layout, Storage, View, array_of, compact_strides, layout
 from ...tiles.views import broadcast, derived, reinterpreted, reshaped
 from ...trace.builder import check_form, record
 from ...trace.session import Session, current, running
 from ...trace.source import place_of, user_frame
 from ..indexing import as_shape, basic
+from .grids import Box, box_of
+from .reshapes import expand, reshape
 from .subscripts import cropped, indexed, inside_bounds
+
+T = TypeVar("T")
 
 
 class Pending:
@@ -47,10 +51,12 @@ class Pending:
         slot: int,
         attributes: tuple[Any, ...],
         values: tuple[Any, ...],
-        box: tuple[slice, ...] | None,
+        box: Box | None,
         mask: np.ndarray | None,
+        is_void: bool = False,
     ) -> None:
         self.session = session
+        self.is_void = is_void
         self.cls = cls
         self.operands = operands
         self.slot = slot
@@ -72,8 +78,9 @@ class Pending:
 
     def write(self, dst: Tensor, values: tuple[Any, ...]) -> None:
         """Append the row with `dst` in the place of the result."""
-        target = dst if self.box is None else basic(dst, self.box)
-        self.operands[self.slot] = target
+        if self.is_void:
+            return
+        self.operands[self.slot] = inside_bounds(dst) if self.box is None else cropped(dst, self.box)
         record(self.session, self.cls, self.operands, self.attributes, values, self.mask, self.where)
 
 
@@ -126,7 +133,7 @@ class Tensor(View):
         if self.pending is not None:
             self.pending.session.flush()
         try:
-            return indexed(self, key)
+            return indexed(self if self.overhang is None else inside_bounds(self), key)
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "subscript") from None
 
@@ -143,27 +150,28 @@ class Tensor(View):
         """A view of the same elements in the same order under another shape."""
         given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         settled(self)
-        return checked("reshape", lambda: _reshape(self, as_shape(given)), self)
+        return checked("reshape", lambda: reshape(inside_bounds(self), as_shape(given)), self)
 
     def broadcast_to(self, *shape: Any, **kwargs: Any) -> Tensor:
         """A view repeated along axes of one, as NumPy broadcasts."""
         given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         settled(self)
-        return checked("broadcast_to", lambda: broadcast(self, as_shape(given)), self)
+        return checked("broadcast_to", lambda: broadcast(inside_bounds(self), as_shape(given)), self)
 
     def expand_dims(self, axis: Any) -> Tensor:
         """A view with an axis of one at `axis`; an axis of a tile may not precede its partition axis."""
         settled(self)
-        return checked("expand_dims", lambda: _expand(self, axis), self)
+        return checked("expand_dims", lambda: expand(inside_bounds(self), axis), self)
 
     def astype(self, dtype: Any) -> Tensor:
         """A copy in another data type."""
-        return fresh(current(), TensorCopy, [None, self], ("unknown",), (), dtype=as_dtype(dtype))
+        held = checked("astype", lambda: as_dtype(dtype), self)
+        return fresh(current(), TensorCopy, [None, self], ("unknown",), (), dtype=held)
 
     def view(self, dtype: Any) -> Tensor:
         """The same bytes read as another data type; the last axis scales."""
         settled(self)
-        return checked("view", lambda: reinterpreted(self, as_dtype(dtype)), self)
+        return checked("view", lambda: reinterpreted(inside_bounds(self), as_dtype(dtype)), self)
 
     def assert_shape(self, shape: Any) -> Tensor:
         """Itself, if it has this shape.
@@ -171,9 +179,10 @@ class Tensor(View):
         Raises:
             UseError: if it has another.
         """
-        if self.shape != as_shape(shape):
-            raise UseError(f"the shape is {list(self.shape)}; {list(as_shape(shape))} is asserted").located(
-                place_of(user_frame()), "assert_shape"
+        asserted = checked("assert_shape", lambda: as_shape(shape), self)
+        if self.shape != asserted:
+            raise UseError(f"the shape is {list(self.shape)}; {list(asserted)} is asserted").located(
+                place_of(user_frame()), "assert_shape", [self.describe()]
             )
         return self
 
@@ -224,54 +233,6 @@ def same_place(a: Tensor, b: Tensor) -> bool:
     return a.storage is b.storage and a.offset == b.offset and a.layout is b.layout
 
 
-def _reshape(view: Tensor, shape: tuple[int, ...]) -> Tensor:
-    known = view.layout
-    if known.partition_axis is None:
-        return reshaped(view, shape, None)
-    if -1 in shape:
-        rest = -prod(shape)
-        shape = tuple(known.size // rest if n == -1 else n for n in shape)
-    axis = _partition_axis_after(known, shape)
-    return reshaped(view, shape, axis)
-
-
-def _partition_axis_after(known: Layout, shape: tuple[int, ...]) -> int:
-    """The axis of `shape` that runs over partitions: as many elements before it, and of the same size."""
-    axis = known.partition_axis
-    assert axis is not None
-    before = prod(known.shape[:axis])
-    for place, extent in enumerate(shape):
-        if prod(shape[:place]) == before and extent == known.shape[axis]:
-            return place
-    raise RuleError(
-        f"a reshape from {list(known.shape)} to {list(shape)} would split or join the partition axis",
-        hint="keep the partition axis as it is",
-    )
-
-
-def _expand(view: Tensor, axis: Any) -> Tensor:
-    known = view.layout
-    axes = [int(a) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
-    rank = len(known.shape) + len(axes)
-    places = sorted(a % rank for a in axes)
-    shape, strides = list(known.shape), list(known.strides)
-    partition = known.partition_axis
-    for place in places:
-        shape.insert(place, 1)
-        strides.insert(place, 1)
-        if partition is not None and place <= partition:
-            partition += 1
-    return derived(view, view.offset, tuple(shape), tuple(strides), partition)
-
-
-def new_tensor(
-    session: Session, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = ""
-) -> Tensor:
-    """A tensor of a fresh storage; on chip its first axis is the partition."""
-    storage = session.new_storage(shape, dtype, memory, scope, name)
-    return Tensor(storage, 0, whole_layout(storage))
-
-
 def fresh_tensor(session: Session, known: Layout, pending: Pending | None) -> Tensor:
     """The tensor of a result that waits for its destination; its storage is registered when it is needed."""
     where = session.where if pending is None else pending.where
@@ -287,12 +248,13 @@ def public_dtype(dtype: DType) -> Any:
     return dtype if dtype is TFLOAT32 else dtype.storage
 
 
-def checked(called: str, make: Callable[[], Tensor], view: Tensor) -> Tensor:
-    """What `make` gives; its error names the user's line and the tensor."""
+def checked(called: str, make: Callable[[], T], view: Any) -> T:
+    """What `make` gives; its error names the user's line and the tensor, if `view` is one."""
     try:
         return make()
     except NkilabError as error:
-        raise error.located(place_of(user_frame()), called, [view.describe()]) from None
+        facts = [view.describe()] if isinstance(view, View) else []
+        raise error.located(place_of(user_frame()), called, facts) from None
 
 
 def fresh(
@@ -380,34 +342,67 @@ def _fresh_masked(
                 if isinstance(operand, Tensor):
                     inside_bounds(operand)
             raise AssertionError("an operand that reaches outside was accepted")
-        if cls.accumulates or cls is NcTranspose:
-            raise UnsupportedError(
-                f"mask= of {cls.name} is not modelled", hint="slice the operands instead: x[:, 0:n]"
-            )
-        box, where = mask.box(known.shape)
+        box, where = box_of(mask, known.shape)
+        if box is not None:
+            operands = _crop_operands(cls, operands, box)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), cls.name) from None
-    if box is None:
-        tensor = fresh_tensor(session, known, None)
-        session.register(tensor.storage)
-        return tensor
-    operands = [_crop_operand(o, box) for o in operands]
-    partial = None if all(b.stop - b.start == n for b, n in zip(box, known.shape)) else box
-    pending = Pending(session, cls, operands, cls.result_slot, attributes, values, partial, where)
-    tensor = fresh_tensor(session, known, pending)
-    target = tensor if partial is None else basic_view(tensor, partial)
+    return fresh_in_box(session, cls, operands, attributes, values, known, box, where)
+
+
+def fresh_in_box(
+    session: Session,
+    cls: type[Instruction],
+    operands: list[Any],
+    attributes: tuple[Any, ...],
+    values: tuple[Any, ...],
+    known: Layout,
+    box: Box | None,
+    where: np.ndarray | None = None,
+) -> Tensor:
+    """A result that is written in a rectangle alone.
+
+    Args:
+        session: the launch.
+        cls: the instruction.
+        operands: as declared, with None for the result; already of the rectangle's size.
+        attributes: canonical values, as declared.
+        values: as declared.
+        known: layout of the whole result.
+        box: the rectangle; None if nothing is written.
+        where: booleans over the rectangle, where to write; None for all of it.
+    """
+    if session.pending is not None:
+        session.flush()
     slot = cls.result_slot
-    check_form(session, cls, [*operands[:slot], target, *operands[slot + 1 :]], attributes)
+    if box is None:
+        pending = Pending(session, cls, operands, slot, attributes, values, None, None, is_void=True)
+        tensor = fresh_tensor(session, known, pending)
+    else:
+        partial = None if all(b.stop - b.start == n for b, n in zip(box, known.shape)) else box
+        pending = Pending(session, cls, operands, slot, attributes, values, partial, where)
+        tensor = fresh_tensor(session, known, pending)
+        target = tensor if partial is None else basic(tensor, partial)
+        check_form(session, cls, [*operands[:slot], target, *operands[slot + 1 :]], attributes)
     session.pending = pending
     return tensor
 
 
-def basic_view(tensor: Tensor, box: tuple[slice, ...]) -> Tensor:
-    """A rectangle of a tensor, without committing a result that waits."""
-    return basic(tensor, box)
+def _crop_operands(cls: type[Instruction], operands: list[Any], box: Box) -> list[Any]:
+    """Operands under the rectangle of a mask over the result."""
+    if cls is NcTranspose:
+        return [_crop_operand(o, box[::-1]) for o in operands]
+    if cls is not NcMatmul:
+        return [_crop_operand(o, box) for o in operands]
+    # the rows of a product come from the columns of stationary, its columns from those of moving
+    by_column = {"stationary": box[0], "moving": box[-1]}
+    return [
+        _crop_operand(o, (slice(0, o.shape[0]), by_column[name])) if isinstance(o, Tensor) else o
+        for name, o in zip(cls.operands, operands, strict=True)
+    ]
 
 
-def _crop_operand(operand: Any, box: tuple[slice, ...]) -> Any:
+def _crop_operand(operand: Any, box: Box) -> Any:
     """An operand under the rectangle of a mask over the result; vectors [P, 1] keep their one column."""
     if not isinstance(operand, Tensor):
         return operand
@@ -431,7 +426,7 @@ def assign(dst: Tensor, value: Any) -> None:
     elif isinstance(value, int | float | np.generic):
         if dst.layout.memory == HBM:
             raise UseError("an HBM tensor is assigned a number", hint="store a tile with nl.store")
-        record(session, Memset, [dst], ("unknown",), (value,))
+        record(session, Memset, [inside_bounds(dst)], ("unknown",), (value,))
     else:
         raise UseError(f"a tile is assigned a {type(value).__name__}; it takes tiles and numbers")
 
@@ -452,6 +447,7 @@ def _assign_tensor(session: Session, dst: Tensor, value: Tensor) -> None:
         adopt(value, target)
         return
     settled(value)
+    dst, value = inside_bounds(dst), inside_bounds(value)
     if value.layout.size != dst.layout.size:
         value = broadcast(value, dst.shape)
     if HBM in (dst.layout.memory, value.layout.memory):
@@ -464,9 +460,11 @@ def _moves_to(pending: Pending, dst: Tensor, value: Tensor) -> bool:
     """Whether the instruction of a waiting result can write `dst` itself."""
     if dst.layout.size != value.layout.size or dst.layout.memory == HBM:
         return False
+    if pending.is_void:
+        return True
     operands = list(pending.operands)
     target = _shaped_like(dst, value.shape)
-    operands[pending.slot] = target if pending.box is None else basic(target, pending.box)
+    operands[pending.slot] = inside_bounds(target) if pending.box is None else cropped(target, pending.box)
     try:
         check_form(pending.session, pending.cls, operands, pending.attributes)
     except KernelError:
@@ -475,8 +473,11 @@ def _moves_to(pending: Pending, dst: Tensor, value: Tensor) -> bool:
 
 
 def _shaped_like(dst: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`dst` under the shape of a value of as many elements, where its strides allow one."""
-    if dst.shape == shape:
+    """`dst` under the shape of a value of as many elements, where its strides and partitions allow one."""
+    axis = dst.layout.partition_axis
+    if dst.shape == shape or axis is None or dst.overhang is not None:
+        return dst
+    if dst.shape[axis] != shape[0] or prod(dst.shape[:axis]) != 1:
         return dst
     try:
         return reshaped(dst, shape, 0)
@@ -487,31 +488,3 @@ def _shaped_like(dst: Tensor, shape: tuple[int, ...]) -> Tensor:
 def adopt(value: Tensor, place: Tensor) -> None:
     """Make the tensor that stood for a waiting result a view of where it went."""
     value.storage, value.offset, value.layout = place.storage, place.offset, place.layout
-
-
-def copy_row(session: Session, dst: Any, src: Any, mask: Any, attributes: tuple[Any, ...]) -> None:
-    """Append a dma_copy; a mask over the larger rank crops both sides.
-
-    Raises:
-        UseError: if one of them is no tensor, or reaches outside what the mask lets through.
-    """
-    try:
-        for name, side in (("dst", dst), ("src", src)):
-            if not isinstance(side, Tensor):
-                raise UseError(f"{name} is of type {type(side).__name__}; it is a tensor")
-        rest = None
-        if mask is not None:
-            shape = dst.shape if len(dst.shape) >= len(src.shape) else src.shape
-            box, rest = mask.box(shape)
-            if box is None:
-                return
-            dst, src = _crop_side(dst, box), _crop_side(src, box)
-        dst, src = inside_bounds(dst), inside_bounds(src)
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), "dma_copy") from None
-    record(session, DmaCopy, [dst, src], attributes, (), rest)
-
-
-def _crop_side(side: Tensor, box: tuple[slice, ...]) -> Tensor:
-    fitted = box if len(side.shape) == len(box) else box[: len(side.shape)]
-    return cropped(side, tuple(b if n != 1 else slice(0, 1) for b, n in zip(fitted, side.shape)))

@@ -1,0 +1,133 @@
+"""Every public name of nki.language lowers to declared instructions: nothing else touches tile data."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nkilab
+from nkilab.dialects.kernel import Kernel
+from nkilab.dialects.serve import tables
+from nkilab.dialects.value_returning.reductions_over_loops import LoopReduction
+from nkilab.dialects.value_returning.tensor import Tensor, settled
+from nkilab.machine import machine_named
+from nkilab.tiles.tile import array_of
+from nkilab.trace.program import Program
+from nkilab.trace.session import Session, tracing
+
+NL = tables("neuronxcc", "")["neuronxcc.nki.language"]
+ROOT = Path(nkilab.__file__).parent
+SENTINEL = 7
+
+# Names that make no tile: types, buffers, shapes, loops, indices, coordinates.
+NO_TILE = {
+    "bool_", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "float32", "bfloat16", "tfloat32",
+    "float8_e4m3", "float8_e5m2", "fp32", "finfo", "sbuf", "psum", "hbm", "private_hbm", "shared_hbm", "par_dim",
+    "arange", "mgrid", "ds", "affine_range", "sequential_range", "static_range", "program_id", "num_programs",
+    "program_ndim", "nc", "spmd_dim", "tile_size",
+}  # fmt: skip
+# Names that make a tile without data, or a view of one that exists.
+NO_ROW = {"ndarray", "empty_like", "expand_dims"}
+
+Call = Callable[[Callable[..., Any], Tensor, Tensor], Any]
+SPECIAL: dict[str, Call] = {
+    "zeros": lambda f, t, h: f((4, 4), np.float32),
+    "ones": lambda f, t, h: f((4, 4), np.float32),
+    "full": lambda f, t, h: f((4, 4), 3, np.float32),
+    "load": lambda f, t, h: f(h),
+    "load_transpose2d": lambda f, t, h: f(h),
+    "store": lambda f, t, h: f(h, t),
+    "broadcast_to": lambda f, t, h: f(t[0:1], shape=(4, 4)),
+    "loop_reduce": lambda f, t, h: f(t, np.add, [i for i in NL["affine_range"](1)]),
+    "device_print": lambda f, t, h: None,
+    "matmul": lambda f, t, h: f(t, t),
+    **{
+        n: lambda f, t, h: f(t, axis=1)
+        for n in ("sum", "prod", "max", "min", "mean", "var", "all")
+    },
+}
+BITWISE = {"bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "invert"}
+TWO_TILES = {
+    "add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod", "fmod", "equal", "not_equal",
+    "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor", *BITWISE,
+} - {"invert"}  # fmt: skip
+
+
+def fill_with_sentinel(session: Session, form: Any, operands: Any, values: Any, mask: Any) -> None:
+    """An executor that knows no instruction: whatever is written holds the sentinel."""
+    for slot in form.written_slots:
+        view = operands[slot]
+        if view.storage.data is None:
+            view.storage.allocate()
+        array_of(view)[...] = SENTINEL
+        view.storage.written.add(view)
+
+
+def result_under_sentinel(name: str) -> tuple[Any, Tensor, Program]:
+    """What a function of nl gives where every instruction writes the sentinel, the HBM tensor, and the rows."""
+    program = Program(machine_named("trn2"))
+    session = Session(program.machine, program, fill_with_sentinel)
+    dtype = np.int32 if name in BITWISE else np.float32
+    with tracing(session):
+        tile = NL["ndarray"]((4, 4), dtype)
+        other = NL["ndarray"]((4, 4), dtype, buffer=NL["shared_hbm"])
+        other.storage.allocate(np.ones((4, 4), dtype))
+        tile.storage.allocate(np.ones((4, 4), dtype))
+        if name in SPECIAL:
+            made = SPECIAL[name](NL[name], tile, other)
+        elif name in TWO_TILES:
+            made = NL[name](tile, tile)
+        else:
+            made = NL[name](tile)
+        if isinstance(made, LoopReduction):
+            made = made.tensor()
+        if isinstance(made, Tensor):
+            settled(made)
+        session.flush()
+    return made, other, program
+
+
+@pytest.mark.parametrize("name", sorted(set(NL) - NO_TILE - NO_ROW - {"device_print"}))
+def test_a_name_of_language_writes_only_what_instructions_write(name: str) -> None:
+    made, other, program = result_under_sentinel(name)
+    assert len(program) > 0
+    written = other if name == "store" else made
+    held = array_of(written)
+    assert (held == np.array(SENTINEL).astype(held.dtype)).all()
+
+
+@pytest.mark.parametrize("name", sorted(NO_ROW))
+def test_a_name_that_makes_a_view_records_nothing(name: str) -> None:
+    program = Program(machine_named("trn2"))
+    with tracing(Session(program.machine, program, fill_with_sentinel)):
+        tile = NL["ndarray"]((4, 4), np.float32)
+        calls = {"ndarray": lambda f: f((4, 4), np.float32), "empty_like": lambda f: f(tile),
+                 "expand_dims": lambda f: f(tile, 2)}  # fmt: skip
+        made = calls[name](NL[name])
+    assert isinstance(made, Tensor)
+    assert len(program) == 0
+
+
+def test_every_name_is_walked() -> None:
+    unary = set(NL) - NO_TILE - NO_ROW - set(SPECIAL) - TWO_TILES
+    assert all(callable(NL[n]) and not isinstance(NL[n], Kernel) for n in unary)
+    assert NO_TILE | NO_ROW <= set(NL)
+
+
+def test_only_execution_results_and_debugging_reach_the_elements_of_tiles() -> None:
+    reaching = set()
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Name) and node.id == "array_of":
+                reaching.add(str(path.relative_to(ROOT)))
+    assert reaching == {
+        "execute/step.py",
+        "launch.py",
+        "dialects/value_returning/tensor.py",
+        "dialects/dst_first/tensor.py",
+    }

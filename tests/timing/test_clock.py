@@ -1,0 +1,433 @@
+"""Times calculated by hand, on trn2 and on a chip with round numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nkilab.machine import MACHINES, Machine
+from nkilab.machine.model import Fact, assumed
+from nkilab.place import plan
+from nkilab.timing import REASONS, Timeline, simulate
+from tests.place.handmade import Kernel, columns, part, rows
+
+
+def fact(value: float) -> Fact:
+    return assumed(value, "a test")
+
+
+# One element a nanosecond on VectorE and ScalarE; 16 DMA engines of 10 bytes a nanosecond.
+ROUND = replace(
+    MACHINES["trn2"],
+    vector_clock_ghz=fact(1.0),
+    vector_overhead_ns=fact(100.0),
+    vector_mode_speedup=fact(1.0),
+    vector_fp32_lanes=fact(1.0),
+    scalar_clock_ghz=fact(1.0),
+    scalar_overhead_ns=fact(200.0),
+    activation_table_load_ns=fact(1300.0),
+    semaphore_ns=fact(50.0),
+    dma_engines=fact(16),
+    dma_start_ns=fact(1000.0),
+    dma_issue_ns=fact(500.0),
+    dma_bytes_per_ns=fact(10.0),
+    dma_descriptor_ns=fact(0.0),
+    dma_semaphore_write_ns=fact(0.0),
+    dma_issuing_units=fact(2),
+    dma_packet_bytes=fact(32768),
+    hbm_bytes_per_ns=fact(1000.0),
+    kernel_start_ns=fact(0.0),
+    kernel_end_ns=fact(0.0),
+)
+
+
+def timed(k: Kernel) -> Timeline:
+    return simulate(k.program, plan(k.program))
+
+
+def spans(timeline: Timeline, row: int) -> list[tuple[str, float, float]]:
+    """Label, start and end of the events of a row."""
+    here = np.flatnonzero(timeline.node == row)
+    return [
+        (timeline.labels[timeline.label[i]], float(timeline.start_ns[i]), float(timeline.end_ns[i]))
+        for i in here
+    ]
+
+
+def start_of(timeline: Timeline, row: int, label: str = "") -> float:
+    return next(start for own, start, _ in spans(timeline, row) if own.startswith(label))
+
+
+def why(timeline: Timeline, node: int) -> tuple[str, int]:
+    """Why the last event of a node did not start earlier, and the row it waited for."""
+    last = np.flatnonzero(timeline.node == node)[-1]
+    return REASONS[timeline.reason[last]], int(timeline.waited_row[last])
+
+
+def test_two_dependent_vector_instructions_follow_each_other() -> None:
+    # each 512 elements at 1 ns and 100 ns of overhead
+    k = Kernel(ROUND)
+    a, b = k.tile(128, 512), k.tile(128, 512)
+    k.fill(a)
+    k.copy(b, a)
+    timeline = timed(k)
+    assert spans(timeline, 0) == [("MEMSET", 0.0, 612.0)]
+    assert spans(timeline, 1) == [("TENSOR_COPY", 612.0, 1224.0)]
+    assert timeline.latency_ns == 1224.0
+
+
+def test_a_result_of_another_engine_takes_a_semaphore() -> None:
+    # 612 of VectorE, 50 of the semaphore, 512 + 200 of ScalarE
+    k = Kernel(ROUND)
+    a, b = k.tile(128, 512), k.tile(128, 512)
+    k.fill(a)
+    k.copy(b, a, "scalar")
+    timeline = timed(k)
+    assert spans(timeline, 1) == [("TENSOR_COPY", 662.0, 1374.0)]
+    assert why(timeline, 1) == ("engine", 0)
+
+
+def test_independent_instructions_of_two_engines_run_at_once() -> None:
+    k = Kernel(ROUND)
+    a, b, c = (k.tile(128, 512) for _ in range(3))
+    k.fill(a)
+    k.fill(b)
+    k.copy(c, a, "scalar")
+    timeline = timed(k)
+    assert start_of(timeline, 1) == 612.0
+    assert start_of(timeline, 2) == 662.0
+    assert why(timeline, 1) == ("order", 0)
+
+
+def test_an_engine_does_not_overtake_itself() -> None:
+    # the second copy of ScalarE has its operand at 0, but stands behind one that waits until 662
+    k = Kernel(ROUND)
+    a, b, c, d = (k.tile(128, 512) for _ in range(4))
+    k.fill(a)
+    k.copy(b, a, "scalar")
+    k.copy(d, c, "scalar")
+    timeline = timed(k)
+    assert start_of(timeline, 2) == 1374.0
+    assert why(timeline, 2) == ("order", 1)
+
+
+def test_kernel_start_and_end_stand_around_everything() -> None:
+    machine = replace(ROUND, kernel_start_ns=fact(7000.0), kernel_end_ns=fact(300.0))
+    k = Kernel(machine)
+    k.fill(k.tile(128, 512))
+    timeline = timed(k)
+    assert start_of(timeline, 0) == 7000.0
+    assert timeline.latency_ns == 7000.0 + 612.0 + 300.0
+
+
+def matmuls(machine: Machine, dtype: str, size: int, count: int = 4) -> Timeline:
+    """Matmuls of resident tiles, one after the other: rows 2 and on."""
+    k = Kernel(machine)
+    a, b = k.tile(128, 128, dtype=dtype), k.tile(128, size, dtype=dtype)
+    k.fill(a)
+    k.fill(b)
+    for _ in range(count):
+        k.matmul(k.psum(128, size), a, b)
+    return timed(k)
+
+
+def test_bf16_matmuls_of_512_columns_are_213_ns_apart_on_trn2() -> None:
+    # 512 rows of moving at 2.4 GHz
+    timeline = matmuls(MACHINES["trn2"], "bfloat16", 512)
+    starts = [start_of(timeline, row, "MATMUL") for row in range(2, 6)]
+    assert np.diff(starts) == pytest.approx([512 / 2.4] * 3, rel=1e-9)
+
+
+def test_float32_matmuls_take_four_times_as_long() -> None:
+    # two instructions of two passes each
+    timeline = matmuls(MACHINES["trn2"], "float32", 512)
+    starts = [start_of(timeline, row, "MATMUL") for row in range(2, 6)]
+    assert np.diff(starts) == pytest.approx([4 * 512 / 2.4] * 3, rel=1e-9)
+    assert [label for label, _, _ in spans(timeline, 2)] == ["LDWEIGHTS", "MATMUL LOW", "MATMUL HIGH"]
+
+
+def test_short_matmuls_are_64_cycles_apart() -> None:
+    # hw: 64 cycles between the starts of two multiplications, however short
+    timeline = matmuls(MACHINES["trn2"], "bfloat16", 1)
+    starts = [start_of(timeline, row, "MATMUL") for row in range(2, 6)]
+    assert np.diff(starts) == pytest.approx([64 / 2.4] * 3, rel=1e-9)
+
+
+def test_loading_weights_delays_only_the_first_matmul() -> None:
+    # 32 cycles at 2.4 GHz for 128 columns; the second load runs while the first multiplication streams
+    timeline = matmuls(MACHINES["trn2"], "bfloat16", 512)
+    (_, load, loaded), (_, first, _) = spans(timeline, 2)
+    assert loaded - load == pytest.approx(32 / 2.4)
+    assert first == loaded
+    assert start_of(timeline, 3, "LDWEIGHTS") == first
+
+
+def test_accumulation_does_not_wait_for_the_result_before() -> None:
+    k = Kernel("trn2")
+    a, b = k.tile(128, 128, dtype="bfloat16"), k.tile(128, 512, dtype="bfloat16")
+    k.fill(a)
+    k.fill(b)
+    out = k.psum(128, 512)
+    k.matmul(out, a, b)
+    k.matmul(out, a, b, accumulate=True)
+    timeline = timed(k)
+    apart = start_of(timeline, 3, "MATMUL") - start_of(timeline, 2, "MATMUL")
+    assert apart == pytest.approx(512 / 2.4, rel=1e-9)
+
+
+def test_a_copy_out_of_psum_waits_for_the_latency_of_the_matmul() -> None:
+    machine = replace(MACHINES["trn2"], tensor_latency_ns=fact(170.0), semaphore_ns=fact(58.0))
+    k = Kernel(machine)
+    a, b = k.tile(128, 128, dtype="bfloat16"), k.tile(128, 512, dtype="bfloat16")
+    out, result = k.psum(128, 512), k.tile(128, 512)
+    k.matmul(out, a, b)
+    k.copy(result, out)
+    timeline = timed(k)
+    # interval, latency, semaphore
+    waited = start_of(timeline, 1) - start_of(timeline, 0, "MATMUL")
+    assert waited == pytest.approx(512 / 2.4 + 170.0 + 58.0)
+
+
+def test_a_function_table_is_loaded_when_the_function_changes() -> None:
+    k = Kernel(ROUND)
+    a, b = k.tile(128, 300), k.tile(128, 300)
+    for op in ("exp", "exp", "square", "exp", "tanh"):
+        k.call("activation", b, a, None, 1.0, None, op=op)
+    timeline = timed(k)
+    # 300 elements and 200 ns each; loads of 1300 ns before rows 0 and 4
+    assert [start_of(timeline, row, "ACTIVATE") for row in range(5)] == [
+        1300.0,
+        1800.0,
+        2300.0,
+        2800.0,
+        4600.0,
+    ]
+    assert [label for label, _, _ in spans(timeline, 4)] == ["ACT_TABLE_LOAD", "ACTIVATE"]
+    assert timeline.labels.count("ACT_TABLE_LOAD") == 1
+    assert [label for label, _, _ in spans(timeline, 1)] == ["ACTIVATE"]
+
+
+def test_a_transfer_of_128_rows_is_dealt_out_over_16_engines() -> None:
+    # 1000 ns to the first byte; 8 rows of 400 bytes at 10 bytes a nanosecond on each engine; a semaphore
+    k = Kernel(ROUND)
+    source, a, b = k.hbm(128, 100), k.tile(128, 100), k.tile(128, 100)
+    k.load(a, source)
+    k.copy(b, a)
+    timeline = timed(k)
+    assert spans(timeline, 0) == [("DMA", 1000.0, 1320.0)]
+    assert start_of(timeline, 1) == 1370.0
+    assert why(timeline, 1) == ("dma", 0)
+    assert timeline.window == (1000.0, 1320.0)
+
+
+def test_rows_that_do_not_deal_out_evenly_last_as_long_as_the_fullest_engine() -> None:
+    # 17 rows over 16 engines: one has two of 40 ns
+    k = Kernel(ROUND)
+    k.load(k.tile(17, 100), k.hbm(17, 100))
+    assert spans(timed(k), 0) == [("DMA", 1000.0, 1080.0)]
+
+
+def test_descriptor_and_semaphore_costs_are_per_descriptor_and_per_engine() -> None:
+    machine = replace(ROUND, dma_descriptor_ns=fact(5.0), dma_semaphore_write_ns=fact(3.0))
+    k = Kernel(machine)
+    k.load(k.tile(128, 100), k.hbm(128, 100))
+    # 8 * (5 + 40) + 3
+    assert spans(timed(k), 0) == [("DMA", 1000.0, 1363.0)]
+
+
+def test_a_long_contiguous_copy_is_split_into_packets() -> None:
+    # 1 MiB as 32 packets of 32 KiB over 16 engines: 2 * 3276.8 ns
+    k = Kernel(ROUND)
+    k.load(k.hbm(1024, 256), k.hbm(1024, 256))
+    ((_, start, end),) = spans(timed(k), 0)
+    assert end - start == pytest.approx(6553.6)
+
+
+def test_two_transfers_on_two_queues_share_the_engines() -> None:
+    # 320 ns each alone
+    k = Kernel(ROUND)
+    source = k.hbm(256, 100)
+    for i in range(2):
+        k.load(k.tile(128, 100), rows(source, i * 128, i * 128 + 128))
+    timeline = timed(k)
+    assert spans(timeline, 0) == [("DMA", 1000.0, 1640.0)]
+    assert spans(timeline, 1) == [("DMA", 1000.0, 1640.0)]
+
+
+def test_a_narrow_transfer_leaves_the_other_engines_to_a_wide_one() -> None:
+    # one engine for 40 ns; meanwhile 15 engines do 600 of the 5120 ns of work, then 16 the rest
+    k = Kernel(ROUND)
+    k.load(k.tile(1, 100), k.hbm(1, 100))
+    k.load(k.tile(128, 100), k.hbm(128, 100))
+    timeline = timed(k)
+    assert spans(timeline, 0) == [("DMA", 1000.0, 1040.0)]
+    ((_, start, end),) = spans(timeline, 1)
+    assert (start, end) == (1000.0, pytest.approx(1040.0 + 4520.0 / 16))
+
+
+def test_a_queue_is_in_order() -> None:
+    # three loads of 6400 ns each alone; the third is issued by the first unit at 500, behind the first
+    k = Kernel(ROUND)
+    source = k.hbm(384, 2000)
+    for i in range(3):
+        k.load(k.tile(128, 2000), rows(source, i * 128, i * 128 + 128))
+    timeline = timed(k)
+    assert [start_of(timeline, row) for row in range(3)] == [1000.0, 1000.0, 13800.0]
+    assert why(timeline, 2) == ("queue", 0)
+
+
+def test_a_store_does_not_queue_behind_loads() -> None:
+    k = Kernel(ROUND)
+    source = k.hbm(512, 2000)
+    a = k.tile(128, 100)
+    k.fill(a)
+    for i in range(4):
+        k.load(k.tile(128, 2000), rows(source, i * 128, i * 128 + 128))
+    k.store(k.hbm(128, 100), a)
+    timeline = timed(k)
+    # filled at 200, semaphore 50, two units with two loads each are free again at 1000, first byte at 2000
+    assert start_of(timeline, 5) == 2000.0
+    assert why(timeline, 5) == ("issue", 3)
+
+
+def test_tiny_transfers_are_bound_by_their_issue() -> None:
+    # two units issue one each in 500 ns; the last two of 100 are issued at 24500
+    k = Kernel(ROUND)
+    source = k.hbm(100, 1)
+    for i in range(100):
+        k.load(k.tile(1, 1), rows(source, i, i + 1))
+    timeline = timed(k)
+    assert start_of(timeline, 99) == 25500.0
+    assert why(timeline, 99) == ("issue", 97)
+
+
+def stream(machine: Machine) -> float:
+    """Bytes per nanosecond of 64 loads of [128, 1024] float32, rows of 4 KiB, from first to last byte."""
+    k = Kernel(machine)
+    source = k.hbm(64 * 128, 1024)
+    for i in range(64):
+        k.load(k.tile(128, 1024), rows(source, i * 128, i * 128 + 128))
+    return 64 * 128 * 4096 / timed(k).window_ns
+
+
+def test_a_stream_of_4_kib_rows_reaches_most_of_the_rate_of_16_engines() -> None:
+    # per row 2.5 + 4096 / 24 ns, 8 rows per engine, 8 ns for the semaphore: 1393.33 ns for 512 KiB
+    trn2 = replace(
+        MACHINES["trn2"],
+        dma_descriptor_ns=fact(2.5),
+        dma_bytes_per_ns=fact(24.0),
+        dma_semaphore_write_ns=fact(8.0),
+    )
+    assert stream(trn2) == pytest.approx(524288 / (8 * (2.5 + 4096 / 24) + 8), rel=1e-6)
+    assert 0.95 * 16 * 24 < stream(trn2) < 16 * 24
+
+
+@pytest.mark.parametrize("name", list(MACHINES))
+def test_no_stream_is_faster_than_hbm(name: str) -> None:
+    machine = MACHINES[name]
+    assert stream(machine) <= machine["hbm_bytes_per_ns"]
+    assert stream(replace(machine, hbm_bytes_per_ns=fact(100.0))) == pytest.approx(100.0, rel=1e-9)
+
+
+def test_a_load_waits_for_the_tile_that_held_its_bytes() -> None:
+    machine = replace(ROUND, sbuf_bytes_per_partition=fact(400))
+    k = Kernel(machine)
+    source, target = k.hbm(256, 100), k.hbm(256, 100)
+    for i in range(2):
+        tile = k.tile(128, 100)
+        k.load(tile, rows(source, i * 128, i * 128 + 128))
+        k.store(rows(target, i * 128, i * 128 + 128), tile)
+    timeline = timed(k)
+    # load 1000 to 1320; store ready at 1370, 2370 to 2690; the next load is ready at 2740
+    assert spans(timeline, 1) == [("DMA", 2370.0, 2690.0)]
+    assert spans(timeline, 2) == [("DMA", 3740.0, 4060.0)]
+    assert why(timeline, 2) == ("reuse", 1)
+
+
+def test_spills_are_transfers_in_time() -> None:
+    machine = replace(ROUND, sbuf_bytes_per_partition=fact(800))
+    k = Kernel(machine)
+    tiles, sums = [k.tile(128, 100) for _ in range(3)], k.psum(128, 100)
+    for tile in tiles:
+        k.copy(tile, sums)
+    for tile in tiles:
+        k.store(k.hbm(128, 100), tile)
+    timeline = timed(k)
+    # Copies end at 200 and 400. The store of the first tile is ready at 250 and moves from 1250 on; the save
+    # of the second is ready at 450 and moves from 1450 on, when the store has 1920 of its 5120 ns left.
+    # With half of the engines each the store ends at 1690 and the save has 3200 left: it ends at 1890.
+    (save,) = np.flatnonzero(timeline.label == timeline.labels.index("SPILL_SAVE"))
+    assert spans(timeline, 3) == [("DMA", 1250.0, 1690.0)]
+    assert (timeline.start_ns[save], timeline.end_ns[save], timeline.row[save]) == (1450.0, 1890.0, 2)
+    # the third copy takes the bytes that the save emptied; the reload those of the first tile, after the save
+    assert start_of(timeline, 2) == 1940.0
+    assert why(timeline, 2) == ("reuse", 2)
+    (reload,) = np.flatnonzero(timeline.label == timeline.labels.index("SPILL_RELOAD"))
+    assert (timeline.start_ns[reload], timeline.row[reload]) == (2940.0, 4)
+
+
+def test_disjoint_column_stores_run_at_once() -> None:
+    k = Kernel(ROUND)
+    a, out = k.tile(128, 100), k.hbm(128, 200)
+    k.fill(a)
+    k.store(columns(out, 0, 100), a)
+    k.store(columns(out, 100, 200), a)
+    timeline = timed(k)
+    assert start_of(timeline, 1) == start_of(timeline, 2) == 1250.0
+
+
+def test_the_same_program_gives_the_same_events() -> None:
+    assert long_loop() == long_loop()
+
+
+def test_names_change_no_time() -> None:
+    assert long_loop() == long_loop("another name")
+
+
+def long_loop(name: str = "") -> Timeline:
+    k = Kernel("trn2")
+    source, target = k.hbm(4096, 512, name=name), k.hbm(4096, 512, name=name and f"{name} too")
+    k.program.kernel_name = name or "kernel"
+    for i in range(32):
+        a, b = k.tile(128, 512, name=name), k.tile(128, 512)
+        k.load(a, rows(source, i * 128, i * 128 + 128))
+        for j in range(4):
+            half = (j * 128, j * 128 + 128)
+            k.call("activation", part(b, (0, 128), half), part(a, (0, 128), half), None, 1.0, None, op="exp")
+            k.copy(part(b, (0, 128), half), part(a, (0, 128), half))
+        k.store(rows(target, i * 128, i * 128 + 128), b)
+    return timed(k)
+
+
+def test_events_of_one_engine_do_not_overlap_but_for_their_latency() -> None:
+    timeline = long_loop()
+    for engine in ("vector", "scalar"):
+        here = timeline.of_engine(engine)
+        assert (timeline.start_ns[here][1:] >= (timeline.start_ns + timeline.busy_ns)[here][:-1] - 1e-9).all()
+
+
+def test_no_event_starts_before_it_is_ready() -> None:
+    timeline = long_loop()
+    assert (timeline.start_ns >= timeline.ready_ns - 1e-9).all()
+
+
+def test_an_empty_program_lasts_as_long_as_start_and_end() -> None:
+    machine = replace(ROUND, kernel_start_ns=fact(7000.0), kernel_end_ns=fact(300.0))
+    timeline = timed(Kernel(machine))
+    assert (timeline.latency_ns, timeline.window_ns, len(timeline)) == (7300.0, 0.0, 0)
+
+
+def test_busy_intervals_are_merged() -> None:
+    k = Kernel(ROUND)
+    a, b, c = (k.tile(128, 512) for _ in range(3))
+    k.fill(a)
+    k.fill(b)
+    k.copy(c, a, "scalar")
+    k.fill(c)
+    timeline = timed(k)
+    # VectorE 0 to 1224, then waits for ScalarE (662 to 1374) and a semaphore
+    assert timeline.busy_intervals("vector").tolist() == [[0.0, 1224.0], [1424.0, 2036.0]]
+    assert timeline.active_ns("vector") == 1836.0
+    assert timeline.busy_intervals("tensor").shape == (0, 2)
