@@ -34,11 +34,12 @@ class Tile:
     shape: tuple[int, ...]
     dtype: str = "float32"
     memory: str = "sbuf"
+    start: int = 0
 
     def layout(self) -> Any:
         """Its layout as the whole of a storage."""
         axis = None if self.memory == "hbm" else 0
-        return layout(self.shape, compact_strides(self.shape), DTYPES[self.dtype], self.memory, axis, 0)
+        return layout(self.shape, compact_strides(self.shape), DTYPES[self.dtype], self.memory, axis, self.start)
 
 
 def tile_of(spec: Operand, sizes: Mapping[str, int]) -> Tile:
@@ -49,13 +50,19 @@ def tile_of(spec: Operand, sizes: Mapping[str, int]) -> Tile:
     return Tile(shape, dtype, spec.memories[0])
 
 
+def operands_of(cls: type[Instruction]) -> dict[str, Operand]:
+    """The operands that a use names; a list of tiles holds two."""
+    return cls.slots(len(cls.operands) + 1) if cls.list_name else cls.operands
+
+
 def smallest_use(cls: type[Instruction], changes: Mapping[str, Any] | None = None) -> Use:
     """The smallest legal use of `cls`, with `changes` as a rule's counterexample writes them."""
     changes = {**cls.smallest, **(changes or {})}
     axes = {a.rstrip("*") for spec in cls.operands.values() for a in spec.axes}
     sizes = {k: v for k, v in changes.items() if k in axes}
     use: Use = {}
-    for name, spec in cls.operands.items():
+    operands = operands_of(cls)
+    for name, spec in operands.items():
         use[name] = tile_of(spec, sizes) if spec.default is REQUIRED else spec.default
     for name, spec in {**cls.attributes, **cls.values}.items():
         use[name] = cls.example.attributes[name] if spec.default is REQUIRED else spec.default
@@ -65,10 +72,10 @@ def smallest_use(cls: type[Instruction], changes: Mapping[str, Any] | None = Non
         operand, _, part = path.partition(".")
         assert operand in use, f"{cls.__name__} has no {operand}"
         if part:
-            tile = use[operand] if isinstance(use[operand], Tile) else tile_of(cls.operands[operand], sizes)
+            tile = use[operand] if isinstance(use[operand], Tile) else tile_of(operands[operand], sizes)
             use[operand] = replace(tile, **{part: given})
-        elif isinstance(given, tuple | list) and operand in cls.operands:
-            use[operand] = replace(tile_of(cls.operands[operand], sizes), shape=tuple(given))
+        elif isinstance(given, tuple | list) and operand in operands:
+            use[operand] = replace(tile_of(operands[operand], sizes), shape=tuple(given))
         else:
             use[operand] = given
     return use
@@ -94,7 +101,7 @@ def form_of(cls: type[Instruction], machine: Machine, use: Use) -> Instruction:
     """The form of a use; raises what the declaration raises."""
     layouts = [
         given.layout() if isinstance(given, Tile) else None if given is None else NUMBER
-        for given in (use[name] for name in cls.operands)
+        for given in (use[name] for name in operands_of(cls))
     ]
     return cls(machine, layouts, attributes_of(cls, use))
 
@@ -129,6 +136,8 @@ def call(session: Session, cls: type[Instruction], mask: Any = None, **use: Any)
     """One call with views or numbers as operands, from the caller's line; the rest takes its default."""
     declared = {**cls.operands, **cls.attributes, **cls.values}
     given = {**{name: spec.default for name, spec in declared.items()}, **use}
+    if cls.list_name and given[cls.list_name] is REQUIRED:
+        given[cls.list_name] = [given[name] for name in operands_of(cls) if name not in cls.operands]
     missing = [name for name, value in given.items() if value is REQUIRED]
     assert not missing, f"{cls.__name__} needs {missing}"
     operands = [given[name] for name in cls.operands]
@@ -146,11 +155,11 @@ def run_use(
         name: new_tile(session, data[name], use[name].dtype, use[name].memory)
         if name in data
         else new_tile(session, use[name])
-        for name in cls.operands
+        for name in operands_of(cls)
         if isinstance(use[name], Tile)
     }
     call(session, cls, **{**use, **views})
-    return {name: array_of(view) for name, view in views.items() if cls.operands[name].is_written}
+    return {name: array_of(view) for name, view in views.items() if operands_of(cls)[name].is_written}
 
 
 def result(

@@ -245,13 +245,17 @@ class NkilabWorld:
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
     ) -> None:
         """Time a kernel from shapes and write its program and trace to a folder."""
-        folder = Path(options.get("working_directory") or "")
+        given = options.get("working_directory")
+        folder = Path(given or "")
         if not folder.is_absolute() or not folder.is_dir():
+            held = "not given" if given is None else repr(str(given))
             raise FileError(
-                f"working_directory is {str(folder)!r}; it is the absolute path of an existing folder",
+                f"working_directory is {held}; it is the absolute path of an existing folder",
                 hint="pass working_directory=Path.cwd()",
             )
-        nth = int(options.get("profile_nth", 1))
+        nth = options.get("profile_nth", 1)
+        if not isinstance(nth, int) or nth < 1:
+            raise UsageError(f"profile_nth is {nth!r}; executions count from 1")
         trace = Path(options.get("save_trace_name") or "profile.ntff")
         if nth > 1:
             trace = trace.with_name(f"{trace.stem}_exec_{nth}{trace.suffix}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,20 @@ from .arrays import ArraySpec
 from .errors import FileError, NkilabError, UsageError
 from .tiles.dtypes import as_dtype
 
-_SPEC = re.compile(r"^\s*([A-Za-z_]\w*)\s*\[\s*(\d+(?:\s*,\s*\d+)*)\s*,?\s*\]\s*$")
-_NAMED = re.compile(r"^([A-Za-z_]\w*)=(.+)$", re.S)
+_SPEC = re.compile(r"\s*([A-Za-z_]\w*)\s*\[\s*(\d{1,15}(?:\s*,\s*\d{1,15})*)\s*,?\s*\]\s*", re.ASCII)
+_NAMED = re.compile(r"([A-Za-z_]\w*)=(.+)", re.S)
 
 
 def argument(text: str) -> Any:
     """A spec such as f32[128,512], or the array in a file such as @idx.npy.
 
     Raises:
-        UsageError: if it is neither.
-        FileError: if the file cannot be read as an array without pickles.
+        UsageError: if it is neither, or the file cannot be read.
+        FileError: if the file holds no array, or one with pickles.
     """
     if text.startswith("@"):
         return _array_in(Path(text[1:]))
-    found = _SPEC.match(text)
+    found = _SPEC.fullmatch(text)
     if not found:
         raise UsageError(f"--arg is {text!r}; write DTYPE[N,...], as in f32[128,512], or @FILE.npy")
     try:
@@ -38,14 +39,14 @@ def argument(text: str) -> Any:
 
 
 def _array_in(path: Path) -> Any:
-    if not path.is_file():
-        raise FileError(f"{path} is no file", hint="save the array with numpy.save")
     try:
-        loaded = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise FileError(f"{path} holds no array: {error}", hint="save it with numpy.save") from None
-    if not isinstance(loaded, np.ndarray):
-        raise FileError(f"{path} holds several arrays", hint="save one array as .npy")
+        with path.open("rb") as file:
+            loaded = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        told = (error.strerror or str(error)).lower()
+        raise UsageError(f"{path} cannot be read: {told}", hint="save the array with numpy.save") from None
+    except (ValueError, MemoryError):
+        raise FileError(f"{path} holds no array", hint="save it with numpy.save, without pickles") from None
     return loaded
 
 
@@ -58,13 +59,13 @@ def call_arguments(args: Sequence[str], keywords: Sequence[str]) -> tuple[list[A
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for text in args:
-        found = _NAMED.match(text)
+        found = _NAMED.fullmatch(text)
         if found:
             named[found[1]] = argument(found[2])
         else:
             positional.append(argument(text))
     for text in keywords:
-        found = _NAMED.match(text)
+        found = _NAMED.fullmatch(text)
         if not found:
             raise UsageError(f"--kw is {text!r}; write name=value")
         named[found[1]] = literal(found[2])
@@ -74,6 +75,23 @@ def call_arguments(args: Sequence[str], keywords: Sequence[str]) -> tuple[list[A
 def literal(text: str) -> Any:
     """A Python literal, or the text itself where it is none."""
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+        with warnings.catch_warnings():
+            # an escape that Python warns of is no concern of whoever types a word
+            warnings.simplefilter("ignore")
+            return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
+
+
+def extents(text: str) -> tuple[int, ...]:
+    """Extents as --grid writes them, 4,8; () for an empty text.
+
+    Raises:
+        UsageError: if one is no whole number of at least 1.
+    """
+    if not text:
+        return ()
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch("[1-9][0-9]{0,8}", word) for word in words):
+        raise UsageError(f"--grid is {text!r}; write whole numbers of at least 1, as in 4,8")
+    return tuple(int(word) for word in words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import index as as_index
 from typing import Any
 
 import ml_dtypes
@@ -26,10 +27,17 @@ class ArraySpec:
     dtype: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+        try:
+            shape = tuple(as_index(n) for n in self.shape)
+        except TypeError:
+            raise UsageError(f"a spec has shape {self.shape!r}; it is a tuple of whole numbers") from None
+        object.__setattr__(self, "shape", shape)
         if not self.shape or min(self.shape) < 1:
             raise UsageError(f"a spec has shape {list(self.shape)}; extents are at least 1")
-        as_dtype(self.dtype)
+        try:
+            as_dtype(self.dtype)
+        except NkilabError as error:
+            raise UsageError(f"a spec has {error.problem}", hint=error.hint) from None
 
     @property
     def ndim(self) -> int:
@@ -59,8 +67,11 @@ def dtype_of(value: Any, name: str) -> DType:
     Raises:
         UseError: if no tile can hold it; names the argument.
     """
+    dtype = value.dtype
+    if isinstance(dtype, np.dtype):
+        dtype = dtype.newbyteorder("=")
     try:
-        return as_dtype(value.dtype)
+        return as_dtype(dtype)
     except NkilabError as error:
         raise UseError(
             f"argument {name}: {error.problem}", hint="cast it on the host before the call"
@@ -76,7 +87,8 @@ def to_numpy(value: Any) -> np.ndarray:
             return plain.numpy()
         bits, held = view
         return plain.view(getattr(torch(), bits)).numpy().view(held)
-    return np.ascontiguousarray(np.asarray(value))
+    plain = np.asarray(value)
+    return np.ascontiguousarray(plain, plain.dtype.newbyteorder("="))
 
 
 # Types that PyTorch does not hand to NumPy: moved as bits.

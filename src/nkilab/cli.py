@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 
 from . import __version__
 from ._lazy import part
-from .errors import FileError, NkilabError, UsageError
+from .errors import NkilabError, UsageError
 
 EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 1, 2, 3
 
@@ -33,7 +34,7 @@ class Program(click.Group):
             sys.exit(EXIT_USAGE)
         except NkilabError as error:
             click.echo(str(error) if error.where else f"nkilab: {error}", err=True)
-            sys.exit(EXIT_USAGE if isinstance(error, FileError) and not error.where else EXIT_FAULT)
+            sys.exit(EXIT_FAULT)
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -90,19 +91,23 @@ def estimate(
 ) -> None:
     """Predict the latency of a kernel from shapes alone."""
     api, runner = part("api"), part("runner")
-    targets = target.split(",") if target else [""]
+    targets = [name.strip() for name in target.split(",")] if target else [""]
+    for name in targets if target else ():
+        part("machine").machine_named(name)
     positional, named = part("arguments").call_arguments(args, keywords)
+    instances = part("arguments").extents(grid)
     runner.serve_names(version, targets[0])
     results: list[Any] = []
 
     def work() -> None:
         held = api.as_kernel(runner.kernel_from(kernel))
-        if grid:
-            held = held[tuple(int(n) for n in grid.split(","))]
+        held = held[instances] if instances else held
         for name in targets:
             results.append(api.estimate(held, *positional, target=name, **named))
 
-    status = runner.guarded(work)
+    # what the user's module prints is not the result
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        status = runner.guarded(work)
     if status:
         sys.exit(status)
     if as_json:
@@ -113,9 +118,7 @@ def estimate(
         part("views.terminal").print_estimate(result)
 
 
-@main.command(
-    "neuron-profile", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True}
-)
+@main.command("neuron-profile", context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def neuron_profile(arguments: Sequence[str]) -> None:
     """Capture, view or summarize our NEFF and NTFF files as the vendor's tool does its own."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ._lazy import part
 from .api import Estimate, estimate, spec
-from .errors import FileError
+from .errors import UsageError
 from .files import neff, ntff
 from .files.container import write_whole
 from .hook import activate
@@ -48,14 +48,12 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
         as_json: print JSON alone.
 
     Raises:
-        FileError: if the folder cannot be made.
+        UsageError: if the folder cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(
-            f"{folder} cannot be made: {error.strerror}", hint="name another folder with --output"
-        ) from None
+        raise UsageError(f"{folder} cannot be made: {error.strerror}", hint="name another folder with --output") from None
     results: list[dict[str, Any]] = []
     with activate():
         for name, spelling, reference, arrays in _cases():

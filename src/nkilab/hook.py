@@ -68,7 +68,7 @@ class ServedFinder(MetaPathFinder):
 
 
 def installed_elsewhere(root: str) -> str:
-    """Where another distribution provides a served name, or "". Placeholders without code count as absent."""
+    """Where another distribution provides a served name, or ""."""
     spec = PathFinder.find_spec(root)
     if spec is None:
         return ""
@@ -89,13 +89,32 @@ def switch_on(version: str = "", *, serves_shims: bool = False) -> ServedFinder:
     return finder
 
 
+@contextmanager
+def _others_set_aside() -> Iterator[None]:
+    """Keep what is served already out of the way of a block, and bring it back: finders and modules."""
+    finders = [f for f in sys.meta_path if type(f).__module__.startswith(f"{__package__}.")]
+    modules = {name: module for name, module in sys.modules.items() if _is_served(module)}
+    for finder in finders:
+        sys.meta_path.remove(finder)
+    for name in modules:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.meta_path.extend(finders)
+        sys.modules.update(modules)
+
+
+def _is_served(module: ModuleType) -> bool:
+    return isinstance(getattr(getattr(module, "__spec__", None), "loader", None), ServedLoader)
+
+
 def switch_off(finder: ServedFinder) -> None:
     """Stop serving and forget the modules served."""
     if finder in sys.meta_path:
         sys.meta_path.remove(finder)
     for name, module in list(sys.modules.items()):
-        loader = getattr(getattr(module, "__spec__", None), "loader", None)
-        if isinstance(loader, ServedLoader):
+        if _is_served(module):
             del sys.modules[name]
 
 
@@ -119,9 +138,10 @@ def activate(nki: str = "", target: str = "") -> Iterator[None]:
             )
     if target:
         api.machine_for(None, target)
-    finder = switch_on(nki)
-    try:
-        with api.chosen(version=finder.version, target=target or api.settings().target):
-            yield
-    finally:
-        switch_off(finder)
+    with _others_set_aside():
+        finder = switch_on(nki)
+        try:
+            with api.chosen(version=finder.version, target=target or api.settings().target):
+                yield
+        finally:
+            switch_off(finder)

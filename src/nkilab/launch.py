@@ -6,16 +6,16 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
+from types import TracebackType
 from typing import Any
-
-import numpy as np
 
 from .arrays import dtype_of, framework_of, from_numpy, to_numpy
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
-from .dialects.kernel import Kernel
+from .dialects.kernel import Kernel, raise_typed
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
-from .errors import RuleError, UseError
+from .errors import NkilabError, RuleError, UseError
 from .execute import execute
 from .machine import Machine
 from .tiles.coverage import covers_all
@@ -23,7 +23,7 @@ from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
 from .trace.program import Program
 from .trace.session import Session, tracing
-from .trace.source import place_of, user_frame
+from .trace.source import is_users, place_of, user_frame
 
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 
@@ -52,13 +52,24 @@ def launch(
         KernelError: what the kernel asks for and the machine or the language does not allow.
         UseError: if the arguments do not fit the kernel's parameters.
     """
+    try:
+        return _launch(kernel, args, kwargs, machine, has_data)
+    except NkilabError as error:
+        if not error.where:
+            error.located(_place_in(error.__traceback__), kernel.name)
+        raise_typed(error)
+
+
+def _launch(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, has_data: bool
+) -> Launched:
     grid = kernel.grid_sizes
     program = Program(machine, kernel.name)
     session = Session(machine, program, execute if has_data else None, kernel.version, grid)
     bound = _bind(kernel, args, kwargs)
     frameworks: list[str] = []
     results: Any = None
-    with tracing(session), np.errstate(all="ignore"):
+    with tracing(session):
         given = {
             name: _map_arrays(value, name, lambda v, n: _input(session, kernel, v, n, frameworks))
             for name, value in bound.arguments.items()
@@ -74,13 +85,23 @@ def launch(
     return Launched(program, converted if has_data else None)
 
 
+def _place_in(trace: TracebackType | None) -> str:
+    """ "file.py:41" of the innermost frame of the user's in a traceback; of his call if there is none."""
+    found = None
+    while trace is not None:
+        if is_users(trace.tb_frame.f_code):
+            found = trace
+        trace = trace.tb_next
+    if found is None:
+        return place_of(user_frame())
+    return f"{Path(found.tb_frame.f_code.co_filename).name}:{found.tb_lineno}"
+
+
 def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
     try:
         return inspect.signature(kernel.function).bind(*args, **kwargs)
     except TypeError as error:
-        raise UseError(f"the arguments do not fit the kernel: {error}").located(
-            place_of(user_frame()), kernel.name
-        ) from None
+        raise UseError(f"the arguments do not fit the kernel: {error}") from None
 
 
 def _map_arrays(value: Any, name: str, convert: Callable[[Any, str], Any]) -> Any:
@@ -89,16 +110,25 @@ def _map_arrays(value: Any, name: str, convert: Callable[[Any, str], Any]) -> An
         return convert(value, name)
     if isinstance(value, dict):
         return {k: _map_arrays(v, f"{name}[{k!r}]", convert) for k, v in value.items()}
-    if isinstance(value, list | tuple) and any(framework_of(v) for v in value):
-        return type(value)(_map_arrays(v, f"{name}[{i}]", convert) for i, v in enumerate(value))
+    if isinstance(value, list | tuple):
+        return _like(value, [_map_arrays(v, f"{name}[{i}]", convert) for i, v in enumerate(value)])
     return value
+
+
+def _like(value: Any, items: list[Any]) -> Any:
+    """A list or tuple of the kind of `value`; `value` itself if nothing changed."""
+    if all(a is b for a, b in zip(items, value, strict=True)):
+        return value
+    return value._make(items) if hasattr(value, "_make") else type(value)(items)
 
 
 def _map_tensors(value: Any, convert: Callable[[View], Any]) -> Any:
     if isinstance(value, View):
         return convert(value)
+    if isinstance(value, dict):
+        return {k: _map_tensors(v, convert) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_map_tensors(v, convert) for v in value)
+        return _like(value, [_map_tensors(v, convert) for v in value])
     return value
 
 
@@ -128,7 +158,8 @@ def _output(session: Session, kernel: Kernel, tensor: View, framework: str) -> A
             hint="store it to a tensor made with buffer=nl.shared_hbm and return that",
         ).located(_definition(kernel), kernel.name, [f"result = {tensor.describe()}"])
     if storage.scope == "private" and kernel.spelling == "nki":
-        require("hbm_result", session.version, kernel.name)
+        filename, line = session.program.lines[storage.line]
+        require("hbm_result", session.version, kernel.name, f"{Path(filename).name}:{line}")
     if not session.has_data:
         return None
     if storage.data is None:

@@ -6,6 +6,7 @@ import os
 import runpy
 import stat
 import sys
+import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,10 +16,12 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from . import api
-from .errors import FileError, NkilabError, UsageError
+from .errors import NkilabError, UsageError
 from .hook import ROOTS, installed_elsewhere, switch_on
 
-PACKAGE = str(Path(__file__).resolve().parent)
+PACKAGE = str(Path(__file__).resolve().parent) + os.sep
+EXAMPLES = PACKAGE + "examples" + os.sep
+LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
 
 
@@ -45,7 +48,7 @@ def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False
     """Run a script or module and return its status: its own, or 1 for an error it does not catch.
 
     Raises:
-        FileError: if there is no such file.
+        UsageError: if there is no such file.
     """
     if as_module:
         sys.argv = [script, *arguments]
@@ -53,7 +56,7 @@ def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False
         return guarded(lambda: runpy.run_module(script, run_name="__main__", alter_sys=True))
     path = Path(script)
     if not path.is_file():
-        raise FileError(f"{script} is no file", hint="pass the path of a Python script")
+        raise UsageError(f"{script} is no file", hint="pass the path of a Python script")
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     return guarded(lambda: runpy.run_path(script, run_name="__main__"))
@@ -81,8 +84,8 @@ def guarded(action: Callable[[], Any]) -> int:
 def _tell(error: BaseException) -> int:
     """Print the user's part of a traceback; an error that our own code raised is our bug."""
     entries = traceback.extract_tb(error.__traceback__)
-    ours = [_is_ours(e.filename) for e in entries]
-    if entries and ours[-1] and not isinstance(error, AttributeError | ImportError):
+    ours = [_is_ours(e.filename) for e in entries if not _is_library(e.filename)]
+    if ours and ours[-1] and not isinstance(error, ImportError) and not _is_in_script(error):
         traceback.print_exception(error)
         print("\nnkilab: this is a bug of nkilab; please report it with the lines above", file=sys.stderr)
         return EXIT_BUG
@@ -91,15 +94,28 @@ def _tell(error: BaseException) -> int:
     return EXIT_FAULT
 
 
+def _is_in_script(error: BaseException) -> bool:
+    """Whether the error is that a file of the user's cannot be compiled."""
+    return isinstance(error, SyntaxError) and not _is_ours(error.filename or "")
+
+
 def _is_ours(filename: str) -> bool:
-    return filename.startswith((PACKAGE, "<nkilab", "<frozen runpy"))
+    return filename.startswith((PACKAGE, "<nkilab")) and not filename.startswith(EXAMPLES)
+
+
+def _is_library(filename: str) -> bool:
+    """Whether a file is Python's or an installed package's: neither the user's nor ours."""
+    if filename.startswith("<frozen "):
+        return True
+    return not _is_ours(filename) and filename.startswith(LIBRARIES)
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     if trace is None:
         return None
     rest = _without_ours(trace.tb_next)
-    if _is_ours(trace.tb_frame.f_code.co_filename):
+    filename = trace.tb_frame.f_code.co_filename
+    if _is_ours(filename) or filename.startswith("<frozen "):
         return rest
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
@@ -118,20 +134,19 @@ def kernel_from(designation: str) -> Any:
     """The kernel that FILE.py:KERNEL names; the file is run with the names served.
 
     Raises:
-        UsageError: if the designation has no kernel part.
-        FileError: if there is no such file, or no such name in it.
+        UsageError: if the designation has no kernel part, or there is no such file or kernel.
     """
     filename, _, name = designation.rpartition(":")
     if not filename or not name:
         raise UsageError(f"{designation} names no kernel", hint="write FILE.py:KERNEL")
     path = Path(filename)
     if not path.is_file():
-        raise FileError(f"{filename} is no file", hint="pass FILE.py:KERNEL")
+        raise UsageError(f"{filename} is no file", hint="pass FILE.py:KERNEL")
     module = _module_from(path)
     kernel = getattr(module, name, None)
     if kernel is None:
         kernels = [n for n, v in vars(module).items() if type(v).__name__ in ("Kernel", "Measured")]
-        raise FileError(
+        raise UsageError(
             f"{filename} has no {name}",
             hint=f"its kernels are {', '.join(kernels)}" if kernels else "decorate it",
         )
@@ -142,7 +157,7 @@ def _module_from(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.resolve().parent))
     spec = util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise FileError(f"{path} is no Python file", hint="pass FILE.py:KERNEL")
+        raise UsageError(f"{path} is no Python file", hint="pass FILE.py:KERNEL")
     module = util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

@@ -11,7 +11,7 @@ import pytest
 
 from nkilab.errors import LimitError, RuleError
 from nkilab.isa import REGISTRY, Instruction
-from nkilab.isa.declare import Example, In, Out, Step
+from nkilab.isa.declare import REGISTERS, Example, In, Out, Step
 from nkilab.machine import MACHINES, Machine
 from nkilab.tiles.tile import View, array_of
 from tests.uses import (
@@ -21,6 +21,7 @@ from tests.uses import (
     form_of,
     new_tile,
     open_session,
+    operands_of,
     run_use,
     smallest_use,
 )
@@ -37,7 +38,7 @@ RULES = [
     pytest.param(cls, broken, MACHINES[chip], id=f"{cls.name}-{broken.holds.__name__}-{chip}")
     for cls in INSTRUCTIONS
     for broken in cls.rules
-    for chip in broken.chips or MACHINES
+    for chip in broken.chips or [machine.name for machine in chips_of(cls)]
 ]
 CALL_RULES = [
     pytest.param(cls, broken, id=f"{cls.name}-{broken.holds.__name__}")
@@ -67,7 +68,7 @@ def arrays_of(cls: type[Instruction], use: dict[str, Any], draw: np.random.Gener
     """Small positive numbers for every tile that is read."""
     return {
         name: draw.integers(1, 5, use[name].shape)
-        for name, spec in cls.operands.items()
+        for name, spec in operands_of(cls).items()
         if isinstance(use[name], Tile) and not spec.is_written
     }
 
@@ -93,8 +94,9 @@ def test_the_name_called_is_the_class_in_snake_case(cls: type[Instruction]) -> N
 def test_parameters_stand_in_the_order_of_the_declaration(cls: type[Instruction]) -> None:
     declared = [name for name in vars(cls) if name in cls.parameters]
     assert list(cls.parameters) == declared
-    assert set(cls.parameters) == set(cls.operands) | set(cls.attributes) | set(cls.values)
-    assert len(cls.parameters) == len(cls.operands) + len(cls.attributes) + len(cls.values)
+    given = {name for name, spec in cls.operands.items() if spec.memories != (REGISTERS,)}
+    assert set(cls.parameters) == given | set(cls.attributes) | set(cls.values)
+    assert len(cls.parameters) == len(given) + len(cls.attributes) + len(cls.values)
 
 
 @every
@@ -110,7 +112,7 @@ def test_the_docstring_opens_with_one_sentence(cls: type[Instruction]) -> None:
 def test_every_operand_names_axes_memories_and_dtypes(cls: type[Instruction]) -> None:
     for spec in cls.operands.values():
         assert spec.axes
-        assert set(spec.memories) <= {"hbm", "sbuf", "psum"}
+        assert set(spec.memories) <= {"hbm", "sbuf", "psum"} or spec.memories == (REGISTERS,)
         assert spec.memories
         assert spec.dtypes
     assert any(spec.is_written for spec in cls.operands.values())
@@ -174,7 +176,7 @@ def test_the_worked_example_holds(cls: type[Instruction]) -> None:
     given = cls.example.given
     shapes = {name: np.shape(value) for name, value in {**given, **cls.example.expected}.items()}
     use = smallest_use(cls, cls.example.attributes)
-    for name, spec in cls.operands.items():
+    for name, spec in operands_of(cls).items():
         if shapes.get(name):
             dtype = cls.example.dtypes.get(name, "float32")
             use[name] = Tile(
@@ -183,11 +185,15 @@ def test_the_worked_example_holds(cls: type[Instruction]) -> None:
         else:
             use[name] = given.get(name, spec.default)
     arrays = {name: value for name, value in given.items() if shapes[name]}
-    assert cls.example.expected
+    assert cls.example.expected or cls.example.registers
     for machine in chips_of(cls):
-        written = run_use(open_session(machine), cls, use, arrays)
+        session = open_session(machine)
+        written = run_use(session, cls, use, arrays)
         for name, expected in cls.example.expected.items():
             np.testing.assert_array_equal(written[name].astype(np.float64), np.array(expected, np.float64))
+        for field, expected in cls.example.registers.items():
+            held = session.registers[cls.registers][field][: len(expected)]
+            np.testing.assert_array_equal(held, np.array(expected))
 
 
 @every
@@ -195,7 +201,7 @@ def test_it_writes_finite_numbers(cls: type[Instruction]) -> None:
     for machine in chips_of(cls):
         use = smallest_use(cls)
         written = run_use(open_session(machine), cls, use, arrays_of(cls, use, np.random.default_rng(1)))
-        assert written
+        assert written or cls.example.registers
         assert all(np.isfinite(array.astype(np.float64)).all() for array in written.values())
 
 
@@ -228,11 +234,13 @@ def test_values_never_enter_the_form(cls: type[Instruction]) -> None:
     numbers = [n for n, spec in cls.operands.items() if spec.may_be_number]
     for number in (2, 3):
         use = smallest_use(cls)
-        changed = {n: number for n in [*cls.values, *numbers] if isinstance(use[n], int | float)}
+        # numbers that differ, as some may not be equal
+        names = [n for n in [*cls.values, *numbers] if isinstance(use[n], int | float)]
+        changed = {n: number + k for k, n in enumerate(names)}
         views = {n: new_tile(session, v) for n, v in use.items() if isinstance(v, Tile)}
         call(session, cls, **{**use, **changed, **views})
         stored = session.program.values_of(len(session.program) - 1)
-        assert all(number in stored for _ in changed)
+        assert all(given in stored for given in changed.values())
     form = session.program.forms[0]
     assert len(session.program.forms) == 1
     assert not set(cls.values) & set(vars(form))

@@ -52,24 +52,9 @@ def surface(
     """
     extra = dict(extra or {})
     scope: dict[str, Any] = {"_MISSING": MISSING, "_current": current, "_finish": finish, "_cls": cls,
-                             "_canonical": _canonical, "_missing": _missing, "_unknown": _refuse_unknown}  # fmt: skip
-    heads, starred = [], False
-    for name in order:
-        if name == keyword_only_from:
-            heads.append("*")
-            starred = True
-        default = _default(cls, name)
-        if default is REQUIRED:
-            heads.append(f"{name}=_MISSING")
-        else:
-            scope[f"_d_{name}"] = default
-            heads.append(f"{name}=_d_{name}")
-    if extra and not starred:
-        heads.append("*")
-    for name, default in extra.items():
-        scope[f"_d_{name}"] = default
-        heads.append(f"{name}=_d_{name}")
-    text = [f"def {cls.name}({', '.join(heads)}, **unknown):"]
+                             "_canonical": _canonical, "_missing": _missing, "_unknown": _refuse_unknown,
+                             "_parameters": [*order, *extra]}  # fmt: skip
+    text = [f"def {cls.name}({', '.join(_heads(cls, order, keyword_only_from, extra, scope))}, **unknown):"]
     required = [n for n in order if _default(cls, n) is REQUIRED]
     if required:
         text.append(f"    if {' or '.join(f'{n} is _MISSING' for n in required)}:")
@@ -77,32 +62,61 @@ def surface(
     if not swallows:
         text.append("    if unknown: _unknown(_cls.name, unknown, _parameters)")
     text.append("    session = _current()")
-    for name, attribute in cls.attributes.items():
-        if name not in order:
-            scope[f"_a_{name}"] = attribute.canonical(name, attribute.default)
-            continue
-        scope[f"_k_{name}"] = {}
-        text += [
-            "    try:",
-            f"        a_{name} = _k_{name}[{name}]",
-            "    except (KeyError, TypeError):",
-            f"        a_{name} = _canonical(_cls, {name!r}, {name}, _k_{name})",
-        ]
+    text += _attribute_lines(cls, order, scope)
     operands = ", ".join(n if n in order else "None" for n in cls.operands)
-    attributes = "".join(f"a_{n}, " if n in order else f"_a_{n}, " for n in cls.attributes)
+    attributes = "".join(f"a_{n}, " for n in cls.attributes)
     values = "".join(f"{n}, " if n in order else f"_v_{n}, " for n in cls.values)
-    for name, value in cls.values.items():
-        scope[f"_v_{name}"] = value.default
+    scope.update((f"_v_{name}", value.default) for name, value in cls.values.items())
     extras = "".join(f"{n}, " for n in extra)
     text.append(
         f"    return _finish(session, _cls, [{operands}], ({attributes}), ({values}), ({extras}), unknown)"
     )
-    scope["_parameters"] = [*order, *extra]
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
     function = scope[cls.name]
     function.__doc__ = cls.__doc__
     function.__qualname__ = cls.name
     return function
+
+
+def _heads(
+    cls: type[Instruction],
+    order: Sequence[str],
+    keyword_only_from: str,
+    extra: Mapping[str, Any],
+    scope: dict[str, Any],
+) -> list[str]:
+    """The parameters of a signature; their defaults go to `scope`."""
+    heads: list[str] = []
+    for name in order:
+        if name == keyword_only_from:
+            heads.append("*")
+        default = _default(cls, name)
+        scope[f"_d_{name}"] = MISSING if default is REQUIRED else default
+        heads.append(f"{name}=_d_{name}")
+    if extra and "*" not in heads:
+        heads.append("*")
+    for name, default in extra.items():
+        scope[f"_d_{name}"] = default
+        heads.append(f"{name}=_d_{name}")
+    return heads
+
+
+def _attribute_lines(cls: type[Instruction], order: Sequence[str], scope: dict[str, Any]) -> list[str]:
+    """Statements that make each attribute canonical: a look-up, or a closer look at a new spelling."""
+    lines = []
+    for name, attribute in cls.attributes.items():
+        if name not in order:
+            scope[f"_c_{name}"] = attribute.canonical(name, attribute.default)
+            lines.append(f"    a_{name} = _c_{name}")
+            continue
+        scope[f"_k_{name}"] = {}
+        lines += [
+            "    try:",
+            f"        a_{name} = _k_{name}[{name}]",
+            "    except (KeyError, TypeError):",
+            f"        a_{name} = _canonical(_cls, {name!r}, {name}, _k_{name})",
+        ]
+    return lines
 
 
 def _default(cls: type[Instruction], name: str) -> Any:

@@ -39,56 +39,45 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
     """
     known = view.layout
     shape, strides, partition_axis = known.shape, known.strides, known.partition_axis
-    if type(key) is not tuple:
-        key = (key,)
-    rank = len(shape)
-    if _has_ellipsis(key):
-        at = key.index(Ellipsis)
-        key = (*key[:at], *(FULL,) * (rank - len(key) + 1), *key[at + 1 :])
-    if len(key) > rank:
-        raise UseError(f"{len(key)} subscripts on {view.describe()}, which has {rank} axes", key=OUT_OF_BOUND)
     offset = view.offset
     new_shape: list[int] = []
     new_strides: list[int] = []
     new_axis: int | None = None
-    for axis, subscript in enumerate(key):
+    for axis, subscript in enumerate(_for_every_axis(view, key)):
         size, stride = shape[axis], strides[axis]
         if type(subscript) is slice:
-            start, stop, step = subscript.start, subscript.stop, subscript.step
-            if start is None and stop is None and step is None:
-                start, count, step = 0, size, 1
-            else:
-                start, count, step = _slice(view, axis, start, stop, step)
-            if axis == partition_axis:
-                new_axis = len(new_shape)
-            offset += start * stride
-            new_shape.append(count)
-            new_strides.append(stride * step)
+            start, count, step = _slice(view, axis, subscript, size)
         elif type(subscript) is DynamicSlice:
             start, count, step = _run(view, axis, subscript)
-            if axis == partition_axis:
-                new_axis = len(new_shape)
-            offset += start * stride
-            new_shape.append(count)
-            new_strides.append(stride)
         else:
-            offset += _integer(view, axis, subscript) * stride
-            if axis == partition_axis:
-                # one partition remains; it stays the first axis
-                new_axis = len(new_shape)
-                new_shape.append(1)
-                new_strides.append(stride)
-    if len(key) < rank:
-        if partition_axis is not None and partition_axis >= len(key):
-            new_axis = len(new_shape) + partition_axis - len(key)
-        new_shape.extend(shape[len(key) :])
-        new_strides.extend(strides[len(key) :])
-    if not new_shape:
-        new_shape, new_strides = [1], [1]
-    elif keeps_on_chip_rank and partition_axis is not None and len(new_shape) == 1:
+            start, count, step = _integer(view, axis, subscript), 1, 1
+        offset += start * stride
+        if axis == partition_axis:
+            # an integer leaves one partition, which stays an axis
+            new_axis = len(new_shape)
+        elif type(subscript) is not slice and type(subscript) is not DynamicSlice:
+            continue
+        new_shape.append(count)
+        new_strides.append(stride * step)
+    if not new_shape or (keeps_on_chip_rank and partition_axis is not None and len(new_shape) == 1):
         new_shape.append(1)
         new_strides.append(1)
     return derived(view, offset, tuple(new_shape), tuple(new_strides), new_axis)
+
+
+def _for_every_axis(view: View, key: Any) -> tuple[Any, ...]:
+    """One subscript per axis: an Ellipsis and axes left out are taken whole."""
+    if type(key) is not tuple:
+        key = (key,)
+    rank = len(view.layout.shape)
+    if len(key) == rank and not any(s is Ellipsis for s in key):
+        return key
+    at = next((i for i, s in enumerate(key) if s is Ellipsis), None)
+    if at is not None:
+        key = (*key[:at], *(FULL,) * (rank - len(key) + 1), *key[at + 1 :])
+    if len(key) > rank:
+        raise UseError(f"{len(key)} subscripts on {view.describe()}, which has {rank} axes", key=OUT_OF_BOUND)
+    return (*key, *(FULL,) * (rank - len(key)))
 
 
 def _integer(view: View, axis: int, subscript: Any) -> int:
@@ -114,14 +103,6 @@ def _integer(view: View, axis: int, subscript: Any) -> int:
     return place
 
 
-def _has_ellipsis(key: tuple[Any, ...]) -> bool:
-    try:
-        return Ellipsis in key
-    except ValueError:
-        # a NumPy array compares with each of its elements; it is no subscript, and is refused as such
-        return False
-
-
 def whole_number(value: Any, what: str) -> int:
     """`value` as a plain integer; floats that are whole numbers count.
 
@@ -136,8 +117,15 @@ def whole_number(value: Any, what: str) -> int:
         raise UseError(f"{what} is {value!r}; it is a whole number") from None
 
 
-def _slice(view: View, axis: int, start: Any, stop: Any, step: Any) -> tuple[int, int, int]:
-    size = view.layout.shape[axis]
+def _slice(view: View, axis: int, given: slice, size: int) -> tuple[int, int, int]:
+    """Start, count and step of a slice."""
+    start, stop, step = given.start, given.stop, given.step
+    if step is None:
+        if start is None and stop is None:
+            return 0, size, 1
+        # the common case, plain numbers within the axis, needs no further look
+        if type(start) is int and type(stop) is int and 0 <= start < stop <= size:
+            return start, stop - start, 1
     step = 1 if step is None else whole_number(step, "the step of a slice")
     start = 0 if start is None else whole_number(start, "the start of a slice")
     stop = size if stop is None else whole_number(stop, "the end of a slice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index as as_index
 from typing import Any, NoReturn
 
 from ..errors import KernelError, NkilabError, RuleError, SpellingError, UseError
@@ -57,7 +58,7 @@ class Kernel:
     ) -> None:
         if not callable(function):
             raise UseError(f"nki.jit decorates functions; got {type(function).__name__}")
-        inner = function.function if isinstance(function, Kernel) else function
+        inner = function
         self.function: Callable[..., Any] = inner
         self.spelling = spelling
         self.version = version
@@ -120,9 +121,9 @@ class Kernel:
         sizes = []
         for extent in self.grid:
             try:
-                size = int(extent)
-            except (TypeError, ValueError):
-                raise RuleError(f"the grid is {list(self.grid)}; extents are positive integers") from None
+                size = as_index(extent)
+            except TypeError:
+                size = 0
             if size < 1:
                 raise RuleError(f"the grid is {list(self.grid)}; extents are positive integers")
             sizes.append(size)

@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
+from ..errors import SpellingError
+from ..trace.source import place_of, user_frame
 from .dst_first import modules as dst_first
 from .enums import dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from .value_returning import compiler, isa, language, top
@@ -51,6 +53,10 @@ def tables(spelling: str, version: str) -> dict[str, dict[str, Any]]:
     }
 
 
+class MissingNameError(SpellingError, AttributeError):
+    """A served module has no such name."""
+
+
 class ServedModule(ModuleType):
     """A module made from a table; unknown names are refused with the nearest known one."""
 
@@ -59,8 +65,10 @@ class ServedModule(ModuleType):
             raise AttributeError(name)
         known = [n for n in vars(self) if not n.startswith("_")]
         near = get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(sorted(known))}"
-        raise AttributeError(f"nkilab's {self.__name__} has no name {name}{hint}")
+        raise MissingNameError(
+            f"nkilab serves no name {name} here" + ("" if near else f"; it has {', '.join(sorted(known))}"),
+            hint=f"did you mean {near[0]}?" if near else "",
+        ).located(place_of(user_frame()), self.__name__)
 
 
 def module_tree(root: str, version: str) -> dict[str, ModuleType]:

@@ -90,7 +90,7 @@ def accepts(form: Form, version: str) -> bool:
     return after and before
 
 
-def require(key: str, version: str, called: str) -> None:
+def require(key: str, version: str, called: str, where: str = "") -> None:
     """Refuse a form that the chosen version does not accept; without one, notice it once.
 
     Raises:
@@ -106,7 +106,7 @@ def require(key: str, version: str, called: str) -> None:
     if not accepts(form, version):
         raise SpellingError(
             f"NKI {version} does not accept {form.name}; {history}", hint=form.replacement, source=form.source
-        ).located(place_of(user_frame()), called)
+        ).located(where or place_of(user_frame()), called)
 
 
 def version_of(session: Session | None) -> str:

@@ -38,9 +38,10 @@ def execute(
         storage = view.storage
         if storage.data is None:
             storage.allocate()
-        if not storage.written.is_full and (form.reads_dst or form.reads_result(values)):
+        if not storage.written.is_full and not form.keeps and (form.reads_dst or form.reads_result(values)):
             _fill_unwritten(session, view)
         arrays[slot] = array_of(view)
+    part = _part(form, arrays, mask) if form.keeps else mask
     if mask is not None:
         _compute_masked(session, form, arrays, values, mask)
     elif form.registers:
@@ -51,10 +52,16 @@ def execute(
         coverage = operands[slot].storage.written
         if not coverage.is_full:
             # the mask is over the first result; what else is written is written whole
-            if mask is None or slot != written[0]:
+            if part is None or slot != written[0]:
                 coverage.add(operands[slot])
             else:
-                coverage.add_where(operands[slot], mask)
+                coverage.add_where(operands[slot], part)
+
+
+def _part(form: Instruction, arrays: list[Any], mask: Any) -> Any:
+    """Where a call writes its first result: booleans that broadcast over it, or None for everywhere."""
+    own = form.written_where(*arrays)
+    return mask if own is None else own if mask is None else mask & own
 
 
 def fits(mask: np.ndarray, shape: tuple[int, ...]) -> bool:
@@ -66,12 +73,10 @@ def fits(mask: np.ndarray, shape: tuple[int, ...]) -> bool:
 def _compute(session: Session, form: Any, arrays: list[Any], values: tuple[Any, ...]) -> None:
     if not form.registers:
         form.compute(*arrays, *values)
-    elif form.compute(*arrays, *values, session.registers[form.registers]) is False:
-        session.warn(
-            f"{form.name}: an input of {form.op} lies outside its documented range "
-            f"[{form.op.low:.6g}, {form.op.high:.6g}]; the hardware gives an undefined result there",
-            key="activation range",
-        )
+        return
+    warning = form.compute(*arrays, *values, session.registers[form.registers])
+    if warning:
+        session.warn(f"{form.name}: {warning}")
 
 
 def _compute_masked(

@@ -138,6 +138,17 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+def applied(op: Activation, values: np.ndarray) -> tuple[np.ndarray, str]:
+    """A function of float32 `values`, and the sentence to warn with if one lies outside its range, or ""."""
+    if op.name == "copy":
+        return values, ""
+    warning = "" if op.accepts(values) else (
+        f"an input of {op} lies outside its documented range [{op.low:.6g}, {op.high:.6g}]; "
+        "the hardware gives an undefined result there"
+    )  # fmt: skip
+    return op.function(values.astype(np.float64)).astype(np.float32), warning
+
+
 def activation_named(spelled: Any) -> Activation:
     """The activation function that a token spells: a nki.language or NumPy function, a name or an Activation.
 

@@ -11,18 +11,22 @@ resolved accumulate flag) are *values*; limits, rules and cost get the form and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, cast
 
 from ..errors import LimitError, RuleError
 from ..machine import Machine
-from ..tiles.dtypes import DTYPES, DType, promoted
+from ..tiles.dtypes import DTYPES, promoted
 from ..tiles.tile import PSUM, Layout
+from .parts import Example as Example
+from .parts import Fresh as Fresh
+from .parts import Step as Step
 
 REGISTRY: dict[str, type[Instruction]] = {}
 
 ON_CHIP = ("sbuf", "psum")
+REGISTERS = "registers"
 ANY_DTYPE = tuple(DTYPES)
 FLOATS = tuple(d.name for d in DTYPES.values() if d.is_float)
 INTEGERS = tuple(d.name for d in DTYPES.values() if d.is_integer)
@@ -46,12 +50,14 @@ class Operand:
 
     Args:
         axes: names of its axes; the first is the partition. A last name with a star stands for all
-            remaining axes taken together; "1" is an axis of one; "*" alone is any shape.
+            remaining axes taken together; a last number is how many elements these hold; "*" alone is any
+            shape.
         memories: where it may lie.
         dtypes: names of the types it may have.
         is_written: whether the instruction writes it.
         is_optional: whether None may stand for it.
         may_be_number: whether a Python number may stand for it (it then becomes a value).
+        most: how many tiles a list of them may hold; 0 where it is a tile and no list.
     """
 
     axes: tuple[str, ...]
@@ -61,6 +67,7 @@ class Operand:
     is_optional: bool = False
     may_be_number: bool = False
     default: Any = REQUIRED
+    most: int = 0
 
 
 def Out(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
@@ -69,11 +76,24 @@ def Out(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = AN
 
 
 def In(
-    axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE, *, optional: bool = False
-) -> Any:
-    """Declare an operand that is read."""
-    default = None if optional else REQUIRED
-    return Operand(tuple(axes.split()), tuple(memories), tuple(dtypes), is_optional=optional, default=default)
+    axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE, *, optional: bool = False,
+    number: bool = False,
+) -> Any:  # fmt: skip
+    """Declare an operand that is read; with `number`, a Python number may stand for it."""
+    return Operand(
+        tuple(axes.split()), tuple(memories), tuple(dtypes), is_optional=optional, may_be_number=number,
+        default=None if optional else REQUIRED,
+    )  # fmt: skip
+
+
+def Registers() -> Any:
+    """Declare that the register file is what the instruction writes: an operand that no caller gives."""
+    return Operand(("*",), (REGISTERS,), ANY_DTYPE, is_written=True, is_optional=True, default=None)
+
+
+def Several(axes: str, memories: Sequence[str], most: int) -> Any:
+    """Declare the last operand as a list of tiles that are read; each gets a slot of its own in the form."""
+    return Operand(tuple(axes.split()), tuple(memories), ANY_DTYPE, most=most)
 
 
 def OptionalOut(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
@@ -168,7 +188,8 @@ class Rule:
         sentence: present tense, what is wrong and what is allowed.
         source: page and heading.
         broken_by: changes to the smallest legal use: "operand.memory", "operand.dtype", "operand.shape",
-            "operand" (a number or None), an attribute, or an axis (its size), each with a value.
+            "operand.start" (a partition), "operand" (a number or None), an attribute, or an axis (its size),
+            each with a value. Empty where the chips named do not have the instruction.
         holds: True if a form keeps the rule.
     """
 
@@ -191,71 +212,21 @@ def rule(
 
 @dataclass(frozen=True)
 class CallRule:
-    """A predicate over the values of one call, run at every call."""
+    """A predicate over the values of a call, and over the numbers that stand for the operands in `numbers`."""
 
     sentence: str
     source: str
     broken_by: Mapping[str, Any]
     holds: Callable[..., bool]
     hint: str = ""
+    numbers: tuple[str, ...] = ()
 
 
 def call_rule(
-    sentence: str, *, source: str, broken_by: Mapping[str, Any], hint: str = ""
+    sentence: str, *, source: str, broken_by: Mapping[str, Any], hint: str = "", numbers: Sequence[str] = ()
 ) -> Callable[[Callable[..., bool]], CallRule]:
     """Make the decorated predicate `(form, values by name)` a rule that every call is held to."""
-    return lambda holds: CallRule(sentence, source, broken_by, holds, hint)
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one engine does for an instruction: one bar in the profiler.
-
-    Args:
-        engine: "tensor", "vector", "scalar", "gpsimd" or "dma".
-        label: opcode as the vendor's profiler names it.
-        busy_ns: how long the engine accepts nothing else.
-        latency_ns: from then until the result is visible.
-        descriptors: DMA only: elements of the transfer list.
-        descriptor_bytes: DMA only: contiguous bytes each moves.
-        table: scalar only: the function table that must be loaded.
-        widening: factor on the interval where the cost is assumed, 1 where it has a source.
-    """
-
-    engine: str
-    label: str
-    busy_ns: float = 0.0
-    latency_ns: float = 0.0
-    descriptors: int = 0
-    descriptor_bytes: int = 0
-    table: str = ""
-    widening: float = 1.0
-
-
-@dataclass(frozen=True)
-class Example:
-    """Numbers written by hand, not by `compute`: shown on the page and checked by the tests.
-
-    Args:
-        given: operands read, by name: nested lists or a number.
-        expected: operands written, by name.
-        attributes: attributes and values, by name, as a user spells them.
-        dtypes: types of operands that are not float32.
-    """
-
-    given: Mapping[str, Any]
-    expected: Mapping[str, Any]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Fresh:
-    """A result that does not exist yet: what a value-returning call creates."""
-
-    shape: tuple[int, ...]
-    dtype: DType
-    memory: str
+    return lambda holds: CallRule(sentence, source, broken_by, holds, hint, tuple(numbers))
 
 
 class Instruction:
@@ -280,10 +251,15 @@ class Instruction:
     call_rules: ClassVar[tuple[CallRule, ...]]
     # position of the first written operand
     result_slot: ClassVar[int]
+    # name of the last operand if it is a list of tiles
+    list_name: ClassVar[str]
     # whether `resolve` is overridden
     resolves: ClassVar[bool]
-    # a register file that `compute` gets after its values: "scalar"
+    # a register file that `compute` gets after its values: "scalar" or "vector". Such a `compute` may return
+    # a sentence, of which the user is warned
     registers: ClassVar[str] = ""
+    # whether `written_part` or `written_where` is overridden
+    keeps: ClassVar[bool]
     # whether writes to PSUM belong to an accumulation group instead of ending one
     accumulates: ClassVar[bool] = False
 
@@ -300,8 +276,12 @@ class Instruction:
         cls.rules = tuple(v for v in body.values() if isinstance(v, Rule))
         cls.call_rules = tuple(v for v in body.values() if isinstance(v, CallRule))
         cls.resolves = "resolve" in body
+        cls.keeps = "written_part" in body or "written_where" in body
         cls.result_slot = next(i for i, spec in enumerate(cls.operands.values()) if spec.is_written)
-        cls.parameters = tuple(k for k, v in body.items() if isinstance(v, Operand | Attribute | Value))
+        cls.list_name = next((k for k, spec in cls.operands.items() if spec.most), "")
+        hidden = {k for k, v in cls.operands.items() if v.memories == (REGISTERS,)}
+        members = [k for k, v in body.items() if isinstance(v, Operand | Attribute | Value)]
+        cls.parameters = tuple(k for k in members if k not in hidden)
         cls.name = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("_")
         REGISTRY[cls.name] = cls
 
@@ -321,6 +301,8 @@ class Instruction:
         self.sizes: dict[str, int] = {}
         self.layouts = tuple(layouts)
         self.attribute_values = tuple(attributes)
+        if self.list_name:
+            self._name_list(len(layouts))
         vars(self).update(zip(self.operands, layouts, strict=True))
         vars(self).update(zip(self.attributes, attributes, strict=True))
         for (name, spec), given in zip(self.operands.items(), layouts, strict=True):
@@ -337,6 +319,24 @@ class Instruction:
         self.written_slots = tuple(i for i in self.view_slots if specs[i].is_written)
         self.read_slots = tuple(i for i in self.view_slots if not specs[i].is_written)
         self.psum_slots = tuple(i for i in self.written_slots if layouts[i].memory == PSUM)
+
+    def _name_list(self, count: int) -> None:
+        """Give this form one operand per tile of the list, and the layouts of all under its name."""
+        vars(self)["operands"] = self.slots(count)
+        tiles, most = self.layouts[len(type(self).operands) - 1 :], type(self).operands[self.list_name].most
+        if not 1 <= len(tiles) <= most:
+            problem = f"{self.list_name} holds {len(tiles)} tiles; it holds 1 to {most}"
+            raise RuleError(problem, source=self.source)
+        vars(self)[self.list_name] = tiles
+
+    @classmethod
+    def slots(cls, count: int) -> dict[str, Operand]:
+        """The operands of a call with `count` of them by name: those of a list are called name[k]."""
+        if not cls.list_name:
+            return cls.operands
+        *fixed, last = cls.operands.values()
+        names = [*list(cls.operands)[:-1], *(f"{cls.list_name}[{k}]" for k in range(count - len(fixed)))]
+        return dict(zip(names, [*fixed, *[last] * (count - len(fixed))], strict=True))
 
     def _check_operand(self, name: str, spec: Operand, given: Any) -> None:
         def need(ok: bool, got: object, want: str, key: str = "", hint: str = "") -> None:
@@ -369,8 +369,12 @@ class Instruction:
                     f"{name} has {size} partitions; the operands before it have {known}",
                     source=self.source, key="err_num_partition_mismatch",
                 )  # fmt: skip
-            need(False, f"{size} along {name_of_axis.rstrip('*') if known != 1 else 'the free axes'}",
-                 f"{known}, as in the operands before it" if not name_of_axis.isdigit() else f"{known}")  # fmt: skip
+            is_named = known != 1 and not name_of_axis.isdigit()
+            word = name_of_axis.rstrip("*") if is_named else "the free axes"
+            if name_of_axis.isdigit() and spec.axes[-1] != name_of_axis:
+                word = f"axis {spec.axes.index(name_of_axis)}"
+            as_before = "" if name_of_axis.isdigit() else ", as in the operands before it"
+            need(False, f"{size} along {word}", f"{known}{as_before}")
 
     def _check_limits(self) -> None:
         machine = self.machine
@@ -397,7 +401,7 @@ class Instruction:
                 source="trn1 architecture guide, start partition",
             )
 
-    # writes the results of one call into the written operands; False if an input is out of range
+    # writes the results of one call into the written operands
     compute: ClassVar[Callable[..., Any]]
 
     def cost(self) -> list[Step]:
@@ -416,8 +420,17 @@ class Instruction:
 
     @property
     def reads_dst(self) -> bool:
-        """Whether every call of this form also reads what it writes."""
+        """Whether every call of this form also reads what it writes, or leaves part of it as it was."""
         return False
+
+    @property
+    def written_part(self) -> Any:
+        """Booleans, broadcastable over the first result, of what a call writes of it; None for all."""
+        return None
+
+    def written_where(self, *operands: Any) -> Any:
+        """The same where it depends on the elements of the operands, before they are computed on."""
+        return self.written_part
 
     @classmethod
     def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:
@@ -447,12 +460,12 @@ _MOVES = {
 
 
 def _sizes(given: Layout, axes: tuple[str, ...]) -> tuple[int, ...]:
-    """Sizes of a layout under axis names, the last of which takes all axes that remain."""
+    """Sizes of a layout under axis names; a star or a number at the end takes all axes that remain."""
     first = given.shape[0] if given.shape else 1
     if len(axes) == 1:
         return (first,)
     shape = given.shape if len(given.shape) > 1 else (*given.shape, 1)
-    if axes[-1].endswith("*") or axes[-1] == "1":
+    if axes[-1].endswith("*") or axes[-1].isdigit():
         return (*shape[: len(axes) - 1], prod(shape[len(axes) - 1 :]))
     if len(shape) != len(axes):
         raise RuleError(

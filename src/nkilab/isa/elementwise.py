@@ -72,6 +72,15 @@ def store_bits(dst: Any, bits: Any, dtype: DType) -> None:
         cast(dst, dtype, bits, INT32)
 
 
+def store_number(dst: Any, number: Any, dtype: DType) -> None:
+    """Write a Python number: integers exactly into integer types, saturated; all else through float32."""
+    if dtype.is_integer and isinstance(number, int | np.integer):
+        low, high = integer_bounds(dtype)
+        dst[...] = min(max(int(number), low), high)
+    else:
+        store(dst, np.float32(number), dtype)
+
+
 def memories(*given: Any) -> tuple[str, ...]:
     """Memories of the tiles among operands."""
     return tuple(g.memory for g in given if isinstance(g, Layout))
@@ -473,11 +482,7 @@ class Memset(Instruction):
         return isinstance(value, int | float | np.generic)
 
     def compute(self, dst: Any, value: Any) -> None:
-        if self.dst.dtype.is_integer and isinstance(value, int | np.integer):
-            low, high = integer_bounds(self.dst.dtype)
-            dst[...] = min(max(int(value), low), high)
-        else:
-            store(dst, np.float32(value), self.dst.dtype)
+        store_number(dst, value, self.dst.dtype)
 
     def cost(self) -> list[Step]:
         engine = "vector" if self.engine == "unknown" else self.engine

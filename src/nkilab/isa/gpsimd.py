@@ -15,11 +15,28 @@ from .declare import Example, Immediate, Instruction, Out, Spelled, Step, call_r
 from .elementwise import PARTITIONS
 
 
-def _pattern(spelled: Any) -> tuple[tuple[int, int], ...]:
+def access_pattern(spelled: Any) -> tuple[tuple[int, int], ...]:
+    """The (step, count) pairs that a list of pairs spells."""
     try:
         return tuple((int(step), int(count)) for step, count in spelled)
     except (TypeError, ValueError):
         raise RuleError(f"pattern is {spelled!r}; it is a list of up to four [step, count]") from None
+
+
+def is_int32(value: Any) -> bool:
+    """Whether a value is an integer of 32 bits with a sign."""
+    return isinstance(value, int | np.integer) and -(2**31) <= int(value) < 2**31
+
+
+def affine_values(
+    pattern: tuple[tuple[int, int], ...], partitions: int, offset: int, channel_multiplier: int
+) -> np.ndarray:
+    """offset + channel_multiplier * p + sum of step * i as int32 [partitions, N], which wraps around."""
+    free = np.zeros((1,), np.int64)
+    for step, count in pattern:
+        free = (free[:, None] + step * np.arange(count)).reshape(-1)
+    rows = channel_multiplier * np.arange(partitions, dtype=np.int64)
+    return (offset + rows[:, None] + free).astype(np.int32)
 
 
 class Iota(Instruction):
@@ -31,7 +48,7 @@ class Iota(Instruction):
     source = "nki.isa.iota"
     engines = ("gpsimd",)
     dst = Out("P F*", ("sbuf",))
-    pattern = Spelled(_pattern, "a list of up to four [step, count]")
+    pattern = Spelled(access_pattern, "a list of up to four [step, count]")
     offset = Immediate(0, "an int32")
     channel_multiplier = Immediate(0, "an int32")
     limits = (PARTITIONS,)
@@ -65,16 +82,10 @@ class Iota(Instruction):
         broken_by={"offset": 2**40},
     )
     def values_are_int32(self, offset: Any, channel_multiplier: Any) -> bool:
-        return all(
-            isinstance(v, int | np.integer) and -(2**31) <= v < 2**31 for v in (offset, channel_multiplier)
-        )
+        return is_int32(offset) and is_int32(channel_multiplier)
 
     def compute(self, dst: Any, offset: Any, channel_multiplier: Any) -> None:
-        free = np.zeros((1,), np.int64)
-        for step, count in self.pattern:
-            free = (free[:, None] + step * np.arange(count)).reshape(-1)
-        rows = channel_multiplier * np.arange(dst.shape[0], dtype=np.int64)
-        values = (offset + rows[:, None] + free).astype(np.int32)
+        values = affine_values(self.pattern, dst.shape[0], offset, channel_multiplier)
         cast(dst, self.dst.dtype, values.reshape(dst.shape), INT32)
 
     def cost(self) -> list[Step]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..tiles.convert import store, widen
 from ..tiles.tile import Layout
-from .activations import ACTIVATIONS, activation_named
+from .activations import ACTIVATIONS, activation_named, applied
 from .costs import engine_step
 from .declare import (
     NUMBER,
@@ -36,15 +36,13 @@ def _bias_type_message(form: Any) -> bool:
 
 
 def _activated(form: Any, dst: Any, data: Any, bias: Any, scale: Any) -> Any:
-    """The float32 results f(data * scale + bias), and whether every input lay in the documented range."""
+    """The float32 results f(data * scale + bias), and a warning if an input is outside the documented range."""
     wide = widen(as_shape(data, dst.shape), form.data.dtype)
     if not (form.scale is NUMBER and scale == 1):
         wide = wide * widen_operand(as_column(scale, dst.ndim), form.scale)
     if form.bias is not None and not (form.bias is NUMBER and bias == 0):
         wide = wide + widen_operand(as_column(bias, dst.ndim), form.bias)
-    if form.op.name == "copy":
-        return wide, True
-    return form.op.function(wide.astype(np.float64)).astype(np.float32), form.op.accepts(wide)
+    return applied(form.op, wide)
 
 
 def _row_sums(result: Any) -> Any:
@@ -132,8 +130,8 @@ class Activation(Instruction):
     def reduction_has_an_operator(self) -> bool:
         return self.reduce_op is not None or self.reduce_cmd in ("idle", "reset")
 
-    def compute(self, dst: Any, data: Any, bias: Any, scale: Any, reduce_res: Any, registers: Any) -> bool:
-        result, in_range = _activated(self, dst, data, bias, scale)
+    def compute(self, dst: Any, data: Any, bias: Any, scale: Any, reduce_res: Any, registers: Any) -> str:
+        result, warning = _activated(self, dst, data, bias, scale)
         store(dst, result, self.dst.dtype)
         active = registers[self.dst.start_partition :][: dst.shape[0]]
         if self.reduce_cmd in ("reset", "reset_reduce"):
@@ -142,7 +140,7 @@ class Activation(Instruction):
             active += _row_sums(result)
         if reduce_res is not None:
             store(reduce_res, active.reshape(reduce_res.shape), self.reduce_res.dtype)
-        return in_range
+        return warning
 
     def cost(self) -> list[Step]:
         return _steps(self, self.reduce_res is not None)
@@ -209,14 +207,14 @@ class ActivationReduce(Instruction):
     def reduction_adds(self) -> bool:
         return self.reduce_op is not None and self.reduce_op.name == "add"
 
-    def compute(self, dst: Any, data: Any, reduce_res: Any, bias: Any, scale: Any, registers: Any) -> bool:
-        result, in_range = _activated(self, dst, data, bias, scale)
+    def compute(self, dst: Any, data: Any, reduce_res: Any, bias: Any, scale: Any, registers: Any) -> str:
+        result, warning = _activated(self, dst, data, bias, scale)
         store(dst, result, self.dst.dtype)
         active = registers[self.dst.start_partition :][: dst.shape[0]]
         active[...] = _row_sums(result)
         if reduce_res is not None:
             store(reduce_res, active.reshape(reduce_res.shape), self.reduce_res.dtype)
-        return in_range
+        return warning
 
     def cost(self) -> list[Step]:
         return _steps(self, True)

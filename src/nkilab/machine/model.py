@@ -51,6 +51,8 @@ class Machine:
     stationary_free_max: Fact
     moving_free_max: Fact
     vector_transpose_max: Fact
+    bn_stats_free_max: Fact
+    max8_free_max: Fact
     tensor_clock_ghz: Fact
     vector_clock_ghz: Fact
     scalar_clock_ghz: Fact

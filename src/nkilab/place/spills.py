@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -235,8 +236,10 @@ class _Spiller:
     def report(self, row: int) -> None:
         """The finding of the first spill: what is live there."""
         live = sorted(self.stay, key=lambda p: (-self.size[p], p))
-        storages = list(dict.fromkeys(int(self.parts.storage[p]) for p in live))[:_LARGEST]
-        listed = "; ".join(place_text(self.program, s) for s in storages)
+        storages = dict.fromkeys(int(self.parts.storage[p]) for p in live)
+        counts = Counter(place_text(self.program, s) for s in storages)
+        several = [f"{count} x {text}" if count > 1 else text for text, count in counts.items()]
+        listed = "; ".join(several[:_LARGEST])
         self.out.findings.append(
             Finding(
                 "spill",

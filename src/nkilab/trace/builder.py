@@ -57,10 +57,12 @@ def record(
         where = (frame.f_code.co_filename, frame.f_lineno)
     session.where = where
     try:
+        if cls.list_name:
+            operands = _spread(cls, operands)
         form, number = _form_of(session, cls, operands, attributes)
         views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
         if cls.call_rules:
-            _check_values(form, values)
+            _check_values(form, operands, values)
         if cls.resolves:
             values = cls.resolve(form, views, values)
         for slot in form.written_slots:
@@ -79,6 +81,14 @@ def record(
             view.storage.accumulated.add(view)
         else:
             view.storage.accumulated.remove(view)
+
+
+def _spread(cls: type[Instruction], operands: Sequence[Any]) -> Sequence[Any]:
+    """Operands with the tiles of the list that stands last, one after another."""
+    *fixed, tiles = operands
+    if not isinstance(tiles, list | tuple):
+        raise UseError(f"{cls.list_name} is of type {type(tiles).__name__}; it is a list of tensors")
+    return [*fixed, *tiles]
 
 
 def _form_of(
@@ -118,15 +128,19 @@ def check_form(
         KernelError: completed with the user's line and the operands.
     """
     try:
-        _form_of(session, cls, operands, attributes)
+        _form_of(session, cls, _spread(cls, operands) if cls.list_name else operands, attributes)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands) from None
 
 
-def _check_values(form: Instruction, values: tuple[Any, ...]) -> None:
+def _check_values(form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]) -> None:
     named = dict(zip(form.values, values, strict=True))
     for r in form.call_rules:
-        if not r.holds(form, **named):
+        numbers = {}
+        if r.numbers:
+            given = dict(zip(form.operands, operands, strict=True))
+            numbers = {n: None if isinstance(given[n], View) else given[n] for n in r.numbers}
+        if not r.holds(form, **named, **numbers):
             raise RuleError(r.sentence, hint=r.hint, source=r.source)
 
 
@@ -140,7 +154,7 @@ def located(
     """`error` completed with the user's line (that of the nearest frame if None) and one line per operand."""
     frame = user_frame(2)
     facts = []
-    for name, operand in zip(cls.operands, operands, strict=True):
+    for name, operand in zip(cls.slots(len(operands)), operands, strict=True):
         if isinstance(operand, View):
             held = operand.storage.name or name_of(operand, frame)
             facts.append(f"{name} = {held + ': ' if held else ''}{operand.layout}")

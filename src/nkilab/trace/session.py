@@ -11,12 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import NkilabWarning, UseError
+from ..isa.accumulators import register_files
 from ..isa.declare import Instruction
+from ..isa.random_numbers import fresh_generators
 from ..machine import Machine
 from ..tiles.dtypes import DType
 from ..tiles.tile import Storage
 from .program import Program, StorageRecord
-from .source import user_frame
+from .source import place_of, user_frame
 
 Execute = Callable[["Session", Instruction, Sequence[Any], tuple[Any, ...], Any], None]
 
@@ -50,7 +52,8 @@ class Session:
         self.where: tuple[str, int] = ("", 0)
         self.pending: Any = None
         self.forms: dict[Any, tuple[Instruction, int]] = {}
-        self.registers = {"scalar": np.zeros(machine.limit("partitions"), np.float32)}
+        lanes = machine.limit("partitions")
+        self.registers = {**register_files(lanes), "random": fresh_generators(lanes)}
         self.shared: list[Storage] = []
         self.shared_at = 0
         self.keyed: dict[Any, Any] = {}
@@ -111,7 +114,7 @@ def current() -> Session:
             "no kernel is running; NKI calls stand inside a function that nki.jit decorates",
             hint="decorate the function with @nki.jit and call it with arrays",
             key="err_nki_api_outside_of_nki_kernel",
-        )
+        ).located(place_of(user_frame()), "")
     return session
 
 

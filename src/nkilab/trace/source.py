@@ -22,13 +22,19 @@ def user_frame(depth: int = 1) -> FrameType:
         code = frame.f_code
         ours = _IS_OURS.get(code)
         if ours is None:
-            inside = code.co_filename.startswith((_PACKAGE, "<nkilab"))
-            # our examples are kernels: their lines are the user's
-            ours = inside and not code.co_filename.startswith(_PACKAGE + "examples/")
-            _IS_OURS[code] = ours
+            ours = not is_users(code)
         if not ours or frame.f_back is None:
             return frame
         frame = frame.f_back
+
+
+def is_users(code: CodeType) -> bool:
+    """Whether code lies outside nkilab; our examples are kernels, so that their lines count as the user's."""
+    ours = _IS_OURS.get(code)
+    if ours is None:
+        inside = code.co_filename.startswith((_PACKAGE, "<nkilab"))
+        ours = _IS_OURS[code] = inside and not code.co_filename.startswith(_PACKAGE + "examples/")
+    return not ours
 
 
 def place_of(frame: FrameType) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from textwrap import fill
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 import numpy as np
 
+from .._lazy import rich
 from ..place.slots import ENGINES
 from ..timing.timeline import Timeline
 from .metrics import METRICS
@@ -84,18 +84,18 @@ def _level(share: float) -> str:
     return _LEVELS[max(1, min(len(_LEVELS) - 1, round(share * (len(_LEVELS) - 1))))]
 
 
-def summary_table(summary: Summary) -> str:
-    """The metrics that are not zero, two to a line; `nkilab explain NAME` tells what one means."""
+def summary_table(summary: Summary) -> Any:
+    """The metrics that are not zero as a table of rich, two to a line; `nkilab explain NAME` defines one."""
     shown = [(n, quantity(v, METRICS[n].unit)) for n, v in summary.values.items() if v or n == "total_time"]
     half = -(-len(shown) // 2)
     left, right = shown[:half], [*shown[half:], ("", "")]
-    lines = [f"{_cell(*a)}    {_cell(*b)}".rstrip() for a, b in zip(left, right, strict=False)]
-    return "\n".join(lines)
-
-
-def _cell(name: str, value: str) -> str:
-    width = (WIDTH - 4) // 2
-    return f"{name}{value:>{width - len(name)}}"
+    table = rich("table").Table(width=WIDTH, pad_edge=False)
+    for _ in range(2):
+        table.add_column("metric", no_wrap=True)
+        table.add_column("value", justify="right", no_wrap=True)
+    for a, b in zip(left, right, strict=False):
+        table.add_row(*a, *b)
+    return table
 
 
 def print_summary(summary: Summary, timeline: Timeline | None = None, file: TextIO | None = None) -> None:
@@ -123,14 +123,12 @@ def print_estimate(estimate: Estimated, file: TextIO | None = None) -> None:
 
 
 def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None) -> None:
-    parts = [f"bound by {summary.bound}: {summary.bound_text}", "", summary_table(summary)]
+    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False)
+    console.print(summary_table(summary))
+    console.print(f"bound by {summary.bound}: {summary.bound_text}")
     if timeline is not None:
-        parts += ["", bars(timeline)]
+        console.print(bars(timeline))
     for finding in summary.findings:
-        parts += ["", f"{finding.where}: {finding.rule}: {finding.message}"]
-        parts += [f"  hint: {finding.fix}"] * bool(finding.fix)
-    print("\n".join(_wrapped(line) for part in parts for line in part.split("\n")), file=file)
-
-
-def _wrapped(line: str) -> str:
-    return line if len(line) <= WIDTH else fill(line, WIDTH, subsequent_indent="  ", break_long_words=False)
+        console.print(f"\n{finding.where}: {finding.rule}: {finding.message}")
+        if finding.fix:
+            console.print(f"  hint: {finding.fix}")

@@ -11,8 +11,9 @@ from ...tiles.tile import HBM, PSUM, SBUF, compact_strides, layout
 from ...trace.builder import record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
-from ..indexing import as_shape
+from ..indexing import allocated_shape, whole_number
 from ..outputs import shared_storage
+from ..places import placed
 from .tensor import Tensor
 
 PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
@@ -48,9 +49,10 @@ class PartitionDim(int):
     """The extent of the partition axis, as `nl.par_dim(128)` marks it."""
 
 
+@placed("par_dim")
 def par_dim(extent: Any) -> PartitionDim:
     """Mark the partition axis of a shape."""
-    return PartitionDim(int(extent))
+    return PartitionDim(whole_number(extent, "extent"))
 
 
 def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
@@ -82,16 +84,16 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
         )
     extents = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     marked = [axis for axis, n in enumerate(extents) if isinstance(n, PartitionDim)]
-    plain = as_shape(extents)
+    plain = allocated_shape(extents)
     held = as_dtype(dtype)
     if chosen.memory == HBM:
         storage = shared_storage(session, plain, held, chosen.scope, name)
         return Tensor(storage, 0, layout(plain, compact_strides(plain), held, HBM, None, 0))
     axis = marked[0] if marked else 0
     most = session.machine.limit("partitions")
-    if not plain or plain[axis] > most:
+    if plain[axis] > most:
         raise LimitError(
-            PARTITION_LIMIT.format(plain[axis] if plain else 0, most),
+            PARTITION_LIMIT.format(plain[axis], most),
             hint="split the partition axis into tiles of 128",
             source=ARCHITECTURE,
             key="err_num_partition_exceed_arch_limit",
@@ -139,7 +141,9 @@ def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignore
     return full(shape, 1, dtype, buffer=buffer, name=name)
 
 
-def _like(a: Tensor) -> tuple[Any, ...]:
+def _like(a: Any) -> tuple[Any, ...]:
+    if not isinstance(a, Tensor):
+        raise UseError(f"a is of type {type(a).__name__}; it is a tensor")
     axis = a.layout.partition_axis
     return tuple(PartitionDim(n) if i == axis else n for i, n in enumerate(a.shape))
 
@@ -148,11 +152,13 @@ def _buffer_like(a: Tensor) -> Buffer:
     return {SBUF: sbuf, PSUM: psum, HBM: hbm}[a.layout.memory]
 
 
+@placed("empty_like")
 def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
     """A tensor of the shape of another, not written yet."""
     return ndarray(_like(a), dtype or a.layout.dtype, buffer=buffer or _buffer_like(a), name=name)
 
 
+@placed("zeros_like")
 def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
     """A tile of zeros of the shape of another."""
     return full(_like(a), 0, dtype or a.layout.dtype, buffer=buffer or _buffer_like(a), name=name)

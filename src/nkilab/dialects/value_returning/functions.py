@@ -12,7 +12,6 @@ from ...isa.activations import ACTIVATIONS
 from ...isa.data_movement import DmaCopy
 from ...isa.elementwise import Memset, Reciprocal, TensorCopy, TensorScalar, TensorTensor
 from ...isa.operators import OPERATORS, Operator, operator_named
-from ...isa.reduction import TensorReduce, normalized_axes
 from ...isa.scalar_engine import Activation
 from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.dtypes import BOOL, DType, as_dtype, promoted, weak_dtype
@@ -22,9 +21,13 @@ from ...trace.builder import record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
 from ..indexing import as_shape
+from ..places import placed
 from .creation import ndarray
+from .grids import box_of
 from .reductions_over_loops import LoopReduction
-from .tensor import Tensor, checked, copy_row, cropped, fresh, inside_bounds, settled
+from .subscripts import cropped, inside_bounds
+from .tensor import Tensor, checked, fresh, settled
+from .transfers import copy_row
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_FREE = 512
@@ -44,12 +47,16 @@ def tile_of(x: Any) -> Any:
         return settled(x)
     if isinstance(x, LoopReduction):
         return x.tensor()
+    if isinstance(x, np.float64 | np.int64 | np.uint64):
+        # what NumPy makes of plain arithmetic on the host counts as a Python number
+        return x.item()
     if isinstance(x, int | float | np.generic):
         return x
     raise UseError(f"an argument is of type {type(x).__name__}; it is a tile or a number")
 
 
-def _dtype(given: Any, default: DType) -> DType:
+def result_dtype(given: Any, default: DType) -> DType:
+    """The type that dtype= names, or the default where it is left out."""
     return default if given is None else as_dtype(given)
 
 
@@ -59,7 +66,7 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Te
     op = OPERATORS[name]
     try:
         x, y = tile_of(x), tile_of(y)
-        held = _dtype(dtype, BOOL if name in COMPARISONS else _result_dtype(x, y))
+        held = result_dtype(dtype, BOOL if name in COMPARISONS else _promoted(op, x, y))
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
             raise UseError("both arguments are numbers; one is a tile")
         if not isinstance(y, Tensor):
@@ -71,9 +78,13 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Te
         raise error.located(place_of(user_frame()), name) from None
 
 
-def _result_dtype(x: Any, y: Any) -> DType:
-    types = [t.layout.dtype if isinstance(t, Tensor) else weak_dtype(t) for t in (x, y)]
-    return promoted(*types)
+def _promoted(op: Operator, x: Any, y: Any) -> DType:
+    tiles = [t for t in (x, y) if isinstance(t, Tensor)]
+    result = promoted(*(t.layout.dtype if isinstance(t, Tensor) else weak_dtype(t) for t in (x, y)))
+    if op.is_bitvec and result.is_float and len(tiles) == 1 and tiles[0].layout.dtype.is_integer:
+        # uint32 and a Python integer promote to float32, in which no bit pattern is left
+        return tiles[0].layout.dtype
+    return result
 
 
 def _with_number(
@@ -85,18 +96,26 @@ def _with_number(
 
 def _two_tiles(session: Session, op: Operator, x: Tensor, y: Tensor, dtype: DType, mask: Any) -> Tensor:
     x, y = inside_or_masked(x, mask), inside_or_masked(y, mask)
-    shape = tuple(np.broadcast_shapes(_ranked(x.shape), _ranked(y.shape)))
-    x, y = (_on_partitions(t, shape[0]) for t in (x, y))
+    shape = _common(_ranked(x.shape), _ranked(y.shape))
+    x, y = (on_partitions(t, shape[0]) for t in (x, y))
     for tile, vector, reverse in ((x, y, False), (y, x, True)):
         if tile.shape == shape and vector.layout.free_size == 1 and tile.layout.free_size > 1:
             operands = [None, tile, vector, None]
             attributes = (op, reverse, None, False, "unknown")
             return fresh(session, TensorScalar, operands, attributes, (), dtype=dtype, mask=mask)
-    x, y = broadcast(_reranked(x, len(shape)), shape), broadcast(_reranked(y, len(shape)), shape)
+    x, y = broadcast(reranked(x, len(shape)), shape), broadcast(reranked(y, len(shape)), shape)
     if x.layout.memory == PSUM == y.layout.memory:
         # hw: VectorE reads one of its two inputs from PSUM
         y = settled(fresh(session, TensorCopy, [None, y], ("unknown",), (), memory=SBUF))
     return fresh(session, TensorTensor, [None, x, y], (op, "unknown"), (), dtype=dtype, mask=mask)
+
+
+def _common(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that two tiles broadcast to."""
+    try:
+        return tuple(np.broadcast_shapes(x, y))
+    except ValueError:
+        raise RuleError(f"shapes {list(x)} and {list(y)} do not broadcast") from None
 
 
 def inside_or_masked(tile: Tensor, mask: Any) -> Tensor:
@@ -108,11 +127,11 @@ def _ranked(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if len(shape) > 1 else (*shape, 1)
 
 
-def _reranked(tile: Tensor, rank: int) -> Tensor:
+def reranked(tile: Tensor, rank: int) -> Tensor:
     return tile if len(tile.shape) == rank or len(tile.shape) > 1 else reshaped(tile, (*tile.shape, 1), 0)
 
 
-def _on_partitions(tile: Tensor, partitions: int) -> Tensor:
+def on_partitions(tile: Tensor, partitions: int) -> Tensor:
     """`tile` repeated to so many partitions if it has one."""
     if tile.layout.partitions == partitions or tile.layout.partitions != 1:
         return tile
@@ -166,15 +185,20 @@ def unary(name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tensor:
     """An activation function over a tile, on ScalarE."""
     session = current()
     try:
-        x = inside_or_masked(_a_tile(x), mask)
-        held = _dtype(dtype, x.layout.dtype)
+        x = inside_or_masked(a_tile(x), mask)
+        held = result_dtype(dtype, x.layout.dtype)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), name) from None
     attributes = (ACTIVATIONS[name], None, "idle")
     return fresh(session, Activation, [None, x, None, 1.0, None], attributes, (), dtype=held, mask=mask)
 
 
-def _a_tile(x: Any) -> Tensor:
+def a_tile(x: Any) -> Tensor:
+    """An argument as a settled tile.
+
+    Raises:
+        UseError: if it is a number or something else.
+    """
     tile = tile_of(x)
     if not isinstance(tile, Tensor):
         raise UseError(f"the argument is the number {tile}; it is a tile")
@@ -183,15 +207,15 @@ def _a_tile(x: Any) -> Tensor:
 
 def negative(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
     """-x, element by element."""
-    x = checked("negative", lambda: _a_tile(x), x)
+    x = checked("negative", lambda: a_tile(x), x)
     return binary("multiply", x, -1, dtype or x.layout.dtype, mask)
 
 
 def _unary_operator(name: str, x: Any, dtype: Any, mask: Any, default: DType | None) -> Tensor:
     session = current()
-    x = checked(name, lambda: inside_or_masked(_a_tile(x), mask), x)
+    x = checked(name, lambda: inside_or_masked(a_tile(x), mask), x)
     attributes = (OPERATORS[name], False, None, False, "unknown")
-    held = _dtype(dtype, default or x.layout.dtype)
+    held = checked(name, lambda: result_dtype(dtype, default or x.layout.dtype), x)
     return fresh(session, TensorScalar, [None, x, None, None], attributes, (), dtype=held, mask=mask)
 
 
@@ -207,53 +231,9 @@ def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) 
 
 def reciprocal(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
     """1 / x on VectorE."""
-    x = checked("reciprocal", lambda: inside_or_masked(_a_tile(x), mask), x)
-    return fresh(current(), Reciprocal, [None, x], (), (), dtype=_dtype(dtype, x.layout.dtype), mask=mask)
-
-
-def reduction(
-    name: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None, keepdims: bool = False
-) -> Tensor:
-    """A reduction of free axes on VectorE; see `nisa.tensor_reduce`."""
-    session = current()
-    try:
-        x = inside_or_masked(_a_tile(x), mask)
-        axes = normalized_axes(TensorReduce.attributes["axis"].canonical("axis", axis), len(x.shape))
-        if mask is not None:
-            box, rest = mask.box(x.shape)
-            if box is None or rest is not None:
-                raise UseError("the mask of a reduction is not a rectangle of the tile")
-            x = cropped(x, box)
-        held = _dtype(dtype, x.layout.dtype)
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), name) from None
-    return fresh(
-        session, TensorReduce, [None, x], (OPERATORS[name], axes, False, bool(keepdims)), (), dtype=held
-    )
-
-
-def mean(
-    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any
-) -> Tensor:
-    """The mean over free axes: a sum in float32, then a product."""
-    x = checked("mean", lambda: _a_tile(x), x)
-    total = settled(reduction("add", x, axis, np.float32, mask, keepdims))
-    count = x.layout.size // total.layout.size
-    return binary("multiply", total, 1.0 / count, dtype or x.layout.dtype)
-
-
-def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
-    """The variance over free axes, kept as axes of one: the mean square of what differs from the mean."""
-    x = checked("var", lambda: _a_tile(x), x)
-    centre = settled(mean(x, axis, dtype=np.float32, mask=mask, keepdims=True))
-    apart = settled(binary("subtract", x, centre, np.float32, mask))
-    squares = settled(unary("square", apart, mask=mask))
-    return mean(squares, axis, dtype=dtype or x.dtype, mask=mask, keepdims=True)
-
-
-def all_of(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
-    """1 where all elements over free axes are not 0."""
-    return reduction("logical_and", x, axis, dtype, mask)
+    x = checked("reciprocal", lambda: inside_or_masked(a_tile(x), mask), x)
+    held = checked("reciprocal", lambda: result_dtype(dtype, x.layout.dtype), x)
+    return fresh(current(), Reciprocal, [None, x], (), (), dtype=held, mask=mask)
 
 
 def load(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
@@ -275,7 +255,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Te
                 hint="load tiles of 128 rows",
                 key="err_num_partition_exceed_arch_limit",
             )
-        held = _dtype(dtype, src.layout.dtype)
+        held = result_dtype(dtype, src.layout.dtype)
     except NkilabError as error:
         facts = [f"src = {src.describe()}"] if isinstance(src, Tensor) else []
         raise error.located(place_of(user_frame()), "load", facts) from None
@@ -329,14 +309,14 @@ def store(dst: Any, value: Any, *, mask: Any = None, **ignored: Any) -> None:
     if value.layout.memory == PSUM:
         value = settled(fresh(session, TensorCopy, [None, value], ("unknown",), (), memory=SBUF))
     if value.layout.size < dst.layout.size:
-        value = checked("store", lambda: broadcast(value, dst.shape), value)
+        value = checked("store", lambda: broadcast(inside_or_masked(value, mask), dst.shape), value)
     copy_row(session, dst, value, mask, PLAIN_DMA)
 
 
 def copy(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
     """A copy of a tile in a new SBUF tile."""
-    src = checked("copy", lambda: inside_or_masked(_a_tile(src), mask), src)
-    held = _dtype(dtype, src.layout.dtype)
+    src = checked("copy", lambda: inside_or_masked(a_tile(src), mask), src)
+    held = checked("copy", lambda: result_dtype(dtype, src.layout.dtype), src)
     return fresh(current(), TensorCopy, [None, src], ("unknown",), (), mask=mask, memory=SBUF, dtype=held)
 
 
@@ -351,7 +331,7 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored
                 key="err_exceed_max_supported_dimension",
             )
         if mask is not None:
-            box, rest = mask.box(src.shape)
+            box, rest = box_of(mask, src.shape)
             if box is None or rest is not None:
                 raise UseError("the mask of load_transpose2d is not a rectangle")
             src = cropped(src, box)
@@ -364,11 +344,12 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored
                 f"src has {turned.shape[0]} columns, which become partitions; {session.machine.name} has {most}",
                 key="err_num_partition_exceed_arch_limit",
             )
+        held = result_dtype(dtype, known.dtype)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), "load_transpose2d") from None
     return fresh(
         session, DmaCopy, [None, turned], PLAIN_DMA, (),
-        memory=SBUF, dtype=_dtype(dtype, known.dtype), shape=turned.shape,
+        memory=SBUF, dtype=held, shape=turned.shape,
     )  # fmt: skip
 
 
@@ -382,14 +363,15 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) ->
     """The transpose of a tile of two axes, up to [128, 128]."""
     session = current()
     x = checked("transpose", lambda: inside_or_masked(_two_axes(x), mask), x)
+    held = checked("transpose", lambda: result_dtype(dtype, x.layout.dtype), x)
     moved = fresh(session, NcTranspose, [None, x], ("unknown",), (), mask=mask)
-    if dtype is None or as_dtype(dtype) is x.layout.dtype:
+    if held is x.layout.dtype:
         return moved
-    return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=as_dtype(dtype))
+    return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=held)
 
 
 def _two_axes(x: Any) -> Tensor:
-    tile = _a_tile(x)
+    tile = a_tile(x)
     if len(tile.shape) != 2:
         raise RuleError(
             f"x is {len(tile.shape)}-dimensional {list(tile.shape)}; it has two axes",
@@ -401,8 +383,8 @@ def _two_axes(x: Any) -> Tensor:
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **ignored: Any) -> Tensor:
     """x @ y in PSUM, float32; x is [M, K], or [K, M] with transpose_x, and is transposed on TensorE if not."""
     session = current()
-    x = checked("matmul", lambda: _in_sbuf(session, _a_tile(x)), x)
-    y = checked("matmul", lambda: _in_sbuf(session, _a_tile(y)), y)
+    x = checked("matmul", lambda: in_sbuf(session, a_tile(x)), x)
+    y = checked("matmul", lambda: in_sbuf(session, a_tile(y)), y)
     if not transpose_x:
         moved = settled(fresh(session, NcTranspose, [None, x], ("tensor",), ()))
         x = settled(fresh(session, TensorCopy, [None, moved], ("unknown",), (), memory=SBUF))
@@ -410,7 +392,7 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **ign
     return fresh(session, NcMatmul, [None, x, y], attributes, (False,), mask=mask)
 
 
-def _in_sbuf(session: Session, tile: Tensor) -> Tensor:
+def in_sbuf(session: Session, tile: Tensor) -> Tensor:
     if tile.layout.memory != PSUM:
         return tile
     return settled(fresh(session, TensorCopy, [None, tile], ("unknown",), (), memory=SBUF))
@@ -418,14 +400,16 @@ def _in_sbuf(session: Session, tile: Tensor) -> Tensor:
 
 def broadcast_to(src: Any, *, shape: Any, **ignored: Any) -> Tensor:
     """A tile repeated to a larger shape; one partition is repeated by TensorE, free axes by their stride."""
-    src = checked("broadcast_to", lambda: _a_tile(src), src)
-    target = as_shape(shape)
+    src = checked("broadcast_to", lambda: a_tile(src), src)
+    target = checked("broadcast_to", lambda: as_shape(shape), src)
+    src = checked("broadcast_to", lambda: inside_bounds(src), src)
     if src.layout.is_on_chip and src.layout.partitions == 1 and target[0] > 1:
         rest = checked("broadcast_to", lambda: broadcast(src, (1, *target[1:])), src)
         return across_partitions(rest, target[0])
     return checked("broadcast_to", lambda: broadcast(src, target), src)
 
 
+@placed("loop_reduce")
 def loop_reduce(
     x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any
 ) -> LoopReduction:
@@ -434,69 +418,25 @@ def loop_reduce(
     Raises:
         RuleError: if op may not reduce.
     """
-    tile = checked("loop_reduce", lambda: _a_tile(x), x)
+    tile = inside_or_masked(a_tile(x), mask)
     operator = operator_named(op)
     if not operator.reduces:
-        raise RuleError(f"op is {operator}; it may not reduce").located(place_of(user_frame()), "loop_reduce")
+        raise RuleError(f"op is {operator}; it may not reduce")
     return LoopReduction(tile, operator, loop_indices, None if dtype is None else as_dtype(dtype), mask)
 
 
 def expand_dims(data: Any, axis: Any) -> Tensor:
     """A view with an axis of one at `axis`."""
-    return settled(data).expand_dims(axis)
+    if not isinstance(data, Tensor):
+        raise UseError(f"data is of type {type(data).__name__}; it is a tensor").located(
+            place_of(user_frame()), "expand_dims"
+        )
+    return data.expand_dims(axis)
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None, **ignored: Any) -> None:
     """Print a tile to standard output, after `prefix`."""
     session = current()
-    x = checked("device_print", lambda: _a_tile(x), x)
+    x = checked("device_print", lambda: a_tile(x), x)
     if session.has_data:
         print(f"{prefix}{np.array(x)}")
-
-
-def in_place(name: str, dst: Tensor, value: Any) -> Tensor:
-    """`dst <op>= value`: a waiting product of matmuls accumulates, anything else writes dst again."""
-    session = current()
-    pending = value.pending if isinstance(value, Tensor) else None
-    if name == "add" and pending is not None and pending.cls.accumulates and dst.layout.memory == PSUM:
-        return _accumulated(session, dst, value)
-    try:
-        settled(dst)
-        value = tile_of(value)
-        if isinstance(value, Tensor) and value.layout.size != dst.layout.size:
-            record_column = value.layout.free_size == 1 and value.layout.partitions == dst.layout.partitions
-            if record_column:
-                record(
-                    session,
-                    TensorScalar,
-                    [dst, dst, value, None],
-                    (OPERATORS[name], False, None, False, "unknown"),
-                    (),
-                )
-                return dst
-            value = broadcast(_reranked(_on_partitions(value, dst.shape[0]), len(dst.shape)), dst.shape)
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), f"{name} in place") from None
-    if not isinstance(value, Tensor):
-        record(
-            session,
-            TensorScalar,
-            [dst, dst, value, None],
-            (OPERATORS[name], False, None, False, "unknown"),
-            (),
-        )
-        return dst
-    if dst.layout.memory == PSUM == value.layout.memory:
-        value = _in_sbuf(session, value)
-    record(session, TensorTensor, [dst, dst, value], (OPERATORS[name], "unknown"), ())
-    return dst
-
-
-def _accumulated(session: Session, dst: Tensor, product: Tensor) -> Tensor:
-    pending = product.pending
-    assert pending is not None
-    session.pending = None
-    product.pending = None
-    pending.write(dst, (True,))
-    product.storage, product.offset, product.layout = dst.storage, dst.offset, dst.layout
-    return dst

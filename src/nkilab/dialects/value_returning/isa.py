@@ -11,20 +11,22 @@ from ...isa.data_movement import DmaCopy
 from ...isa.declare import Instruction
 from ...isa.elementwise import Memset, TensorCopy, TensorTensor
 from ...isa.gpsimd import Iota
-from ...isa.reduction import TensorReduce, normalized_axes
+from ...isa.reduction import TensorReduce
 from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import as_dtype
-from ...tiles.tile import Layout
-from ...tiles.views import broadcast, derived, reshaped
+from ...tiles.views import broadcast, reshaped
 from ...trace.session import Session, ask, current
 from ...trace.source import place_of, user_frame
 from ..calls import surface
 from ..enums import dge_mode, engine, nc_version, oob_mode
 from ..enums import reduce_cmd as reduce_cmd
-from ..indexing import as_shape
+from ..indexing import allocated_shape
+from ..places import placed
+from .functions import inside_or_masked
 from .grids import Index
+from .reductions import reduced
 from .tensor import Tensor, fresh, settled
-from .tensor import copy_row as _copy_row
+from .transfers import copy_row
 
 # The first parameter of each signature that may only be given by keyword (stubs of SDK 2.26).
 KEYWORD_ONLY = {
@@ -64,21 +66,22 @@ def finish(
         ask().notice(f"{cls.name} ignores the keyword {word}")
     operands = [_settled(o) for o in operands]
     shape = None
-    if cls in _PREPARE:
-        try:
-            operands, attributes, shape = _PREPARE[cls](operands, attributes)
-        except NkilabError as error:
-            raise error.located(place_of(user_frame()), cls.name) from None
+    try:
+        held = None if dtype is None else as_dtype(dtype)
+        data = operands[1]
+        if cls is TensorReduce and isinstance(data, Tensor):
+            return reduced(session, data, attributes, held or data.layout.dtype, mask)
+        if cls is TensorTensor:
+            operands, shape = _broadcast_inputs(operands, mask)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), cls.name) from None
     if cls.accumulates:
         values = (False,)
-    if cls is NcTranspose and dtype is not None and as_dtype(dtype) is not operands[1].layout.dtype:
+    if cls is NcTranspose and held is not None and isinstance(data, Tensor) and held is not data.layout.dtype:
         # hw: the array transposes without a cast; another instruction converts
         moved = fresh(session, cls, operands, attributes, values, mask=mask)
-        return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=as_dtype(dtype))
-    return fresh(
-        session, cls, operands, attributes, values,
-        dtype=None if dtype is None else as_dtype(dtype), mask=mask, shape=shape,
-    )  # fmt: skip
+        return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=held)
+    return fresh(session, cls, operands, attributes, values, dtype=held, mask=mask, shape=shape)
 
 
 def _settled(operand: Any) -> Any:
@@ -87,16 +90,14 @@ def _settled(operand: Any) -> Any:
     return operand.tensor() if hasattr(operand, "assign_to") else operand
 
 
-Prepared = tuple[list[Any], tuple[Any, ...], tuple[int, ...] | None]
-
-
-def _broadcast_inputs(operands: list[Any], attributes: tuple[Any, ...]) -> Prepared:
+def _broadcast_inputs(operands: list[Any], mask: Any) -> tuple[list[Any], tuple[int, ...] | None]:
     """tensor_tensor of Beta 1 repeats a [P, 1] operand along the free axes of the other."""
     _, a, b = operands
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or a.layout.size == b.layout.size:
-        return operands, attributes, None
+        return operands, None
+    a, b = inside_or_masked(a, mask), inside_or_masked(b, mask)
     shape = a.shape if a.layout.size > b.layout.size else b.shape
-    return [None, _widened(a, shape), _widened(b, shape)], attributes, shape
+    return [None, _widened(a, shape), _widened(b, shape)], shape
 
 
 def _widened(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -105,37 +106,6 @@ def _widened(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     if tensor.layout.free_size == 1 and tensor.layout.partitions == shape[0]:
         tensor = reshaped(tensor, (shape[0], *(1,) * (len(shape) - 1)), 0)
     return broadcast(tensor, shape)
-
-
-def _reduced_axes_last(operands: list[Any], attributes: tuple[Any, ...]) -> Prepared:
-    """tensor_reduce of Beta 1 takes any free axes; the access pattern brings them to the end."""
-    _, data = operands
-    op, axis, negate, keepdims = attributes
-    if not isinstance(data, Tensor):
-        return operands, attributes, None
-    rank = len(data.shape)
-    axes = normalized_axes(axis, rank)
-    if axes == tuple(range(rank - len(axes), rank)) or 0 in axes:
-        return operands, attributes, None
-    kept = [a for a in range(rank) if a not in axes]
-    order = [*kept, *axes]
-    known: Layout = data.layout
-    turned = derived(
-        data, data.offset, tuple(known.shape[a] for a in order), tuple(known.strides[a] for a in order), 0
-    )
-    if keepdims:
-        shape = tuple(1 if a in axes else n for a, n in enumerate(known.shape))
-    else:
-        shape = tuple(known.shape[a] for a in kept)
-        shape = shape if len(shape) > 1 else (*shape, 1)
-    last = tuple(range(len(kept), rank))
-    return [None, turned], (op, last, negate, False), shape
-
-
-_PREPARE: dict[type[Instruction], Callable[[list[Any], tuple[Any, ...]], Prepared]] = {
-    TensorTensor: _broadcast_inputs,
-    TensorReduce: _reduced_axes_last,
-}
 
 
 def _surface(cls: type[Instruction]) -> Callable[..., Any]:
@@ -174,27 +144,27 @@ def dma_copy(
         )
     except NkilabError as error:
         raise error.located(place_of(user_frame()), "dma_copy") from None
-    _copy_row(session, _settled(dst), _settled(src), mask, canonical)
+    copy_row(session, _settled(dst), _settled(src), mask, canonical)
 
 
+@placed("memset")
 def memset(
     shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engine.unknown, **ignored: Any
 ) -> Tensor:
     """A tile filled with a constant; its first axis is the partition."""
     session = current()
-    shape = as_shape(shape)
+    extents, held = allocated_shape(shape), as_dtype(dtype)
     canonical = Memset.attributes["engine"].canonical("engine", engine)
-    return fresh(
-        session, Memset, [None], (canonical,), (value,), dtype=as_dtype(dtype), mask=mask, shape=shape
-    )
+    return fresh(session, Memset, [None], (canonical,), (value,), dtype=held, mask=mask, shape=extents)
 
 
+@placed("iota")
 def iota(expr: Any, dtype: Any, *, mask: Any = None, **ignored: Any) -> Tensor:
     """A tile of the values of an index expression; its first axis is the partition."""
     session = current()
     if not isinstance(expr, Index) or len(expr.shape) < 2:
-        raise UseError("iota takes an index expression of two or more axes: nl.arange(n)[:, None]").located(
-            place_of(user_frame()), "iota"
+        raise UseError(
+            "expr is no index expression of two or more axes", hint="give it axes with None: nl.arange(n)[:, None]"
         )
     pattern = tuple(zip(expr.steps[1:], expr.shape[1:], strict=True))
     return fresh(

@@ -12,7 +12,8 @@ from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import TFLOAT32
 from .. import indexing, loops, programs
 from ..tile_size import tile_size
-from . import creation, functions, grids
+from . import creation, functions, grids, reductions
+from .in_place import in_place
 from .tensor import Tensor
 
 _BINARY = ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod", "fmod",
@@ -40,7 +41,7 @@ def _reducing(name: str, operator: str) -> Callable[..., Tensor]:
     def call(
         x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any
     ) -> Tensor:
-        return functions.reduction(operator, x, axis, dtype, mask, keepdims)
+        return reductions.reduction(name, operator, x, axis, dtype, mask, keepdims)
 
     return _named(call, name, f"The {name} over free axes, on VectorE; also an operator token.")
 
@@ -50,8 +51,6 @@ def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., A
     function.__doc__ = doc
     return function
 
-
-functions.all_of.__name__ = "all"
 
 DTYPES: dict[str, Any] = {
     "bool_": np.bool_, "int8": np.int8, "int16": np.int16, "int32": np.int32,
@@ -81,8 +80,8 @@ NAMES: dict[str, Any] = {
     **{
         f.__name__: f
         for f in (
-            functions.negative, functions.invert, functions.logical_not, functions.reciprocal, functions.mean,
-            functions.var, functions.all_of, functions.load, functions.store, functions.copy,
+            functions.negative, functions.invert, functions.logical_not, functions.reciprocal, reductions.mean,
+            reductions.var, reductions.all_of, functions.load, functions.store, functions.copy,
             functions.load_transpose2d, functions.transpose, functions.matmul, functions.broadcast_to,
             functions.expand_dims, functions.loop_reduce, functions.device_print, creation.ndarray, creation.zeros,
             creation.ones, creation.full, creation.zeros_like, creation.empty_like, creation.par_dim,
@@ -109,7 +108,7 @@ def _operator(name: str, reverse: bool = False) -> Callable[..., Any]:
 
 def _in_place(name: str) -> Callable[..., Any]:
     def method(self: Tensor, other: Any) -> Any:
-        return functions.in_place(name, self, other)
+        return in_place(name, self, other)
 
     return method
 

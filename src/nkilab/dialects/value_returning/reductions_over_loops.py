@@ -10,8 +10,11 @@ from ...isa.operators import Operator
 from ...tiles.dtypes import DType
 from ...tiles.tile import SBUF
 from ...trace.builder import record
-from ...trace.session import current
+from ...trace.session import Session, current
+from ...trace.source import user_frame
 from ..loops import LoopIndex
+from .grids import box_of
+from .subscripts import cropped, inside_bounds
 from .tensor import Tensor, fresh, settled
 
 
@@ -32,40 +35,62 @@ class LoopReduction:
             raise RuleError("loop_indices holds something that is no loop variable of affine_range")
         self.tile = tile
         self.op = op
-        self.loops = tuple(i.loop for i in indices)
         self.dtype = dtype
         self.mask = mask
-
-    def assign_to(self, dst: Tensor) -> None:
-        """Trace dst = op(dst, tile)."""
         session = current()
         session.flush()
-        where = None if self.mask is None else self.mask.where
-        record(session, TensorTensor, [dst, dst, self.tile], (self.op, "unknown"), (), where)
+        frame = user_frame()
+        self.where = (frame.f_code.co_filename, frame.f_lineno)
+        self.key = ("loop_reduce", _position_around(session, {i.loop for i in indices}), self.where)
+        # like any result it waits for its destination
+        session.pending = self
 
-    def tensor(self) -> Tensor:
-        """The running value in a tile of its own: a copy in the first iteration, a combination later."""
+    def commit(self) -> None:
+        """Trace the running value in a tile of its own: a copy in the first iteration, a combination later."""
         session = current()
-        session.flush()
-        key = ("loop_reduce", self._outer_position(), self.loops, session.where)
-        known = session.keyed.get(key)
+        known = session.keyed.get(self.key)
         if known is None:
             made = fresh(
-                session, TensorCopy, [None, self.tile], ("unknown",), (), memory=SBUF, dtype=self.dtype
-            )
-            session.keyed[key] = settled(made)
+                session, TensorCopy, [None, self.tile], ("unknown",), (),
+                mask=self.mask, memory=SBUF, dtype=self.dtype,
+            )  # fmt: skip
+            session.keyed[self.key] = settled(made)
         else:
-            self.assign_to(known)
-        return session.keyed[key]
+            self._combine(session, known)
 
-    def _outer_position(self) -> int:
-        """The position around the loops that are reduced."""
-        positions = current().program.positions
-        position = current().position
-        outer = position
-        while position > 0:
-            parent, loop, _ = positions[position]
-            if loop in self.loops:
-                outer = parent
-            position = parent
-        return outer
+    def assign_to(self, dst: Tensor) -> None:
+        """Trace dst = op(dst, tile); where the running value has a tile already, copy that."""
+        session = current()
+        if session.pending is self:
+            session.pending = None
+            self._combine(session, dst)
+        else:
+            record(session, TensorCopy, [dst, self.tensor()], ("unknown",), ())
+
+    def tensor(self) -> Tensor:
+        """The tile of the running value."""
+        session = current()
+        session.flush()
+        tile: Tensor = session.keyed[self.key]
+        return tile
+
+    def _combine(self, session: Session, dst: Tensor) -> None:
+        tile, rest = self.tile, None
+        if self.mask is not None:
+            box, rest = box_of(self.mask, tile.shape)
+            if box is None:
+                return
+            dst, tile = cropped(dst, box), cropped(tile, box)
+        record(session, TensorTensor, [inside_bounds(dst), dst, tile], (self.op, "unknown"), (), rest, self.where)
+
+
+def _position_around(session: Session, loops: set[int]) -> int:
+    """The position around the loops that are reduced."""
+    positions = session.program.positions
+    position = outer = session.position
+    while position > 0:
+        parent, loop, _ = positions[position]
+        if loop in loops:
+            outer = parent
+        position = parent
+    return outer

@@ -40,7 +40,8 @@ def _indirect() -> UnsupportedError:
     )
 
 
-def _advanced(view: V, parts: tuple[Any, ...]) -> V:
+def _checked_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Subscripts with index grids, without a redundant Ellipsis, if they may stand together."""
     known = view.layout
     if parts[-1] is Ellipsis or (len(parts) == len(known.shape) + 1 and any(p is Ellipsis for p in parts)):
         # axes that are left out are taken whole, which is what a last Ellipsis says
@@ -61,6 +62,12 @@ def _advanced(view: V, parts: tuple[Any, ...]) -> V:
             hint="give it more axes: nl.arange(n)[:, None]",
             key="err_1d_arange_not_supported",
         )
+    return parts
+
+
+def _advanced(view: V, parts: tuple[Any, ...]) -> V:
+    known = view.layout
+    parts = _checked_grids(view, parts)
     shape = common_shape(*(p.shape for p in parts if isinstance(p, Index)))
     offset = view.offset
     strides = [0] * len(shape)

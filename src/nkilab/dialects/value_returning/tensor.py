@@ -15,7 +15,7 @@ from ...isa.elementwise import Memset, TensorCopy
 from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.dtypes import TFLOAT32, DType, as_dtype
 from ...tiles.tile import HBM, Layout, Storage, View, array_of, compact_strides, layout
-from ...tiles.views import broadcast, derived, reinterpreted, reshaped
+from ...tiles.views import broadcast, reinterpreted, reshaped
 from ...trace.builder import check_form, record
 from ...trace.session import Session, current, running
 from ...trace.source import place_of, user_frame
@@ -28,12 +28,16 @@ T = TypeVar("T")
 
 
 class Pending:
-    """A result that waits for its destination: the next assignment, or a tile of its own."""
+    """A result that waits for its destination: the next assignment, or a tile of its own.
+
+    Where its mask lets nothing through there is nothing to write: `is_void`.
+    """
 
     __slots__ = (
         "attributes",
         "box",
         "cls",
+        "is_void",
         "mask",
         "operands",
         "session",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
-from ...errors import NkilabError
+from ...errors import NkilabError, SpellingError
 from ...trace.session import ask
+from ...trace.source import place_of, user_frame
 from ..kernel import Kernel, raise_typed
 from .tensor import Tensor
 
@@ -14,9 +16,32 @@ SPELLING = "neuronxcc"
 
 
 def _as_kernel(function: Any, version: str, options: dict[str, Any]) -> Kernel:
+    if isinstance(function, Measured):
+        function = function.kernel
     if isinstance(function, Kernel):
         return Kernel(function.function, SPELLING, version, {**function.options, **options}, function.grid)
     return Kernel(function, SPELLING, version, options)
+
+
+_FILES = ("additional_compile_opt", "artifacts_dir", "save_neff_name", "save_trace_name")
+# Keywords of the vendor's decorators (stubs of SDK 2.26); those that only advise a compiler or a device are ignored.
+OPTIONS = {
+    "baremetal": _FILES,
+    "benchmark": (*_FILES, "iters", "warmup"),
+    "profile": (*_FILES, "overwrite", "profile_nth", "working_directory"),
+}
+
+
+def _check_options(measure: str, given: dict[str, Any]) -> None:
+    unknown = next((word for word in given if word not in OPTIONS[measure]), None)
+    if unknown is None:
+        return
+    near = get_close_matches(unknown, OPTIONS[measure], 1)
+    error = SpellingError(
+        f"there is no option {unknown}; it takes {', '.join(sorted(OPTIONS[measure]))}",
+        hint=f"did you mean {near[0]}?" if near else "",
+    )
+    raise_typed(error.located(place_of(user_frame()), f"nki.{measure}"))
 
 
 class Measured:
@@ -61,6 +86,7 @@ def names(version: str) -> dict[str, Any]:
 
     def _measuring(measure: str) -> Callable[..., Any]:
         def decorate(kernel: Any = None, **kwargs: Any) -> Any:
+            _check_options(measure, kwargs)
             if kernel is None:
                 return lambda f: decorate(f, **kwargs)
             return Measured(_as_kernel(kernel, version, {}), measure, kwargs)

@@ -1,0 +1,59 @@
+"""Microseconds that the framework adds to one small instruction: the slope between two repeat counts."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import numpy as np
+
+import nkilab
+from nkilab import api
+from nkilab.launch import launch
+from timing import bar, medians
+
+FEW, MANY = 2_000, 22_000
+RUNS = 5
+
+
+def main() -> None:
+    """Measure and print."""
+    x = np.ones((4, 4), np.float32)
+    shape = nkilab.spec((4, 4), "float32")
+    with nkilab.activate():
+        from overhead_kernels import dst_first, subscripted, value_returning
+
+        machine = api.machine_for(None)
+
+        def computed(kernel: object) -> Callable[[int], object]:
+            return lambda repeats: nkilab.simulate(kernel)(x, repeats)
+
+        def traced(kernel: object) -> Callable[[int], object]:
+            held = api.as_kernel(kernel)
+            return lambda repeats: launch(held, (shape, repeats), {}, machine, has_data=False)
+
+        kinds = {
+            "dst-first": computed(dst_first),
+            "value-returning": computed(value_returning),
+            "with a subscript": computed(subscripted),
+            "dst-first, shapes only": traced(dst_first),
+            "value-returning, shapes only": traced(value_returning),
+        }
+        actions = {
+            (name, n): (lambda call=call, n=n: (call(n), gc.collect()))
+            for name, call in kinds.items()
+            for n in (FEW, MANY)
+        }
+        times = medians(actions, RUNS)
+    each = {name: 1e6 * (times[name, MANY] - times[name, FEW]) / (MANY - FEW) for name in kinds}
+    for name in ("dst-first", "value-returning"):
+        bar(f"{name}, traced, checked, executed", each[name], "us", "at most 10 for now, 5 later")
+    for name in ("dst-first, shapes only", "value-returning, shapes only"):
+        bar(name, each[name], "us", "at most 2 later")
+    bar("a subscript", each["with a subscript"] - each["dst-first"], "us", "at most 1.5 later")
+    add = medians({"add": lambda: [np.add(x, x, out=x.copy()) for _ in range(MANY)]}, RUNS)["add"]
+    bar("np.add with a copy", 1e6 * add / MANY, "us", "none, for comparison")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""View methods of `nki` 0.5 and later, and access patterns of all its versions. No element moves.
+
+Source: NKI language guide, tensor views; NKI access pattern guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, TypeVar
+
+from ...errors import RuleError, UseError
+from ...tiles.tile import View, layout
+from ...tiles.views import derived
+from ..indexing import OUT_OF_BOUND, whole_number
+
+V = TypeVar("V", bound=View)
+GUIDE = "NKI language guide, tensor views"
+
+
+def _axis(view: View, dim: Any, *, may_be_partition: bool, called: str) -> int:
+    rank = len(view.layout.shape)
+    axis = whole_number(dim, "dim")
+    if not -rank <= axis < rank:
+        raise UseError(f"dim is {axis}; the tensor has {rank} axes")
+    axis %= rank
+    if axis == view.layout.partition_axis and not may_be_partition:
+        raise RuleError(
+            f"{called} on axis {axis}, which is the partition axis; it stays as it is", source=GUIDE
+        )
+    return axis
+
+
+def slice_axis(view: V, dim: Any, start: Any, end: Any, step: Any = 1) -> V:
+    """Elements start, start + step, ... below end of one axis."""
+    axis = _axis(view, dim, may_be_partition=True, called="slice")
+    known = view.layout
+    first, last, by = (whole_number(n, w) for n, w in ((start, "start"), (end, "end"), (step, "step")))
+    size = known.shape[axis]
+    if not 0 <= first < last <= size or by < 1:
+        raise UseError(
+            f"slice {first}:{last}:{by} of axis {axis}, which has {size} elements", key=OUT_OF_BOUND
+        )
+    shape, strides = list(known.shape), list(known.strides)
+    shape[axis], strides[axis] = -(-(last - first) // by), strides[axis] * by
+    return derived(
+        view, view.offset + first * known.strides[axis], tuple(shape), tuple(strides), known.partition_axis
+    )
+
+
+def select(view: V, dim: Any, index: Any) -> V:
+    """One index of an axis, which is dropped; on chip the partition axis stays."""
+    axis = _axis(view, dim, may_be_partition=False, called="select")
+    known = view.layout
+    at = whole_number(index, "index")
+    if not 0 <= at < known.shape[axis]:
+        raise UseError(
+            f"index {at} is outside axis {axis}, which has {known.shape[axis]} elements", key=OUT_OF_BOUND
+        )
+    shape = known.shape[:axis] + known.shape[axis + 1 :]
+    strides = known.strides[:axis] + known.strides[axis + 1 :]
+    return derived(view, view.offset + at * known.strides[axis], shape, strides, known.partition_axis)
+
+
+def permute(view: V, dims: Sequence[int]) -> V:
+    """The axes in another order; on chip the partition axis stays first."""
+    known = view.layout
+    order = tuple(whole_number(d, "dims") for d in dims)
+    if sorted(order) != list(range(len(known.shape))):
+        raise UseError(f"dims is {list(order)}; it is an order of {len(known.shape)} axes")
+    if known.partition_axis is not None and order[0] != 0:
+        raise RuleError(f"dims is {list(order)}; on chip axis 0 stays first", source=GUIDE)
+    shape, strides = tuple(known.shape[d] for d in order), tuple(known.strides[d] for d in order)
+    return derived(view, view.offset, shape, strides, known.partition_axis)
+
+
+def broadcast_axis(view: V, dim: Any, size: Any) -> V:
+    """An axis of one repeated `size` times, by stride 0."""
+    axis = _axis(view, dim, may_be_partition=False, called="broadcast")
+    known = view.layout
+    if known.shape[axis] != 1:
+        raise UseError(f"axis {axis} has {known.shape[axis]} elements; broadcast repeats an axis of one")
+    shape, strides = list(known.shape), list(known.strides)
+    shape[axis], strides[axis] = whole_number(size, "size"), 0
+    return derived(view, view.offset, tuple(shape), tuple(strides), known.partition_axis)
+
+
+def expand_dim(view: V, dim: Any) -> V:
+    """A new axis of one at `dim`; on chip not before the partition axis."""
+    known = view.layout
+    axis = whole_number(dim, "dim") % (len(known.shape) + 1)
+    if known.partition_axis is not None and axis == 0:
+        raise RuleError("expand_dim at axis 0, before the partition axis; it stays first", source=GUIDE)
+    shape, strides = list(known.shape), list(known.strides)
+    shape.insert(axis, 1)
+    strides.insert(axis, 1)
+    return derived(view, view.offset, tuple(shape), tuple(strides), known.partition_axis)
+
+
+def squeeze_dim(view: V, dim: Any) -> V:
+    """Without an axis of one."""
+    axis = _axis(view, dim, may_be_partition=False, called="squeeze_dim")
+    if view.layout.shape[axis] != 1:
+        raise UseError(
+            f"axis {axis} has {view.layout.shape[axis]} elements; squeeze_dim drops an axis of one"
+        )
+    return select(view, axis, 0)
+
+
+def reshape_dim(view: V, dim: Any, shape: Sequence[int]) -> V:
+    """An axis split into several; one extent may be -1."""
+    axis = _axis(view, dim, may_be_partition=len(shape) == 1, called="reshape_dim")
+    known = view.layout
+    extents = [whole_number(n, "shape") for n in shape]
+    if extents.count(-1) == 1:
+        rest = -prod(extents)
+        extents[extents.index(-1)] = known.shape[axis] // rest if rest else 0
+    if prod(extents) != known.shape[axis]:
+        raise UseError(f"axis {axis} has {known.shape[axis]} elements; {list(shape)} does not split it")
+    steps, step = [], known.strides[axis]
+    for extent in reversed(extents):
+        steps.append(step)
+        step *= extent
+    new_shape = (*known.shape[:axis], *extents, *known.shape[axis + 1 :])
+    strides = (*known.strides[:axis], *reversed(steps), *known.strides[axis + 1 :])
+    return derived(view, view.offset, new_shape, strides, known.partition_axis)
+
+
+def flatten_dims(view: V, start_dim: Any, end_dim: Any) -> V:
+    """Axes start_dim to end_dim, inclusive, as one; they are contiguous among themselves."""
+    first = _axis(view, start_dim, may_be_partition=view.layout.partition_axis is None, called="flatten_dims")
+    last = _axis(view, end_dim, may_be_partition=view.layout.partition_axis is None, called="flatten_dims")
+    known = view.layout
+    if last < first:
+        raise UseError(f"axes {first} to {last} are in the wrong order")
+    for axis in range(first, last):
+        if known.strides[axis] != known.strides[axis + 1] * known.shape[axis + 1] and known.shape[axis] != 1:
+            raise RuleError(
+                f"axes {axis} and {axis + 1} are not contiguous; flatten_dims joins contiguous axes"
+            )
+    shape = (*known.shape[:first], prod(known.shape[first : last + 1]), *known.shape[last + 1 :])
+    strides = (*known.strides[:first], known.strides[last], *known.strides[last + 1 :])
+    return derived(view, view.offset, shape, strides, known.partition_axis)
+
+
+def rearrange(view: V, src: Sequence[Any], dst: Sequence[Any], sizes: dict[str, int] | None = None) -> V:
+    """Split, reorder and join axes by name, groups as tuples: ("p", ("a", "b")) to ("p", "b", "a")."""
+    names: list[str] = []
+    known_sizes = dict(sizes or {})
+    for axis, group in reversed(list(enumerate(src))):
+        if not isinstance(group, str):
+            extents = [known_sizes.get(n, -1) for n in group]
+            view = reshape_dim(view, axis, extents)
+    for group in src:
+        names.extend([group] if isinstance(group, str) else list(group))
+    wanted = [n for group in dst for n in ([group] if isinstance(group, str) else list(group))]
+    if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
+        raise UseError(f"rearrange from {src} to {dst}: both sides name the same axes once")
+    view = permute(view, [names.index(n) for n in wanted])
+    axis = 0
+    for group in dst:
+        count = 1 if isinstance(group, str) else len(group)
+        if count > 1:
+            view = flatten_dims(view, axis, axis + count - 1)
+        axis += 1
+    return view
+
+
+def access_pattern(view: V, pattern: Sequence[Sequence[int]], offset: Any = None, dtype: Any = None) -> V:
+    """Elements by [step, count] pairs, outermost first, over the storage as a flat array.
+
+    On chip the first pair steps over partitions. `offset` counts from the first element of the storage; None
+    keeps that of the view. The shape of the view is ignored.
+
+    Raises:
+        RuleError: if on chip the first step is not one partition.
+        UseError: if an element lies outside the storage.
+    """
+    storage = view.storage
+    pairs = [(whole_number(s, "a step"), whole_number(n, "a count")) for s, n in pattern]
+    if not pairs or min(n for _, n in pairs) < 1:
+        raise UseError(
+            f"pattern is {[list(p) for p in pattern]}; it is a list of [step, count], counts at least 1"
+        )
+    held = dtype or view.layout.dtype
+    scale = storage.dtype.itemsize / held.itemsize
+    start = view.offset if offset is None else whole_number(offset, "offset")
+    on_chip = view.layout.is_on_chip
+    per_partition = int(storage.partition_stride * scale)
+    if on_chip and pairs[0][0] != per_partition and pairs[0][1] > 1:
+        raise RuleError(
+            f"the first step of the pattern is {pairs[0][0]}; on chip it steps over partitions, which hold "
+            f"{per_partition} elements",
+            source="NKI access pattern guide",
+        )
+    reach = [(n - 1) * s for s, n in pairs]
+    low, high = start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach)
+    size = int(prod(storage.shape) * scale)
+    if low < 0 or high >= size:
+        raise UseError(
+            f"the pattern reaches elements {low} to {high}; the storage has {size}",
+            hint="check offset, steps and counts",
+            key=OUT_OF_BOUND,
+        )
+    shape, strides = tuple(n for _, n in pairs), tuple(s for s, _ in pairs)
+    first = start // per_partition if on_chip and per_partition else 0
+    known = layout(shape, strides, held, view.layout.memory, 0 if on_chip else None, first)
+    return type(view)(storage, start, known)

@@ -1,0 +1,57 @@
+"""`dst += x` and its like in Beta 1: matmuls accumulate, anything else writes dst again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import NkilabError
+from ...isa.elementwise import TensorScalar, TensorTensor
+from ...isa.operators import OPERATORS
+from ...tiles.tile import PSUM
+from ...tiles.views import broadcast
+from ...trace.builder import record
+from ...trace.session import Session, current
+from ...trace.source import place_of, user_frame
+from .functions import in_sbuf, on_partitions, reranked, tile_of
+from .subscripts import inside_bounds
+from .tensor import Tensor, settled
+
+
+def in_place(name: str, dst: Tensor, value: Any) -> Tensor:
+    """`dst <op>= value`: a waiting product of matmuls accumulates, anything else writes dst again."""
+    session = current()
+    pending = value.pending if isinstance(value, Tensor) else None
+    if name == "add" and pending is not None and pending.cls.accumulates and dst.layout.memory == PSUM:
+        return _accumulated(session, dst, value)
+    try:
+        inside_bounds(settled(dst))
+        value = tile_of(value)
+        if isinstance(value, Tensor):
+            value = _as_operand(session, dst, inside_bounds(value))
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), f"{name} in place") from None
+    if isinstance(value, Tensor) and value.layout.size == dst.layout.size:
+        record(session, TensorTensor, [dst, dst, value], (OPERATORS[name], "unknown"), ())
+    else:
+        attributes = (OPERATORS[name], False, None, False, "unknown")
+        record(session, TensorScalar, [dst, dst, value, None], attributes, ())
+    return dst
+
+
+def _as_operand(session: Session, dst: Tensor, value: Tensor) -> Tensor:
+    """`value` as the second operand: a column [P, 1], or as large as dst and not in PSUM together with it."""
+    if value.layout.size != dst.layout.size:
+        if value.layout.free_size == 1 and value.layout.partitions == dst.layout.partitions:
+            return value
+        value = broadcast(reranked(on_partitions(value, dst.shape[0]), len(dst.shape)), dst.shape)
+    return in_sbuf(session, value) if dst.layout.memory == PSUM else value
+
+
+def _accumulated(session: Session, dst: Tensor, product: Tensor) -> Tensor:
+    pending = product.pending
+    assert pending is not None
+    session.pending = None
+    product.pending = None
+    pending.write(dst, (True,))
+    product.storage, product.offset, product.layout = dst.storage, dst.offset, dst.layout
+    return dst

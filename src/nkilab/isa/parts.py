@@ -1,0 +1,62 @@
+"""What a declaration states besides its members: steps of its cost, its worked example, a fresh result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..tiles.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one engine does for an instruction: one bar in the profiler.
+
+    Args:
+        engine: "tensor", "vector", "scalar", "gpsimd" or "dma".
+        label: opcode as the vendor's profiler names it.
+        busy_ns: how long the engine accepts nothing else.
+        latency_ns: from then until the result is visible.
+        descriptors: DMA only: elements of the transfer list.
+        descriptor_bytes: DMA only: contiguous bytes each moves.
+        table: scalar only: the function table that must be loaded.
+        widening: factor on the interval where the cost is assumed, 1 where it has a source.
+    """
+
+    engine: str
+    label: str
+    busy_ns: float = 0.0
+    latency_ns: float = 0.0
+    descriptors: int = 0
+    descriptor_bytes: int = 0
+    table: str = ""
+    widening: float = 1.0
+
+
+@dataclass(frozen=True)
+class Example:
+    """Numbers written by hand, not by `compute`: shown on the page and checked by the tests.
+
+    Args:
+        given: operands read, by name: nested lists or a number.
+        expected: operands written, by name.
+        attributes: attributes and values, by name, as a user spells them.
+        dtypes: types of operands that are not float32.
+        registers: what the first lanes of fields of its register file hold afterwards, by field.
+    """
+
+    given: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    registers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A result that does not exist yet: what a value-returning call creates."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    memory: str

@@ -1,0 +1,297 @@
+"""Instructions of VectorE that choose per element between two sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import RuleError
+from ..tiles.convert import store, widen
+from ..tiles.dtypes import FLOAT32
+from ..tiles.tile import PSUM, Layout
+from .accumulators import SOURCE as ACCUMULATORS
+from .accumulators import accumulated, idle_is_not_read, read_out
+from .costs import engine_step
+from .declare import (
+    ANY_DTYPE,
+    FLOATS,
+    NUMBER,
+    Attr,
+    Example,
+    Flag,
+    Immediate,
+    In,
+    Instruction,
+    OptionalOut,
+    Out,
+    ScalarOrVector,
+    Spelled,
+    Step,
+    call_rule,
+    rule,
+)
+from .elementwise import PARTITIONS, as_column, as_shape, memories, store_number, widen_operand
+from .operators import OPERATORS, operator_named
+
+FP32_MIN = float(np.finfo(np.float32).min)
+COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
+# Beyond 2^24 float32 has no longer every integer.
+INDEX_MAX = 2**24
+_NO_SELECT = ("tfloat32", "int32", "uint32")
+
+
+def _is_chosen(predicate: Any, shape: tuple[int, ...], reverse: bool) -> Any:
+    """Where a predicate, of any rank, selects the first source."""
+    chosen = as_shape(predicate, shape) != 0
+    return ~chosen if reverse else chosen
+
+
+def _two_tile_cycles(form: Any, tile: Any) -> float:
+    """Cycles of a call that reads a tile and a predicate: N if exactly one lies in PSUM, else 2N.
+
+    Source: 2.26 costs, tensor_copy_predicated.
+    """
+    is_fast = memories(tile, form.predicate).count(PSUM) == 1
+    return float(form.sizes["F*"]) * (1 if is_fast else 2)
+
+
+class TensorCopyPredicated(Instruction):
+    """Copy src to dst where predicate is not zero; elsewhere dst stays as it is.
+
+    `src` is a tile of the type of dst, or a number. `reverse_pred` copies where predicate is zero instead.
+    Ranks may differ as long as partitions and elements per partition agree.
+    """
+
+    source = "nki.isa.tensor_copy_predicated"
+    engines = ("vector",)
+    dst = Out("P F*")
+    src = In("P F*", number=True)
+    # bool: what the public example passes, a tile loaded from a comparison
+    predicate = In("P F*", dtypes=("uint8", "uint16", "uint32", "bool"))
+    reverse_pred = Flag()
+    limits = (PARTITIONS,)
+    example = Example(
+        {"dst": [[9, 9, 9]], "src": [[1, 2, 3]], "predicate": [[1, 0, 7]]},
+        {"dst": [[1, 9, 3]]},
+        dtypes={"predicate": "uint8"},
+    )
+
+    @rule(
+        "src and predicate are both in psum; at least one is in sbuf",
+        source="nki.isa.tensor_copy_predicated",
+        broken_by={"src.memory": "psum", "predicate.memory": "psum"},
+        hint="copy one of them to sbuf with tensor_copy",
+        key="err_unsupported_memory",
+    )
+    def one_input_in_sbuf(self) -> bool:
+        return memories(self.src, self.predicate).count(PSUM) < 2
+
+    @rule(
+        "src and dst are of two types; they share one",
+        source="nki.isa.tensor_copy_predicated",
+        broken_by={"src.dtype": "bfloat16"},
+        hint="cast src with tensor_copy first",
+    )
+    def types_agree(self) -> bool:
+        return self.src is NUMBER or self.src.dtype is self.dst.dtype
+
+    @property
+    def reads_dst(self) -> bool:
+        return True
+
+    def written_where(self, dst: Any, src: Any, predicate: Any) -> Any:
+        return _is_chosen(predicate, dst.shape, self.reverse_pred)
+
+    def compute(self, dst: Any, src: Any, predicate: Any) -> None:
+        chosen = _is_chosen(predicate, dst.shape, self.reverse_pred)
+        if self.src is NUMBER:
+            number = np.empty((1,), dst.dtype)
+            store_number(number, src, self.dst.dtype)
+            src = number
+        np.copyto(dst, as_shape(src, dst.shape) if isinstance(self.src, Layout) else src, where=chosen)
+
+    def cost(self) -> list[Step]:
+        # trn2 reads two float32 tiles of tensor_tensor at twice the documented rate: not published for this one
+        widening = 1.0 if self.machine.generation == 2 else 2.0
+        cycles = _two_tile_cycles(self, self.src)
+        return [engine_step(self.machine, "vector", "COPY_PREDICATED", cycles, widening=widening)]
+
+
+class SelectReduce(Instruction):
+    """Select per element, dst = on_true where predicate is not zero, else on_false; and keep the row maximum.
+
+    `on_false` is a number or a tile [P, 1]; `reverse_pred` swaps the two. Unless `reduce_cmd` is idle, the
+    maximum of each row of float32 results enters VectorE's registers, which `reduce_res` reads out; idle
+    leaves the registers unknown.
+    """
+
+    source = "nki.isa.select_reduce"
+    engines = ("vector",)
+    registers = "vector"
+    dst = Out("P F*")
+    # bool: what the public example passes
+    predicate = In("P F*", dtypes=("uint8", "int8", "uint16", "int16", "bool"))
+    on_true = In("P F*", dtypes=tuple(d for d in ANY_DTYPE if d not in _NO_SELECT))
+    on_false = ScalarOrVector()
+    reduce_res = OptionalOut("P 1", dtypes=FLOATS)
+    reduce_cmd = Attr("idle", ("idle", "reset", "reduce", "reset_reduce"))
+    reduce_op = Spelled(operator_named, ", ".join(OPERATORS), "maximum")
+    reverse_pred = Flag()
+    limits = (PARTITIONS,)
+    example = Example(
+        {"predicate": [[1, 0], [0, 0]], "on_true": [[5, 6], [7, 8]], "on_false": [[-1], [-2]]},
+        {"dst": [[5, -1], [-2, -2]], "reduce_res": [[5], [-2]]},
+        {"reduce_cmd": "reset_reduce"},
+        dtypes={"predicate": "uint8"},
+    )
+
+    @rule(
+        "on_true and predicate are both in psum; at least one is in sbuf",
+        source="nki.isa.select_reduce, memory constraints",
+        broken_by={"on_true.memory": "psum", "predicate.memory": "psum"},
+        hint="copy one of them to sbuf with tensor_copy",
+        key="err_unsupported_memory",
+    )
+    def one_input_in_sbuf(self) -> bool:
+        return memories(self.on_true, self.predicate).count(PSUM) < 2
+
+    @rule("reduce_op is not maximum", source="nki.isa.select_reduce", broken_by={"reduce_op": "add"})
+    def reduction_is_maximum(self) -> bool:
+        return self.reduce_op.name == "maximum"
+
+    @rule(
+        "reduce_res is given and reduce_cmd is idle, which leaves the registers unknown",
+        source=ACCUMULATORS,
+        broken_by={"reduce_res.dtype": "float32"},
+        hint="give reduce_cmd=nisa.reduce_cmd.reset_reduce",
+    )
+    def registers_are_known(self) -> bool:
+        return idle_is_not_read(self)
+
+    def compute(
+        self, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any, registers: Any
+    ) -> str:
+        chosen = _is_chosen(predicate, dst.shape, self.reverse_pred)
+        other = widen_operand(as_column(on_false, dst.ndim), self.on_false)
+        result = np.where(chosen, widen(as_shape(on_true, dst.shape), self.on_true.dtype), other)
+        active, warning = accumulated(self, registers, self.reduce_op, result)
+        store(dst, result, self.dst.dtype)
+        read_out(reduce_res, active, self.reduce_res)
+        return warning
+
+    def cost(self) -> list[Step]:
+        # not published: taken from tensor_copy_predicated, which reads the same operands
+        cycles = _two_tile_cycles(self, self.on_true)
+        return [engine_step(self.machine, "vector", "SELECT_REDUCE", cycles, widening=2.0)]
+
+
+def _float32(spelled: Any) -> float:
+    if isinstance(spelled, int | float | np.generic):
+        return float(np.float32(spelled))
+    raise RuleError(f"on_false_value is {spelled!r}; it is a number")
+
+
+class RangeSelect(Instruction):
+    """Keep elements whose index lies in a range per partition, FP32_MIN elsewhere; and keep the row maximum.
+
+    The index is `range_start` plus the position in the row. dst = on_true_tile where both index <comp_op0>
+    bound0 and index <comp_op1> bound1 hold, compared in float32. FP32_MIN becomes -inf in 16-bit and 8-bit
+    floats. Unless `reduce_cmd` is idle, the maximum of each row of float32 results enters VectorE's
+    registers, which `reduce_res` reads out; idle leaves the registers unknown.
+    """
+
+    source = "nki.isa.range_select"
+    engines = ("vector",)
+    registers = "vector"
+    dst = Out("P F*")
+    on_true_tile = In("P F*", dtypes=FLOATS)
+    comp_op0 = Spelled(operator_named, ", ".join(COMPARISONS))
+    comp_op1 = Spelled(operator_named, ", ".join(COMPARISONS))
+    bound0 = In("P 1", dtypes=("float32",))
+    bound1 = In("P 1", dtypes=("float32",))
+    reduce_cmd = Attr("reset_reduce", ("idle", "reset", "reduce", "reset_reduce"))
+    reduce_res = OptionalOut("P 1")
+    reduce_op = Spelled(operator_named, ", ".join(OPERATORS), "maximum")
+    range_start = Immediate(0, "a whole number")
+    on_false_value = Spelled(_float32, "FP32_MIN", FP32_MIN)
+    limits = (PARTITIONS,)
+    example = Example(
+        {"on_true_tile": [[1, 2, 3, 4], [5, 6, 7, 8]], "bound0": [[11], [10]], "bound1": [[13], [11]]},
+        {
+            "dst": [[FP32_MIN, 2, 3, FP32_MIN], [5, FP32_MIN, FP32_MIN, FP32_MIN]],
+            "reduce_res": [[3], [5]],
+        },
+        {"comp_op0": "greater_equal", "comp_op1": "less", "range_start": 10},
+    )
+
+    @rule("it exists from trn2 on", source="nki.isa.range_select", broken_by={}, chips=("trn1",))
+    def chip_has_it(self) -> bool:
+        return self.machine.generation >= 3
+
+    @rule(
+        "comp_op0 or comp_op1 is none of equal, less, less_equal, greater, greater_equal",
+        source="nki.isa.range_select",
+        broken_by={"comp_op0": "not_equal"},
+    )
+    def operators_compare(self) -> bool:
+        return self.comp_op0.name in COMPARISONS and self.comp_op1.name in COMPARISONS
+
+    @rule(
+        "on_false_value is not FP32_MIN, -3.4028235e38, which is all that the hardware writes",
+        source="nki.isa.range_select",
+        broken_by={"on_false_value": 0.0},
+        hint="leave on_false_value out",
+    )
+    def filling_is_the_lowest(self) -> bool:
+        return self.on_false_value == FP32_MIN
+
+    @rule("reduce_op is not maximum", source="nki.isa.range_select", broken_by={"reduce_op": "add"})
+    def reduction_is_maximum(self) -> bool:
+        return self.reduce_op.name == "maximum"
+
+    @rule(
+        "reduce_res is given and reduce_cmd is idle, which leaves the registers unknown",
+        source=ACCUMULATORS,
+        broken_by={"reduce_res.dtype": "float32", "reduce_cmd": "idle"},
+        hint="give reduce_cmd=nisa.reduce_cmd.reset_reduce",
+    )
+    def registers_are_known(self) -> bool:
+        return idle_is_not_read(self)
+
+    @call_rule(
+        "range_start is not a whole number",
+        source="nki.isa.range_select",
+        broken_by={"range_start": 0.5},
+    )
+    def start_is_whole(self, range_start: Any) -> bool:
+        return isinstance(range_start, int | float | np.generic) and float(range_start).is_integer()
+
+    @call_rule(
+        "an index leaves the range of -2^24 to 2^24, in which float32 has every integer",
+        source="nki.isa.range_select",
+        broken_by={"range_start": INDEX_MAX},
+    )
+    def indices_are_exact(self, range_start: Any) -> bool:
+        return range_start >= -INDEX_MAX and range_start + self.sizes["F*"] <= INDEX_MAX
+
+    def compute(
+        self, dst: Any, on_true_tile: Any, bound0: Any, bound1: Any, reduce_res: Any, range_start: Any,
+        registers: Any,
+    ) -> str:  # fmt: skip
+        index = np.arange(self.sizes["F*"], dtype=np.float32) + np.float32(range_start)
+        bounds = ((self.comp_op0, bound0), (self.comp_op1, bound1))
+        first, second = (
+            op.function(index, widen(bound, FLOAT32).reshape(-1, 1)) != 0 for op, bound in bounds
+        )
+        kept = as_shape(first & second, dst.shape)
+        data = widen(as_shape(on_true_tile, dst.shape), self.on_true_tile.dtype)
+        result = np.where(kept, data, np.float32(FP32_MIN))
+        active, warning = accumulated(self, registers, self.reduce_op, result)
+        store(dst, result, self.dst.dtype)
+        read_out(reduce_res, active, self.reduce_res)
+        return warning
+
+    def cost(self) -> list[Step]:
+        # 2.26 costs: N, whether or not the registers are read out
+        return [engine_step(self.machine, "vector", "RANGE_SELECT", self.sizes["F*"])]

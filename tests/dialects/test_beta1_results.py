@@ -1,0 +1,312 @@
+"""Where results go: destinations, accumulation, reductions, products, loop_reduce."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nkilab
+from tests.dialects.spellings import nisa1 as nisa
+from tests.dialects.spellings import nki1 as nki
+from tests.dialects.spellings import nl1 as nl
+from tests.dialects.spellings import program_of, ramp, traced
+
+RNG = np.random.default_rng(20)
+
+
+@nki.jit
+def assigned(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    tile[...] = nl.load(x)
+    tile[:, 0:2] = nl.exp(tile[:, 0:2])
+    tile[:, 2:4] = tile[:, 2:4] * 3.0
+    nl.store(out, tile)
+    return out
+
+
+def test_a_fresh_result_moves_to_where_it_is_assigned():
+    x = ramp(4, 4)
+    program = program_of(assigned, x)
+    assert program.opcodes() == {"dma_copy": 2, "activation": 1, "tensor_scalar": 1}
+    # x, out and one tile: no storage for what moved
+    assert len(program.storages) == 3
+    expected = x.copy()
+    expected[:, :2] = np.exp(x[:, :2].astype(np.float64))
+    expected[:, 2:] *= 3
+    np.testing.assert_array_equal(assigned(x), expected)
+
+
+@nki.jit
+def assigned_late(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    doubled = nl.load(x) * 2.0
+    tripled = doubled * 1.5
+    tile[...] = doubled
+    nl.store(out, tile + tripled)
+    return out
+
+
+def test_a_result_that_something_was_recorded_after_is_copied():
+    x = ramp(4, 4)
+    # load, two products, the copy, the sum, the store
+    assert traced(assigned_late, x) == [
+        "dma_copy", "tensor_scalar", "tensor_scalar", "tensor_copy", "tensor_tensor", "dma_copy",
+    ]  # fmt: skip
+    np.testing.assert_array_equal(assigned_late(x), x * 5)
+
+
+@nki.jit
+def rounded_once(x):
+    out = nl.ndarray(x.shape, nl.bfloat16, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, nl.bfloat16, buffer=nl.sbuf)
+    tile[...] = nl.load(x) * 1.0
+    nl.store(out, tile)
+    return out
+
+
+def test_a_moved_result_is_cast_into_the_type_of_its_destination():
+    x = np.array([[1.00390625, -1.01171875]], np.float32)
+    np.testing.assert_array_equal(rounded_once(x).astype(np.float32), [[1.0, -1.015625]])
+    assert traced(rounded_once, x) == ["dma_copy", "tensor_scalar", "dma_copy"]
+
+
+@nki.jit
+def still_named(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    value = nl.load(x) + 1.0
+    tile[...] = value
+    tile *= 2.0
+    nl.store(out, value)
+    return out
+
+
+def test_the_name_of_a_moved_result_stands_for_its_destination():
+    np.testing.assert_array_equal(still_named(ramp(2, 3)), (ramp(2, 3) + 1) * 2)
+
+
+@nki.jit
+def unused_result(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(out, tile)
+    tile + 1.0
+    return out
+
+
+def test_a_result_that_nobody_uses_is_still_in_the_program():
+    assert traced(unused_result, ramp(2, 3)) == ["dma_copy", "dma_copy", "tensor_scalar"]
+
+
+@nki.jit
+def blocked_product(a, b):
+    out = nl.ndarray((a.shape[1], b.shape[1]), nl.float32, buffer=nl.shared_hbm)
+    psum = nl.zeros((a.shape[1], b.shape[1]), nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(a.shape[0] // 128):
+        rows = nl.ds(k * 128, 128)
+        psum += nl.matmul(nl.load(a[rows]), nl.load(b[rows]), transpose_x=True)
+    nl.store(out, psum)
+    return out
+
+
+def test_matmuls_accumulate_in_psum_without_a_sum_of_tiles():
+    a, b = (RNG.integers(-4, 5, (384, n)).astype(np.float32) for n in (64, 96))
+    np.testing.assert_array_equal(blocked_product(a, b), a.T @ b)
+    opcodes = program_of(blocked_product, a, b).opcodes()
+    assert opcodes["nc_matmul"] == 3
+    assert "tensor_tensor" not in opcodes
+
+
+@nki.jit
+def accumulated_in_parts(a, b):
+    out = nl.ndarray((64, 8), nl.float32, buffer=nl.shared_hbm)
+    psum = nl.zeros((64, 8), nl.float32, buffer=nl.psum)
+    at, bt = nl.load(a), nl.load(b)
+    for j in nl.affine_range(2):
+        for _ in nl.affine_range(3):
+            psum[:, j * 4 : j * 4 + 4] += nisa.nc_matmul(at, bt[:, j * 4 : j * 4 + 4])
+    nl.store(out, psum)
+    return out
+
+
+def test_parts_of_a_psum_tile_accumulate_each_for_itself():
+    a, b = (RNG.integers(-4, 5, (32, n)).astype(np.float32) for n in (64, 8))
+    np.testing.assert_array_equal(accumulated_in_parts(a, b), 3 * (a.T @ b))
+
+
+@nki.jit
+def product_of_rows(x, y):
+    out = nl.ndarray((x.shape[0], y.shape[1]), nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) @ nl.load(y))
+    return out
+
+
+def test_matmul_transposes_its_left_side_on_tensor_engine():
+    x, y = (RNG.integers(-4, 5, s).astype(np.float32) for s in ((32, 64), (64, 48)))
+    np.testing.assert_array_equal(product_of_rows(x, y), x @ y)
+    assert traced(product_of_rows, x, y)[:4] == ["dma_copy", "dma_copy", "nc_transpose", "tensor_copy"]
+
+
+@nki.jit
+def transposed(x):
+    out = nl.ndarray((x.shape[1], x.shape[0]), x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.transpose(nl.load(x)))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+def test_transpose_keeps_every_element(dtype):
+    x = RNG.integers(-100, 100, (100, 128)).astype(dtype)
+    if dtype is np.int32:
+        x = x[:32, :32]
+    np.testing.assert_array_equal(transposed(x), x.T)
+
+
+@nki.jit
+def masked_product(a, b):
+    out = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm)
+    tile = nl.zeros((8, 8), nl.float32)
+    i_m, i_n = nl.mgrid[0:8, 0:8]
+    product = nl.ndarray((8, 8), nl.float32, buffer=nl.psum)
+    product[...] = nisa.nc_matmul(nl.load(a), nl.load(b), mask=(i_m < 5) & (i_n < 3))
+    tile[i_m, i_n] = nl.copy(product, mask=(i_m < 5) & (i_n < 3))
+    nl.store(out, tile)
+    return out
+
+
+def test_a_mask_crops_rows_and_columns_of_a_product():
+    a, b = ramp(4, 8), ramp(4, 8) - 9
+    expected = np.zeros((8, 8), np.float32)
+    expected[:5, :3] = (a.T @ b)[:5, :3]
+    np.testing.assert_array_equal(masked_product(a, b), expected)
+
+
+def reducing(body):
+    @nki.jit
+    def kernel(x):
+        result = body(nl.load(x))
+        out = nl.ndarray(result.shape, result.dtype, buffer=nl.shared_hbm)
+        nl.store(out, result)
+        return out
+
+    return kernel
+
+
+FIVE = RNG.integers(-9, 9, (3, 2, 4, 3, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize("axis", [1, [1], -1, (2, 4), [1, 2, 3, 4], (-2, -1), (1, 3)], ids=str)
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_any_free_axes_are_reduced(axis, keepdims):
+    axes = tuple(np.atleast_1d(axis))
+    for name, function in (("sum", np.sum), ("max", np.max), ("min", np.min)):
+        out = reducing(lambda t, n=name: getattr(nl, n)(t, axis=axis, keepdims=keepdims))(FIVE)
+        expected = function(FIVE, axis=axes, keepdims=keepdims)
+        # a tile has a free axis
+        expected = expected if expected.ndim > 1 else expected[:, None]
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("axis", [1, [2], (1, 2)], ids=str)
+def test_nisa_tensor_reduce_takes_any_free_axes_and_negates(axis):
+    x = FIVE[:, 0]
+    x = x[..., 0]
+    out = reducing(lambda t: nisa.tensor_reduce(np.max, t, axis=axis, negate=True))(x)
+    expected = -x.max(axis=tuple(np.atleast_1d(axis)))
+    np.testing.assert_array_equal(out, expected.reshape(out.shape))
+
+
+def test_mean_and_var_over_free_axes_are_those_of_float64():
+    x = RNG.standard_normal((4, 6, 5)).astype(np.float32)
+    wide = x.astype(np.float64)
+    # two roundings to float32 for the mean, five for the variance
+    np.testing.assert_allclose(reducing(lambda t: nl.mean(t, axis=(1, 2)))(x)[:, 0], wide.mean((1, 2)), atol=2e-7)
+    np.testing.assert_allclose(reducing(lambda t: nl.mean(t, axis=1))(x), wide.mean(1), atol=3e-7)
+    np.testing.assert_allclose(
+        reducing(lambda t: nl.var(t, axis=[2]))(x)[..., 0], wide.var(2), rtol=1e-6, atol=0
+    )
+
+
+def test_prod_and_all_reduce_rows():
+    x = np.array([[1, -2, 3], [4, 0, 5]], np.float32)
+    np.testing.assert_array_equal(reducing(lambda t: nl.prod(t, axis=1))(x), [[-6], [0]])
+    out = reducing(lambda t: nl.all(t, axis=1))(x)
+    assert out.dtype == np.bool_
+    np.testing.assert_array_equal(out, [[True], [False]])
+
+
+@nki.jit
+def masked_reductions(x):
+    out = nl.ndarray((4, 3), nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    i_p, i_f = nl.mgrid[0:4, 0:6]
+    sums = nl.zeros((4, 3), nl.float32)
+    i_r, i_c = nl.mgrid[0:4, 0:1]
+    sums[i_r, i_c] = nl.sum(tile, axis=1, mask=(i_f < 2) & (i_p < 3))
+    sums[i_r, i_c + 1] = nisa.tensor_reduce(np.max, tile, axis=[1], mask=(i_f >= 4))
+    sums[i_r, i_c + 2] = nl.mean(tile, axis=1, mask=i_f < 4)
+    nl.store(out, sums)
+    return out
+
+
+def test_a_mask_over_the_input_leaves_elements_out_of_a_reduction():
+    x = RNG.integers(-9, 9, (4, 6)).astype(np.float32)
+    expected = np.zeros((4, 3), np.float32)
+    expected[:3, 0] = x[:3, :2].sum(1)
+    expected[:, 1] = x[:, 4:].max(1)
+    expected[:, 2] = x[:, :4].mean(1)
+    np.testing.assert_array_equal(masked_reductions(x), expected)
+
+
+@nki.jit
+def reduced_into_a_tile(x):
+    out = nl.ndarray((4, 6), x.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros((4, 6), nl.float32)
+    for i in nl.affine_range(3):
+        for j in nl.affine_range(2):
+            total[...] = nl.loop_reduce(nl.load(x[i, j]), op=np.add, loop_indices=[i, j], dtype=nl.float32)
+    nl.store(out, total)
+    return out
+
+
+@nki.jit
+def reduced_in_a_name(x):
+    out = nl.ndarray((4, 6), x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(3):
+        for j in nl.affine_range(2):
+            total = nl.loop_reduce(nl.load(x[i, j]), op=np.add, loop_indices=[i, j])
+    nl.store(out, total)
+    return out
+
+
+@pytest.mark.parametrize("kernel", [reduced_into_a_tile, reduced_in_a_name])
+def test_loop_reduce_adds_the_iterations_up(kernel):
+    x = RNG.integers(-9, 9, (3, 2, 4, 6)).astype(np.float32)
+    np.testing.assert_array_equal(kernel(x), x.sum(axis=(0, 1)))
+
+
+@nki.jit
+def reduced_over_the_inner_loop(x):
+    out = nl.ndarray((3, 4, 6), x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(3):
+        for j in nl.affine_range(2):
+            largest = nl.loop_reduce(nl.load(x[i, j]), op=np.maximum, loop_indices=[j])
+        nl.store(out[i], largest)
+    return out
+
+
+def test_loop_reduce_over_an_inner_loop_starts_anew_in_the_outer_one():
+    x = RNG.integers(-9, 9, (3, 2, 4, 6)).astype(np.float32)
+    np.testing.assert_array_equal(reduced_over_the_inner_loop(x), x.max(axis=1))
+    assert program_of(reduced_over_the_inner_loop, x).opcodes() == {
+        "dma_copy": 9, "tensor_copy": 3, "tensor_tensor": 3,
+    }  # fmt: skip
+
+
+def test_shapes_alone_give_the_same_program_as_data():
+    x = ramp(3, 2, 4, 6)
+    for kernel in (reduced_into_a_tile, reduced_in_a_name):
+        shapes = nkilab.estimate(kernel, nkilab.spec(x.shape, x.dtype)).program
+        assert shapes.opcodes() == program_of(kernel, x).opcodes()
