@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nkilab.dialects.indexing import basic as sliced
+from nkilab.errors import KernelError
 from nkilab.execute import execute
 from nkilab.isa.declare import NUMBER, REQUIRED, Instruction, Operand
 from nkilab.machine import MACHINES, Machine
@@ -39,7 +40,9 @@ class Tile:
     def layout(self) -> Any:
         """Its layout as the whole of a storage."""
         axis = None if self.memory == "hbm" else 0
-        return layout(self.shape, compact_strides(self.shape), DTYPES[self.dtype], self.memory, axis, self.start)
+        return layout(
+            self.shape, compact_strides(self.shape), DTYPES[self.dtype], self.memory, axis, self.start
+        )
 
 
 def tile_of(spec: Operand, sizes: Mapping[str, int]) -> Tile:
@@ -104,6 +107,15 @@ def form_of(cls: type[Instruction], machine: Machine, use: Use) -> Instruction:
         for given in (use[name] for name in operands_of(cls))
     ]
     return cls(machine, layouts, attributes_of(cls, use))
+
+
+def refused(cls: type[Instruction], changes: Mapping[str, Any], machine: str = "trn2") -> str:
+    """What is said about the smallest use with `changes`, before its place is known; "" if it is legal."""
+    try:
+        form_of(cls, MACHINES[machine], smallest_use(cls, changes))
+    except KernelError as error:
+        return str(error)
+    return ""
 
 
 def open_session(machine: Machine, *, has_data: bool = True) -> Session:

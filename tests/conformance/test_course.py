@@ -118,12 +118,13 @@ def test_a_convolution_is_right_and_can_be_captured(part2: Path, succeed: Run):
 @pytest.mark.torch
 @pytest.mark.parametrize("profile", [(), ("--profile", "X")], ids=["plain", "profile"])
 def test_the_harness_runs_to_its_score(part2: Path, profile: tuple[str, ...], succeed: Run):
-    printed = succeed("test_harness.py", "--test_maxpool", *profile)
-    assert printed.count("Passed") == 4, printed
-    score = re.search(r"Your final score is :\s+([\d.]+) / 60.0", printed)
+    pools = bool(re.search(r"\bmax\b|maximum", (part2 / "conv2d.py").read_text().rpartition('"""')[2]))
+    printed = succeed("test_harness.py", *(["--test_maxpool"] if pools else []), *profile)
+    assert printed.count("... Passed") == (4 if pools else 3), printed
+    score = re.search(r"Your final score is .*:\s+([\d.]+) / ", printed)
     assert score, printed
     print(f"score {score[1]}")
-    sizes = ["float32", "float16", "pool_float32", "pool_float16"]
+    sizes = ["float32", "float16", *(["pool_float32", "pool_float16"] if pools else [])]
     names = [f"X_{s}{small}" for s in sizes for small in ("", "_smaller")] if profile else []
     expected = sorted(f"{n}{suffix}" for n in names for suffix in (".neff", ".ntff"))
     assert sorted(p.name for p in part2.iterdir() if p.suffix in (".neff", ".ntff")) == expected

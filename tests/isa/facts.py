@@ -64,6 +64,8 @@ CHIP_FACTS = [
     *_for_each("stationary_free_max", "nc_matmul, tile size", trn1=128, trn2=128, trn3=128),
     *_for_each("moving_free_max", "nc_matmul, tile size", trn1=512, trn2=512, trn3=4096),
     *_for_each("vector_transpose_max", "nc_transpose, Vector Engine", trn1=32, trn2=32, trn3=32),
+    *_for_each("bn_stats_free_max", "tile_size.bn_stats_fmax", trn1=512, trn2=512, trn3=512),
+    *_for_each("max8_free_max", "max8, at most 16,384 elements", trn1=16384, trn2=16384, trn3=16384),
     *_for_each("tensor_clock_ghz", ENGINES_TABLE, trn1=2.8, trn2=2.4, trn3=2.4),
     *_for_each("vector_clock_ghz", ENGINES_TABLE, trn1=1.12, trn2=0.96, trn3=1.2),
     *_for_each("scalar_clock_ghz", ENGINES_TABLE, trn1=1.4, trn2=1.2, trn3=1.2),
@@ -178,4 +180,29 @@ COST_FACTS = [
         "trn2", "nc_transpose", {"P": 32, "F": 32, "engine": "vector"}, (64,), 0.96,
         COSTS + ": max(64, N)", _DVE2,
     ),
+]  # fmt: skip
+
+# hand: MIN_II is 64; the overhead of VectorE on top
+VECTOR_FACTS = [
+    CostFact("trn1", "tensor_copy_predicated", {"F": 512}, (1024,), 1.12, COSTS + ": 2N in SBUF", _DVE1),
+    CostFact(
+        "trn1", "tensor_copy_predicated", {"F": 512, "predicate.memory": "psum"}, (512,), 1.12,
+        COSTS + ": N, predicate in PSUM", _DVE1,
+    ),
+    CostFact(
+        "trn1", "tensor_copy_predicated", {"F": 512, "src.memory": "psum"}, (512,), 1.12,
+        COSTS + ": N, src in PSUM", _DVE1,
+    ),
+    CostFact("trn2", "range_select", {"F": 512}, (512,), 0.96, COSTS + ": max(64, N)", _DVE2),
+    CostFact("trn1", "tensor_tensor_scan", {"F": 512}, (1024,), 1.12, COSTS + ": max(64, 2N)", _DVE1),
+    CostFact("trn1", "tensor_tensor_scan", {"F": 16}, (64,), 1.12, COSTS + ": max(64, 2N)", _DVE1),
+    CostFact("trn1", "tensor_scalar_reduce", {"F": 512}, (512,), 1.12, COSTS + ": max(64, N)", _DVE1),
+    CostFact("trn1", "bn_stats", {"F": 512}, (512,), 1.12, COSTS + ": max(64, N)", _DVE1),
+    CostFact("trn1", "bn_aggr", {"F": 60}, (260,), 1.12, COSTS + ": max(64, 13 N / 3)", _DVE1),
+    CostFact("trn1", "bn_aggr", {"F": 12}, (64,), 1.12, COSTS + ": max(64, 13 N / 3)", _DVE1),
+    CostFact("trn1", "max8", {"F": 512}, (512,), 1.12, COSTS + ": N", _DVE1),
+    CostFact("trn2", "nc_find_index8", {"F": 512}, (512,), 0.96, COSTS + ": N", _DVE2),
+    CostFact("trn2", "nc_match_replace8", {"F": 512}, (512,), 0.96, COSTS + ": N on the older pages", _DVE2),
+    CostFact("trn2", "nc_match_replace8", {"F": 8}, (64,), 0.96, COSTS + ": MIN_II", _DVE2),
+    CostFact("trn2", "nc_stream_shuffle", {"F": 512}, (512,), 0.96, COSTS + ": max(64, N)", _DVE2),
 ]  # fmt: skip

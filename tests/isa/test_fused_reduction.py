@@ -75,9 +75,15 @@ def test_row_results_are_of_float32_not_of_the_rounded_tile() -> None:
     session = open_session(MACHINES["trn2"])
     res, dst = new_tile(session, Tile((1, 1))), new_tile(session, Tile((1, 4), "bfloat16"))
     call(
-        session, REDUCE, dst=dst, data=new_tile(session, np.ones((1, 4))), op0="add", operand0=2.0**-9,
-        reduce_op="add", reduce_res=res,
-    )  # fmt: skip
+        session,
+        REDUCE,
+        dst=dst,
+        data=new_tile(session, np.ones((1, 4))),
+        op0="add",
+        operand0=2.0**-9,
+        reduce_op="add",
+        reduce_res=res,
+    )
     assert array_of(res).tolist() == [[4 + 2.0**-7]]
 
 
@@ -86,9 +92,15 @@ def test_a_result_column_inside_dst_is_written_last() -> None:
     session = open_session(MACHINES["trn2"])
     dst = new_tile(session, Tile((1, 3)))
     call(
-        session, REDUCE, dst=dst, data=new_tile(session, [[1, 2, 3]]), op0="add", operand0=0.0, reduce_op="add",
+        session,
+        REDUCE,
+        dst=dst,
+        data=new_tile(session, [[1, 2, 3]]),
+        op0="add",
+        operand0=0.0,
+        reduce_op="add",
         reduce_res=part_of(dst, (0, 0), (1, 1)),
-    )  # fmt: skip
+    )
     assert array_of(dst).tolist() == [[6, 2, 3]]
 
 
@@ -98,9 +110,15 @@ def test_registers_belong_to_partitions() -> None:
     lower = part_of(tile, (32, 0), (32, 3))
     for view, factor in ((tile, 1.0), (lower, 10.0)):
         call(
-            session, REDUCE, dst=view, data=view, op0="multiply", operand0=factor, reduce_op="add",
+            session,
+            REDUCE,
+            dst=view,
+            data=view,
+            op0="multiply",
+            operand0=factor,
+            reduce_op="add",
             reduce_cmd="reset_reduce",
-        )  # fmt: skip
+        )
     assert session.registers["vector"][:64:16].tolist() == [3, 3, 30, 30]
 
 

@@ -12,7 +12,7 @@ from nkilab.machine import MACHINES
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.tiles.tile import View, array_of
 from nkilab.trace.session import Session
-from tests.isa.test_unwritten import heard
+from tests.isa.warned import heard
 from tests.uses import Tile, call, form_of, new_tile, open_session, result, smallest_use
 
 COPY, SELECT, RANGE = (
@@ -44,18 +44,23 @@ def test_a_predicated_copy_is_numpy_where(session: Session, name: str, reverse: 
     predicate = draw.integers(0, 3, (8, 6))
     dst = new_tile(session, old)
     call(
-        session, COPY, dst=dst, src=new_tile(session, new), predicate=new_tile(session, predicate, name),
+        session,
+        COPY,
+        dst=dst,
+        src=new_tile(session, new),
+        predicate=new_tile(session, predicate, name),
         reverse_pred=reverse,
-    )  # fmt: skip
+    )
     np.testing.assert_array_equal(array_of(dst), np.where((predicate == 0) == reverse, new, old))
 
 
 def test_a_predicated_copy_takes_operands_of_other_ranks(session: Session) -> None:
     # NKI 0.6 release notes: ranks may differ if the elements per partition agree
     dst = new_tile(session, np.zeros((2, 2, 1, 2)))
-    src, predicate = new_tile(session, [[1, 2, 3, 4], [5, 6, 7, 8]]), new_tile(
-        session, np.array([[[0, 1], [1, 0]], [[1, 1], [0, 0]]]), "uint8"
-    )  # fmt: skip
+    src, predicate = (
+        new_tile(session, [[1, 2, 3, 4], [5, 6, 7, 8]]),
+        new_tile(session, np.array([[[0, 1], [1, 0]], [[1, 1], [0, 0]]]), "uint8"),
+    )
     call(session, COPY, dst=dst, src=src, predicate=predicate)
     assert array_of(dst).reshape(2, 4).tolist() == [[0, 2, 3, 0], [5, 6, 0, 0]]
 
@@ -103,9 +108,13 @@ def test_a_mask_narrows_what_a_predicated_copy_writes(session: Session) -> None:
     dst, out = new_tile(session, Tile((1, 4))), new_tile(session, Tile((1, 4)))
     with heard() as texts:
         call(
-            session, COPY, np.array([[True, True, False, False]]), dst=dst, src=2.0,
+            session,
+            COPY,
+            np.array([[True, True, False, False]]),
+            dst=dst,
+            src=2.0,
             predicate=new_tile(session, [[1, 0, 1, 1]], "uint8"),
-        )  # fmt: skip
+        )
         call(session, TENSOR_COPY, dst=out, src=dst)
     np.testing.assert_array_equal(array_of(out), [[2, np.nan, np.nan, np.nan]])
     assert len(texts) == 1
@@ -137,9 +146,15 @@ def select(session: Session, data: Any, cmd: str, res: View | None = None) -> No
     rows = new_tile(session, np.float32(data))
     ones = new_tile(session, np.ones(np.shape(data)), "uint8")
     call(
-        session, SELECT, dst=new_tile(session, Tile(rows.layout.shape)), predicate=ones, on_true=rows,
-        on_false=0.0, reduce_cmd=cmd, reduce_res=res,
-    )  # fmt: skip
+        session,
+        SELECT,
+        dst=new_tile(session, Tile(rows.layout.shape)),
+        predicate=ones,
+        on_true=rows,
+        on_false=0.0,
+        reduce_cmd=cmd,
+        reduce_res=res,
+    )
 
 
 def test_the_registers_keep_the_maximum_over_calls(session: Session) -> None:
@@ -159,8 +174,8 @@ def test_an_idle_selection_leaves_the_registers_unknown(session: Session) -> Non
         select(session, [[1, 2]], "reduce", res)
     assert np.isnan(array_of(res)).all()
     assert texts == [
-        "select_reduce: reduce_cmd is reduce and the registers hold nothing known, as nothing reset or loaded "
-        "them before or an instruction was idle; the result is nan"
+        "select_reduce: reduce_cmd is reduce and the registers hold nothing known, as nothing reset or "
+        "loaded them before or an instruction was idle; the result is nan"
     ]
 
 
@@ -181,9 +196,15 @@ def test_the_maximum_is_of_float32_results(session: Session) -> None:
     # 1 + 2^-9 rounds to 1 in bfloat16
     res, dst = new_tile(session, Tile((1, 1))), new_tile(session, Tile((1, 2), "bfloat16"))
     call(
-        session, SELECT, dst=dst, predicate=new_tile(session, [[1, 1]], "uint8"),
-        on_true=new_tile(session, [[1 + 2.0**-9, 0]]), on_false=0.0, reduce_cmd="reset_reduce", reduce_res=res,
-    )  # fmt: skip
+        session,
+        SELECT,
+        dst=dst,
+        predicate=new_tile(session, [[1, 1]], "uint8"),
+        on_true=new_tile(session, [[1 + 2.0**-9, 0]]),
+        on_false=0.0,
+        reduce_cmd="reset_reduce",
+        reduce_res=res,
+    )
     assert array_of(dst).astype(np.float32).tolist() == [[1, 0]]
     assert array_of(res).tolist() == [[1 + 2.0**-9]]
 
@@ -213,18 +234,30 @@ def test_the_filling_of_a_range_is_minus_infinity_in_small_floats(name: str) -> 
     # nki.isa.range_select, note on numerical stability
     bound = np.float32([[1]])
     got = result(
-        RANGE, Tile((1, 2), name), on_true_tile=(np.array([[3, 4]]), name), comp_op0="less", comp_op1="less",
-        bound0=bound, bound1=bound,
-    )  # fmt: skip
+        RANGE,
+        Tile((1, 2), name),
+        on_true_tile=(np.array([[3, 4]]), name),
+        comp_op0="less",
+        comp_op1="less",
+        bound0=bound,
+        bound1=bound,
+    )
     assert got.astype(np.float32).tolist() == [[3, -np.inf]]
 
 
 def test_a_range_without_elements_reduces_to_the_filling(session: Session) -> None:
     res, bound = new_tile(session, Tile((1, 1))), new_tile(session, [[0]])
     call(
-        session, RANGE, dst=new_tile(session, Tile((1, 3), "bfloat16")), on_true_tile=new_tile(session, [[1, 2, 3]]),
-        comp_op0="less", comp_op1="less", bound0=bound, bound1=bound, reduce_res=res,
-    )  # fmt: skip
+        session,
+        RANGE,
+        dst=new_tile(session, Tile((1, 3), "bfloat16")),
+        on_true_tile=new_tile(session, [[1, 2, 3]]),
+        comp_op0="less",
+        comp_op1="less",
+        bound0=bound,
+        bound1=bound,
+        reduce_res=res,
+    )
     assert array_of(res).tolist() == [[FP32_MIN]]
 
 
@@ -232,19 +265,33 @@ def test_a_range_goes_on_in_the_registers_of_another_instruction(session: Sessio
     res, bound = new_tile(session, Tile((1, 1))), new_tile(session, [[9]])
     select(session, [[50, 60]], "reset_reduce")
     call(
-        session, RANGE, dst=new_tile(session, Tile((1, 2))), on_true_tile=new_tile(session, [[55, 70]]),
-        comp_op0="greater_equal", comp_op1="less_equal", bound0=bound, bound1=bound, range_start=9,
-        reduce_cmd="reduce", reduce_res=res,
-    )  # fmt: skip
+        session,
+        RANGE,
+        dst=new_tile(session, Tile((1, 2))),
+        on_true_tile=new_tile(session, [[55, 70]]),
+        comp_op0="greater_equal",
+        comp_op1="less_equal",
+        bound0=bound,
+        bound1=bound,
+        range_start=9,
+        reduce_cmd="reduce",
+        reduce_res=res,
+    )
     assert array_of(res).tolist() == [[60]]
 
 
 @pytest.mark.parametrize("start", [7, 7.0, np.int64(7), -3])
 def test_a_range_starts_at_any_whole_number(start: Any) -> None:
     got = result(
-        RANGE, (1, 3), on_true_tile=np.float32([[1, 2, 3]]), comp_op0="equal", comp_op1="equal",
-        bound0=np.float32([[start + 1]]), bound1=np.float32([[start + 1]]), range_start=start,
-    )  # fmt: skip
+        RANGE,
+        (1, 3),
+        on_true_tile=np.float32([[1, 2, 3]]),
+        comp_op0="equal",
+        comp_op1="equal",
+        bound0=np.float32([[start + 1]]),
+        bound1=np.float32([[start + 1]]),
+        range_start=start,
+    )
     assert got.tolist() == [[FP32_MIN, 2, FP32_MIN]]
 
 
@@ -252,9 +299,14 @@ def test_the_index_runs_over_all_free_axes() -> None:
     data = np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3)
     bound = np.float32([[4]])
     got = result(
-        RANGE, (1, 2, 3), on_true_tile=data, comp_op0="greater_equal", comp_op1="greater_equal", bound0=bound,
+        RANGE,
+        (1, 2, 3),
+        on_true_tile=data,
+        comp_op0="greater_equal",
+        comp_op1="greater_equal",
+        bound0=bound,
         bound1=bound,
-    )  # fmt: skip
+    )
     assert got.reshape(-1).tolist() == [FP32_MIN] * 4 + [5, 6]
 
 

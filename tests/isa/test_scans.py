@@ -12,7 +12,7 @@ from nkilab.isa import REGISTRY
 from nkilab.machine import MACHINES
 from nkilab.tiles.tile import array_of
 from nkilab.trace.session import Session
-from tests.isa.test_unwritten import heard
+from tests.isa.warned import heard
 from tests.uses import Tile, call, new_tile, open_session, result
 
 SCAN, CUMULATIVE = REGISTRY["tensor_tensor_scan"], REGISTRY["tensor_scalar_cumulative"]
@@ -70,9 +70,14 @@ def test_a_scan_goes_on_from_the_last_column_of_another() -> None:
 def test_a_scan_keeps_float32_between_steps() -> None:
     # bfloat16 would stay at 256: 256 + 1 rounds back
     got = result(
-        SCAN, Tile((1, 3), "bfloat16"), data0=(np.ones((1, 3)), "bfloat16"), data1=(np.ones((1, 3)), "bfloat16"),
-        initial=256.0, op0="multiply", op1="add",
-    )  # fmt: skip
+        SCAN,
+        Tile((1, 3), "bfloat16"),
+        data0=(np.ones((1, 3)), "bfloat16"),
+        data1=(np.ones((1, 3)), "bfloat16"),
+        initial=256.0,
+        op0="multiply",
+        op1="add",
+    )
     assert got.astype(np.float32).tolist() == [[256, 258, 260]]
 
 
@@ -98,9 +103,16 @@ def cumulate(session: Session, cmd: str, op1: str = "add", imm1: Any = None) -> 
     """The running reduction of 1, 2, 3 by `cmd`."""
     dst = new_tile(session, Tile((1, 3)))
     call(
-        session, CUMULATIVE, dst=dst, src=new_tile(session, [[1, 2, 3]]), op0="add", op1=op1, imm0=0.0, imm1=imm1,
+        session,
+        CUMULATIVE,
+        dst=dst,
+        src=new_tile(session, [[1, 2, 3]]),
+        op0="add",
+        op1=op1,
+        imm0=0.0,
+        imm1=imm1,
         reduce_cmd=cmd,
-    )  # fmt: skip
+    )
     return array_of(dst)[0].tolist()
 
 
@@ -122,8 +134,8 @@ def test_continuing_from_registers_that_nothing_set_is_nan_and_a_warning() -> No
         held = cumulate(session, "reduce")
     assert np.isnan(held).all()
     assert texts == [
-        "tensor_scalar_cumulative: reduce_cmd is reduce and the registers hold nothing known, as nothing reset or "
-        "loaded them before or an instruction was idle; the result is nan"
+        "tensor_scalar_cumulative: reduce_cmd is reduce and the registers hold nothing known, as nothing "
+        "reset or loaded them before or an instruction was idle; the result is nan"
     ]
 
 

@@ -9,7 +9,7 @@ from nkilab.isa import REGISTRY
 from nkilab.machine import MACHINES
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.tiles.tile import array_of
-from tests.isa.test_unwritten import heard
+from tests.isa.warned import heard
 from tests.uses import Tile, call, form_of, new_tile, open_session, part_of, result, smallest_use
 
 SHUFFLE, TENSOR_COPY = REGISTRY["nc_stream_shuffle"], REGISTRY["tensor_copy"]

@@ -74,9 +74,11 @@ def test_indices_of_the_eight_largest_point_at_them() -> None:
 
 def test_values_of_another_type_are_compared_as_float32() -> None:
     got = result(
-        FIND, Tile((1, 8), "uint32"), data=(np.array([[1, 2, 3, 4, 5, 6, 7, 1.5]]), "bfloat16"),
+        FIND,
+        Tile((1, 8), "uint32"),
+        data=(np.array([[1, 2, 3, 4, 5, 6, 7, 1.5]]), "bfloat16"),
         vals=np.float32([[[1.5, 7], [6, 5]], [[4, 3], [2, 1 + 2.0**-20]]]).reshape(1, 4, 2),
-    )  # fmt: skip
+    )
     assert got.tolist() == [[7, 6, 5, 4, 3, 2, 1, ALL_ONES]]
 
 
@@ -93,9 +95,14 @@ def replace(data: Any, wanted: Any, imm: float, *, name: str = "float32") -> tup
         new_tile(session, Tile((len(data), 8), "uint32")),
     )
     call(
-        session, REPLACE, dst=dst, data=new_tile(session, data, name), vals=new_tile(session, wanted), imm=imm,
+        session,
+        REPLACE,
+        dst=dst,
+        data=new_tile(session, data, name),
+        vals=new_tile(session, wanted),
+        imm=imm,
         dst_idx=where,
-    )  # fmt: skip
+    )
     return array_of(dst), array_of(where)
 
 

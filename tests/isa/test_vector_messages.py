@@ -12,7 +12,7 @@ from nkilab.isa import REGISTRY
 from nkilab.machine import MACHINES
 from tests.uses import Tile, call, new_tile, open_session, part_of, smallest_use
 
-# instruction, chip, what is changed of the smallest use, and the message without its place; tiles have no name
+# instruction, chip, what is changed of the smallest use, the message without its place; tiles have no name
 MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     (
         "tensor_copy_predicated", "trn2", {"src.memory": "psum", "predicate.memory": "psum"},
@@ -143,7 +143,7 @@ MESSAGES: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "tensor_tensor_scan", "trn2", {"op0": "bitwise_and"},
-        "tensor_tensor_scan: an operator is bitwise or takes one input; both are arithmetic operators of two\n"
+        "tensor_tensor_scan: an operator is bitwise or takes one input; both are arithmetic and take two\n"
         "  dst = float32[16, 16] in sbuf\n"
         "  data0 = float32[16, 16] in sbuf\n"
         "  data1 = float32[16, 16] in sbuf\n"
@@ -402,8 +402,8 @@ def test_a_shuffle_of_two_sizes_starts_where_the_larger_may() -> None:
             shuffle_mask=list(range(32)),
         )  # fmt: skip
     assert str(caught.value).split(": ", 1)[1] == (
-        "nc_stream_shuffle: dst or src starts where the larger of them may not: up to 32 partitions start at 0, "
-        "32, 64 or 96, up to 64 at 0 or 64, more at 0\n"
+        "nc_stream_shuffle: dst or src starts where the larger of them may not: up to 32 partitions start at "
+        "0, 32, 64 or 96, up to 64 at 0 or 64, more at 0\n"
         "  dst = b: float32[64, 8] in sbuf\n"
         "  src = a: float32[32, 8] in sbuf\n"
         "  source: nki.isa.nc_stream_shuffle"

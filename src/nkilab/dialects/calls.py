@@ -55,12 +55,12 @@ def surface(
                              "_canonical": _canonical, "_missing": _missing, "_unknown": _refuse_unknown,
                              "_parameters": [*order, *extra]}  # fmt: skip
     text = [f"def {cls.name}({', '.join(_heads(cls, order, keyword_only_from, extra, scope))}, **unknown):"]
+    if not swallows:
+        text.append("    if unknown: _unknown(_cls.name, unknown, _parameters)")
     required = [n for n in order if _default(cls, n) is REQUIRED]
     if required:
         text.append(f"    if {' or '.join(f'{n} is _MISSING' for n in required)}:")
         text.append(f"        _missing(_cls, {{{', '.join(f'{n!r}: {n}' for n in required)}}})")
-    if not swallows:
-        text.append("    if unknown: _unknown(_cls.name, unknown, _parameters)")
     text.append("    session = _current()")
     text += _attribute_lines(cls, order, scope)
     operands = ", ".join(n if n in order else "None" for n in cls.operands)

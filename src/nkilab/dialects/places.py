@@ -6,8 +6,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from ..errors import NkilabError
-from ..trace.source import place_of, user_frame
+from ..errors import NkilabError, SpellingError
+from ..tiles.tile import View
+from ..trace.session import running
+from ..trace.source import assigned_name, name_of, place_of, user_frame
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,7 +24,23 @@ def placed(called: str) -> Callable[[F], F]:
                 return function(*args, **kwargs)
             except NkilabError as error:
                 raise error.located(place_of(user_frame()), called) from None
+            except TypeError as error:
+                trace = error.__traceback__
+                if trace is None or trace.tb_next is not None:
+                    raise
+                # the arguments do not bind: no frame lies below this one
+                problem = str(error).removeprefix(f"{function.__qualname__}() ")
+                raise SpellingError(problem).located(place_of(user_frame()), called) from None
 
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def described(view: View) -> str:
+    """One line for messages: the name, that of the user's variable if it has none, dtype, shape and memory."""
+    session = running()
+    name = view.storage.name or name_of(view, user_frame())
+    if not name and session is not None:
+        name = assigned_name(*session.program.lines[view.storage.line])
+    return f"{name or '(unnamed)'}: {view.layout}"

@@ -26,6 +26,8 @@ def execute(
         values: per declared value its resolved value.
         mask: boolean array over the first written operand, where to write; None for everywhere.
     """
+    if form.is_plain_copy and mask is None and _lend(*operands):
+        return
     arrays: list[Any] = list(operands)
     for slot in form.read_slots:
         view = operands[slot]
@@ -37,7 +39,7 @@ def execute(
         view = operands[slot]
         storage = view.storage
         if storage.data is None:
-            storage.allocate()
+            storage.own()
         if not storage.written.is_full and not form.keeps and (form.reads_dst or form.reads_result(values)):
             _fill_unwritten(session, view)
         arrays[slot] = array_of(view)
@@ -56,6 +58,24 @@ def execute(
                 coverage.add(operands[slot])
             else:
                 coverage.add_where(operands[slot], part)
+
+
+def _lend(dst: View, src: View) -> bool:
+    """Let a whole tile stand for elements of an input, which do not change while the kernel runs.
+
+    The copy is made when something writes the tile or looks at a part of it.
+    """
+    storage, given = dst.storage, src.storage
+    if given.is_mutable or dst.layout.shape != storage.shape or not dst.layout.is_compact or not dst.layout.is_on_chip:
+        return False
+    elements = array_of(src)
+    if elements.shape != storage.shape:
+        squeezed = [n for n in elements.shape if n != 1]
+        if squeezed != [n for n in storage.shape if n != 1]:
+            return False
+        elements = elements.reshape(storage.shape)
+    storage.lend(elements)
+    return True
 
 
 def _part(form: Instruction, arrays: list[Any], mask: Any) -> Any:
@@ -95,7 +115,7 @@ def _fill_unwritten(session: Session, view: View, mask: Any = None) -> None:
     """
     storage = view.storage
     if storage.data is None:
-        storage.allocate()
+        storage.own()
     state = storage.written.of(view)
     if state == "all":
         return

@@ -70,7 +70,7 @@ def reduces(form: Any) -> bool:
 def accumulated(
     form: Any, registers: Any, op: Operator, result: Any, initial: Any = None, given: Any = None
 ) -> Any:
-    """Reduce float32 results, [P, F...], into the registers as `reduce_cmd` says; returns what `prepared` does."""
+    """Reduce float32 results, [P, F...], into the registers as `reduce_cmd` says; returns as `prepared`."""
     active, warning = prepared(form, registers, op, initial, given)
     if reduces(form):
         function: Any = op.function

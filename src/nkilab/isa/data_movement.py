@@ -81,6 +81,11 @@ class DmaCopy(Instruction):
         """Whether a call also reads dst."""
         return self.dst_rmw_op is not None
 
+    @cached_property
+    def is_plain_copy(self) -> bool:
+        """Whether nothing is added or converted."""
+        return self.dst_rmw_op is None and self.dst.dtype is self.src.dtype
+
     def compute(self, dst: Any, src: Any) -> None:
         given = src if src.shape == dst.shape else src.reshape(dst.shape)
         if self.dst_rmw_op is None:

@@ -76,9 +76,13 @@ def Out(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = AN
 
 
 def In(
-    axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE, *, optional: bool = False,
+    axes: str,
+    memories: Sequence[str] = ON_CHIP,
+    dtypes: Sequence[str] = ANY_DTYPE,
+    *,
+    optional: bool = False,
     number: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Declare an operand that is read; with `number`, a Python number may stand for it."""
     return Operand(
         tuple(axes.split()), tuple(memories), tuple(dtypes), is_optional=optional, may_be_number=number,
@@ -416,6 +420,11 @@ class Instruction:
     @classmethod
     def reads_result(cls, values: tuple[Any, ...]) -> bool:
         """Whether a call with these values also reads what it writes."""
+        return False
+
+    @property
+    def is_plain_copy(self) -> bool:
+        """Whether a call does nothing but copy its second operand to its first, bit for bit."""
         return False
 
     @property

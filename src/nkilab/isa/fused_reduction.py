@@ -135,8 +135,8 @@ class TensorScalarReduce(Instruction):
 class Exponential(Instruction):
     """Take e to the power of each element less a maximum, and sum each row: dst = exp(src - max_value).
 
-    `max_value` is a number or a float32 tile [P, 1]. Unless `reduce_cmd` is idle, the float32 results of a row
-    are added to VectorE's register of the partition, which `reduce_cmd` first resets, loads from
+    `max_value` is a number or a float32 tile [P, 1]. Unless `reduce_cmd` is idle, the float32 results of a
+    row are added to VectorE's register of the partition, which `reduce_cmd` first resets, loads from
     `reduce_init`, or leaves as it is, and which `reduce_res` reads out; idle leaves the registers unknown.
     """
 

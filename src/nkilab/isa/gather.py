@@ -197,9 +197,9 @@ class NcNGather(Instruction):
 class Topk(Instruction):
     """Find the K largest of the first n elements of a snake over 16 partitions, ascending, with positions.
 
-    Elements 0 to 15 of a snake stand in column 0 of its 16 partitions, 16 to 31 in column 1. Each of the
-    16 partitions receives the result of its snake. Of equal values the one that comes first is taken first.
-    The last two sentences are not documented; they are our choice.
+    Elements 0 to 15 of a snake stand in column 0 of its 16 partitions, 16 to 31 in column 1. Not documented,
+    our choice: each of the 16 partitions receives the result of its snake, and of equal values the one that
+    comes first is taken first.
     """
 
     source = "nki.isa.topk"

@@ -8,7 +8,6 @@ import numpy as np
 
 from ..errors import RuleError
 from ..tiles.convert import store, widen
-from ..tiles.dtypes import FLOAT32
 from ..tiles.tile import PSUM, Layout
 from .accumulators import SOURCE as ACCUMULATORS
 from .accumulators import accumulated, idle_is_not_read, read_out
@@ -112,7 +111,7 @@ class TensorCopyPredicated(Instruction):
         np.copyto(dst, as_shape(src, dst.shape) if isinstance(self.src, Layout) else src, where=chosen)
 
     def cost(self) -> list[Step]:
-        # trn2 reads two float32 tiles of tensor_tensor at twice the documented rate: not published for this one
+        # trn2 reads the two tiles of tensor_tensor at twice the documented rate: not published for this one
         widening = 1.0 if self.machine.generation == 2 else 2.0
         cycles = _two_tile_cycles(self, self.src)
         return [engine_step(self.machine, "vector", "COPY_PREDICATED", cycles, widening=widening)]
@@ -280,10 +279,8 @@ class RangeSelect(Instruction):
         registers: Any,
     ) -> str:  # fmt: skip
         index = np.arange(self.sizes["F*"], dtype=np.float32) + np.float32(range_start)
-        bounds = ((self.comp_op0, bound0), (self.comp_op1, bound1))
-        first, second = (
-            op.function(index, widen(bound, FLOAT32).reshape(-1, 1)) != 0 for op, bound in bounds
-        )
+        first = self.comp_op0.function(index, bound0.reshape(-1, 1)) != 0
+        second = self.comp_op1.function(index, bound1.reshape(-1, 1)) != 0
         kept = as_shape(first & second, dst.shape)
         data = widen(as_shape(on_true_tile, dst.shape), self.on_true_tile.dtype)
         result = np.where(kept, data, np.float32(FP32_MIN))

@@ -36,7 +36,7 @@ def _bias_type_message(form: Any) -> bool:
 
 
 def _activated(form: Any, dst: Any, data: Any, bias: Any, scale: Any) -> Any:
-    """The float32 results f(data * scale + bias), and a warning if an input is outside the documented range."""
+    """The float32 results f(data * scale + bias), and a warning of inputs outside the documented range."""
     wide = widen(as_shape(data, dst.shape), form.data.dtype)
     if not (form.scale is NUMBER and scale == 1):
         wide = wide * widen_operand(as_column(scale, dst.ndim), form.scale)

@@ -61,7 +61,7 @@ class TensorTensorScan(Instruction):
         return memories(self.data0, self.data1).count(PSUM) < 2
 
     @rule(
-        "an operator is bitwise or takes one input; both are arithmetic operators of two",
+        "an operator is bitwise or takes one input; both are arithmetic and take two",
         source=SCAN,
         broken_by={"op0": "bitwise_and"},
     )

@@ -78,6 +78,7 @@ class BnAggr(Instruction):
     data = In("P F*")
     limits = (PARTITIONS,)
     smallest = {"F": 6}
+    # hand: two of 2 and two of 6, spreads of 2 each: (2 + 2 + 2 * 4 + 2 * 4) / 4
     example = Example({"data": [[2, 2, 2, 2, 6, 2], [3, 7, 0, 1, 11, 0]]}, {"dst": [[4, 5], [8, 3]]})
 
     @rule(

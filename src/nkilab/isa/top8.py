@@ -145,9 +145,9 @@ class NcFindIndex8(Instruction):
 class NcMatchReplace8(Instruction):
     """Copy a tile with the first occurrence of each of eight values replaced by a number.
 
-    Free axes count as one. The values are taken from the last to the first, each in what those before it left,
-    so equal ones replace several occurrences; `dst_idx` receives where, in the order of `vals`, and all bits
-    set for what is not found.
+    Free axes count as one. The values are taken from the last to the first, each in what those before it
+    left, so equal ones replace several occurrences; `dst_idx` receives where, in the order of `vals`, and all
+    bits set for what is not found.
     """
 
     source = REPLACE

@@ -10,7 +10,7 @@ from ..tiles.convert import store, widen
 from ..tiles.tile import SBUF, Layout
 from .costs import contiguous_run, transfer_step
 from .declare import Attr, Example, Flag, Fresh, In, Instruction, Out, Several, Spelled, Step, rule
-from .operators import OPERATORS, operator_named
+from .operators import operator_named
 
 DIRECT = "nki.isa.dma_transpose, direct transpose constraints"
 # the permutation for each number of axes
@@ -192,7 +192,7 @@ class DmaCompute(Instruction):
     engines = ("dma",)
     dst = Out("*", ("hbm", "sbuf"))
     srcs = Several("*", ("hbm", "sbuf"), most=16)
-    reduce_op = Spelled(operator_named, ", ".join(OPERATORS))
+    reduce_op = Spelled(operator_named, "add")
     scales = Spelled(_scales, "None or a list of 1.0", None)
     unique_indices = Flag(True)
     oob_mode = Attr("error", ("error", "skip"))

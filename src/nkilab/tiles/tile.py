@@ -127,8 +127,8 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "_accumulated", "bytes", "data", "dtype", "is_mutable", "last_row", "line", "memory", "name",
-        "number", "scope", "shape", "strides", "written",
+        "__weakref__", "_accumulated", "bytes", "data", "dtype", "is_mutable", "last_row", "lent", "line", "memory",
+        "name", "number", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
     def __init__(
@@ -145,6 +145,8 @@ class Storage:
         self.data: np.ndarray | None = None
         # the same memory as bytes, which views of any type are cut from
         self.bytes: memoryview | None = None
+        # elements of an input that this storage still equals: a copy that was not made yet
+        self.lent: np.ndarray | None = None
         self.is_mutable = scope != "input"
         self.written = Coverage(self)
         self._accumulated: Coverage | None = None
@@ -178,6 +180,23 @@ class Storage:
             self.written.fill()
         self.bytes = self.data.reshape(-1).view(np.uint8).data
 
+    def lend(self, elements: np.ndarray) -> None:
+        """Take over `elements`, [*shape], which nobody changes, without copying them."""
+        self.data = self.bytes = None
+        self.lent = elements
+        self.written.fill()
+
+    def own(self) -> None:
+        """Have elements of its own: those lent, or fresh ones."""
+        lent, self.lent = self.lent, None
+        if self.data is None:
+            self.allocate(None if lent is None else lent.copy())
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the storage has elements by now, its own or lent."""
+        return self.data is not None or self.lent is not None
+
 
 class View:
     """A strided rectangle of a storage. Abstract: each dialect's tensor class is its one final subclass."""
@@ -199,7 +218,12 @@ def array_of(view: View) -> np.ndarray:
     """The elements of a view, sharing memory with its storage, which must hold data."""
     known = view.layout
     storage = view.storage
-    assert storage.bytes is not None, "shapes only"
+    if storage.bytes is None:
+        assert storage.lent is not None, "shapes only"
+        if known.shape == storage.shape and known.is_compact and known.dtype is storage.dtype:
+            return storage.lent
+        storage.own()
+        assert storage.bytes is not None
     return np.ndarray(
         known.shape, known.storage_dtype, storage.bytes, view.offset * known.itemsize, known.byte_strides
     )

@@ -89,7 +89,7 @@ def summary_table(summary: Summary) -> Any:
     shown = [(n, quantity(v, METRICS[n].unit)) for n, v in summary.values.items() if v or n == "total_time"]
     half = -(-len(shown) // 2)
     left, right = shown[:half], [*shown[half:], ("", "")]
-    table = rich("table").Table(width=WIDTH, pad_edge=False)
+    table = rich("table").Table(width=WIDTH, pad_edge=True)
     for _ in range(2):
         table.add_column("metric", no_wrap=True)
         table.add_column("value", justify="right", no_wrap=True)

@@ -15,6 +15,7 @@ from ...trace.session import current
 from ...trace.source import place_of, user_frame
 from ..indexing import allocated_shape, as_shape, basic
 from ..outputs import shared_storage
+from ..places import described
 
 PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
 
@@ -53,6 +54,10 @@ class Tensor(View):
     def name(self) -> str:
         """The name it was given."""
         return self.storage.name
+
+    def describe(self) -> str:
+        """One line for messages: its name or that of the user's variable, dtype, shape and memory."""
+        return described(self)
 
     def __len__(self) -> int:
         return self.layout.shape[0]
@@ -100,14 +105,14 @@ class Tensor(View):
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         """The elements, for debuggers and printing."""
-        if self.storage.data is None:
+        if not self.storage.is_known:
             raise UseError(
                 f"{self.describe()} has no data here: only shapes are known, or nothing is written"
             )
         return np.array(array_of(self))
 
     def __repr__(self) -> str:
-        if self.storage.data is None:
+        if not self.storage.is_known:
             return f"<{self.describe()}>"
         return f"<{self.describe()}>\n{array_of(self)}"
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ...errors import UnsupportedError, UseError
+from ...isa.declare import Instruction
+from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
 from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, whole_number
-from .grids import Index, Mask, aligned_steps, common_shape
+from .grids import Box, Index, Mask, aligned_steps, common_shape
 
 V = TypeVar("V", bound=View)
 
@@ -149,3 +151,27 @@ def inside_bounds(tensor: V) -> V:
                 key=OUT_OF_BOUND,
             )
     raise AssertionError("an overhang that lies inside")
+
+
+def crop_operands(cls: type[Instruction], operands: list[Any], box: Box) -> list[Any]:
+    """Operands under the rectangle of a mask over the result."""
+    if cls is NcTranspose:
+        return [_crop_operand(o, box[::-1]) for o in operands]
+    if cls is not NcMatmul:
+        return [_crop_operand(o, box) for o in operands]
+    # the rows of a product come from the columns of stationary, its columns from those of moving
+    by_column = {"stationary": box[0], "moving": box[-1]}
+    return [
+        _crop_operand(o, (slice(0, o.layout.shape[0]), by_column[name])) if isinstance(o, View) else o
+        for name, o in zip(cls.operands, operands, strict=True)
+    ]
+
+
+def _crop_operand(operand: Any, box: Box) -> Any:
+    """An operand under the rectangle of a mask over the result; vectors [P, 1] keep their one column."""
+    if not isinstance(operand, View):
+        return operand
+    if len(operand.layout.shape) != len(box):
+        box = box[:1] + tuple(slice(0, n) for n in operand.layout.shape[1:])
+    fitted = tuple(b if n != 1 else slice(0, 1) for b, n in zip(box, operand.layout.shape))
+    return cropped(operand, fitted)

@@ -12,7 +12,6 @@ from ...errors import KernelError, NkilabError, RuleError, UseError
 from ...isa.data_movement import DmaCopy
 from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import Memset, TensorCopy
-from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.dtypes import TFLOAT32, DType, as_dtype
 from ...tiles.tile import HBM, Layout, Storage, View, array_of, compact_strides, layout
 from ...tiles.views import broadcast, reinterpreted, reshaped
@@ -20,9 +19,10 @@ from ...trace.builder import check_form, record
 from ...trace.session import Session, current, running
 from ...trace.source import place_of, user_frame
 from ..indexing import as_shape, basic
+from ..places import described
 from .grids import Box, box_of
 from .reshapes import expand, reshape
-from .subscripts import cropped, indexed, inside_bounds
+from .subscripts import crop_operands, cropped, indexed, inside_bounds
 
 T = TypeVar("T")
 
@@ -130,6 +130,10 @@ class Tensor(View):
         """The memory it lies in: "hbm", "sbuf" or "psum"."""
         return self.layout.memory
 
+    def describe(self) -> str:
+        """One line for messages: its name or that of the user's variable, dtype, shape and memory."""
+        return described(self)
+
     def __len__(self) -> int:
         return self.layout.shape[0]
 
@@ -222,7 +226,7 @@ def has_data(tensor: Tensor) -> bool:
     session = running()
     if session is not None:
         session.flush()
-    return tensor.storage.data is not None
+    return tensor.storage.is_known
 
 
 def settled(tensor: Tensor) -> Tensor:
@@ -318,6 +322,11 @@ def _result_layout(
     try:
         if shape is None or dtype is None:
             given = dict(zip(cls.operands, layouts, strict=True))
+            for name, spec in cls.operands.items():
+                held = given[name]
+                if not (spec.is_written or spec.is_optional or spec.may_be_number or isinstance(held, Layout)):
+                    got = "missing" if held is None else "no tile"
+                    raise RuleError(f"{name} is {got}; it is [{', '.join(spec.axes)}]", source=cls.source)
             default = cls.fresh(given, dict(zip(cls.attributes, attributes, strict=True)))
             shape, dtype, memory = shape or default.shape, dtype or default.dtype, memory or default.memory
     except NkilabError as error:
@@ -348,7 +357,7 @@ def _fresh_masked(
             raise AssertionError("an operand that reaches outside was accepted")
         box, where = box_of(mask, known.shape)
         if box is not None:
-            operands = _crop_operands(cls, operands, box)
+            operands = crop_operands(cls, operands, box)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), cls.name) from None
     return fresh_in_box(session, cls, operands, attributes, values, known, box, where)
@@ -392,30 +401,6 @@ def fresh_in_box(
     return tensor
 
 
-def _crop_operands(cls: type[Instruction], operands: list[Any], box: Box) -> list[Any]:
-    """Operands under the rectangle of a mask over the result."""
-    if cls is NcTranspose:
-        return [_crop_operand(o, box[::-1]) for o in operands]
-    if cls is not NcMatmul:
-        return [_crop_operand(o, box) for o in operands]
-    # the rows of a product come from the columns of stationary, its columns from those of moving
-    by_column = {"stationary": box[0], "moving": box[-1]}
-    return [
-        _crop_operand(o, (slice(0, o.shape[0]), by_column[name])) if isinstance(o, Tensor) else o
-        for name, o in zip(cls.operands, operands, strict=True)
-    ]
-
-
-def _crop_operand(operand: Any, box: Box) -> Any:
-    """An operand under the rectangle of a mask over the result; vectors [P, 1] keep their one column."""
-    if not isinstance(operand, Tensor):
-        return operand
-    if len(operand.shape) != len(box):
-        box = box[:1] + tuple(slice(0, n) for n in operand.shape[1:])
-    fitted = tuple(b if n != 1 else slice(0, 1) for b, n in zip(box, operand.shape))
-    return cropped(operand, fitted)
-
-
 def assign(dst: Tensor, value: Any) -> None:
     """`dst[...] = value`: move a waiting result there, else copy or fill.
 
@@ -441,6 +426,13 @@ def _assign_tensor(session: Session, dst: Tensor, value: Tensor) -> None:
         raise RuleError(
             f"the destination {list(dst.shape)} is smaller than the value {list(value.shape)}",
             key="err_store_dst_shape_smaller_than_other_shape",
+        )
+    to, held = dst.layout, value.layout
+    if to.size == held.size and to.partitions != held.partitions and to.is_on_chip and held.is_on_chip:
+        raise RuleError(
+            f"the value {list(value.shape)} has {held.partitions} partitions; the destination "
+            f"{list(dst.shape)} has {to.partitions}",
+            key="err_num_partition_mismatch",
         )
     if pending is not None and session.pending is pending and _moves_to(pending, dst, value):
         session.pending = None

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
-from ...errors import NkilabError, SpellingError
+from ...errors import NkilabError
 from ...trace.session import ask
-from ...trace.source import place_of, user_frame
 from ..kernel import Kernel, raise_typed
 from .tensor import Tensor
 
@@ -23,25 +22,18 @@ def _as_kernel(function: Any, version: str, options: dict[str, Any]) -> Kernel:
     return Kernel(function, SPELLING, version, options)
 
 
-_FILES = ("additional_compile_opt", "artifacts_dir", "save_neff_name", "save_trace_name")
-# Keywords of the vendor's decorators (stubs of SDK 2.26); those that only advise a compiler or a device are ignored.
-OPTIONS = {
-    "baremetal": _FILES,
-    "benchmark": (*_FILES, "iters", "warmup"),
-    "profile": (*_FILES, "overwrite", "profile_nth", "working_directory"),
-}
+# Keywords of the vendor's decorators (stubs of SDK 2.26, and public kernels). What only advises a compiler or a
+# device is ignored without a word; a word that nobody knows may be a slip.
+_KNOWN = {
+    "additional_compile_opt", "artifacts_dir", "save_neff_name", "save_trace_name", "warmup", "iters", "num_execs",
+    "working_directory", "overwrite", "profile_nth", "debug_kernel", "show_compiler_tb",
+}  # fmt: skip
 
 
-def _check_options(measure: str, given: dict[str, Any]) -> None:
-    unknown = next((word for word in given if word not in OPTIONS[measure]), None)
-    if unknown is None:
-        return
-    near = get_close_matches(unknown, OPTIONS[measure], 1)
-    error = SpellingError(
-        f"there is no option {unknown}; it takes {', '.join(sorted(OPTIONS[measure]))}",
-        hint=f"did you mean {near[0]}?" if near else "",
-    )
-    raise_typed(error.located(place_of(user_frame()), f"nki.{measure}"))
+def _notice_unknown(measure: str, given: dict[str, Any]) -> None:
+    for word in given.keys() - _KNOWN:
+        near = get_close_matches(word, _KNOWN, 1)
+        ask().notice(f"nki.{measure} ignores the keyword {word}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 class Measured:
@@ -86,7 +78,7 @@ def names(version: str) -> dict[str, Any]:
 
     def _measuring(measure: str) -> Callable[..., Any]:
         def decorate(kernel: Any = None, **kwargs: Any) -> Any:
-            _check_options(measure, kwargs)
+            _notice_unknown(measure, kwargs)
             if kernel is None:
                 return lambda f: decorate(f, **kwargs)
             return Measured(_as_kernel(kernel, version, {}), measure, kwargs)
