@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -11,6 +11,8 @@ from functools import cached_property
 from os import environ
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .arrays import ArraySpec, framework_of
 from .benchmark import BenchmarkResult, table
@@ -104,10 +106,15 @@ def spec(shape: Any, dtype: Any) -> ArraySpec:
     """Stand in for an array where only shapes matter.
 
     Args:
-        shape: extents.
+        shape: extents; a number for one axis.
         dtype: name or NumPy, ml_dtypes, torch, jax type.
+
+    Raises:
+        UsageError: if an extent is no whole number of at least 1, or no tile holds the type.
     """
-    return ArraySpec(tuple(shape), dtype)
+    if isinstance(shape, int):
+        shape = (shape,)
+    return ArraySpec(tuple(shape) if isinstance(shape, Iterable) else shape, dtype)
 
 
 def simulate(kernel: Any) -> Callable[..., Any]:
@@ -145,9 +152,22 @@ class Estimate:
 
     @property
     def interval_us(self) -> tuple[float, float]:
-        """Microseconds between which the latency is believed to lie; see `Machine.interval_relative`."""
-        part = self.program.machine["interval_relative"]
-        return self.latency_us * (1 - part), self.latency_us * (1 + part)
+        """Microseconds between which the latency is believed to lie.
+
+        The chip's `interval_relative`, widened by what assumed costs contribute to the work; the lower end is
+        never below a tenth.
+        """
+        part = self.program.machine["interval_relative"] * self._widening
+        return self.latency_us * max(1 - part, 0.1), self.latency_us * (1 + part)
+
+    @cached_property
+    def _widening(self) -> float:
+        """The mean of the steps' widening factors, weighted by the time their engines are busy."""
+        forms = self.program.forms
+        counts = np.bincount(np.asarray(self.program.form_column, np.int64), minlength=len(forms)).tolist()
+        busy = [(n * s.busy_ns, s.widening) for f, n in zip(forms, counts, strict=True) for s in f.steps]
+        total = sum(time for time, _ in busy)
+        return sum(time * factor for time, factor in busy) / total if total else 1.0
 
     @property
     def window_us(self) -> float:

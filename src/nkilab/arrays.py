@@ -37,7 +37,7 @@ class ArraySpec:
         try:
             as_dtype(self.dtype)
         except NkilabError as error:
-            raise UsageError(f"a spec has {error.problem}", hint=error.hint) from None
+            raise UsageError(f"a spec has no type: {error.problem}", hint=error.hint) from None
 
     @property
     def ndim(self) -> int:

@@ -53,7 +53,9 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror}", hint="name another folder with --output") from None
+        raise UsageError(
+            f"{folder} cannot be made: {error.strerror}", hint="name another folder with --output"
+        ) from None
     results: list[dict[str, Any]] = []
     with activate():
         for name, spelling, reference, arrays in _cases():

@@ -56,7 +56,7 @@ def launch(
         return _launch(kernel, args, kwargs, machine, has_data)
     except NkilabError as error:
         if not error.where:
-            error.located(_place_in(error.__traceback__), kernel.name)
+            error.located(_place_in(error.__traceback__, kernel), kernel.name)
         raise_typed(error)
 
 
@@ -85,15 +85,20 @@ def _launch(
     return Launched(program, converted if has_data else None)
 
 
-def _place_in(trace: TracebackType | None) -> str:
-    """ "file.py:41" of the innermost frame of the user's in a traceback; of his call if there is none."""
+def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
+    """ "file.py:41" of the innermost frame of the user's in a traceback; of his call if there is none.
+
+    Where our command line is the caller, of the kernel.
+    """
     found = None
     while trace is not None:
         if is_users(trace.tb_frame.f_code):
             found = trace
         trace = trace.tb_next
     if found is None:
-        return place_of(user_frame())
+        caller = user_frame()
+        is_ours = caller.f_globals.get("__name__", "").startswith("click.")
+        return _definition(kernel) if is_ours else place_of(caller)
     return f"{Path(found.tb_frame.f_code.co_filename).name}:{found.tb_lineno}"
 
 

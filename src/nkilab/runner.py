@@ -21,7 +21,9 @@ from .hook import ROOTS, installed_elsewhere, switch_on
 
 PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 EXAMPLES = PACKAGE + "examples" + os.sep
-LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+LIBRARIES = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
 EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
 
 

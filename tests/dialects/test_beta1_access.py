@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from tests.dialects.spellings import nisa1 as nisa
 from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-import nkilab
-from nkilab.errors import LimitError, NkilabWarning, RuleError, SpellingError, UnsupportedError, UseError
 from tests.dialects.spellings import marked_line, ramp, refusal
 from tests.dialects.spellings import nisa1 as nisa
 from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl
 
+import nkilab
+from nkilab.errors import LimitError, NkilabWarning, RuleError, SpellingError, UnsupportedError, UseError
+
 ARGUMENTS = {"x": ramp(8, 6), "long": ramp(12800), "cube": ramp(4, 3, 5)}
 TYPES = (
-    "float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, float8_e4m3fn, int32, int16, int8, uint32, uint16, "
+    "float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, float8_e4m3fn, int32, int16, int8, "
+    "uint32, uint16, "
     "uint8, bool"
 )
 
@@ -359,9 +360,8 @@ LIMIT = (
     "\n  key: err_num_partition_exceed_arch_limit"
 )
 IN_HBM = "\n  hint: use nl.copy or nisa.tensor_copy within the chip" + MEMORY
-OPERATORS = (
-    "invert, bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift, add, subtract, multiply, maximum, minimum, "
-)
+OPERATORS = "invert, bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift, add, subtract, "
+ "multiply, maximum, minimum, "
 
 REFUSED = [
     (partitions, LimitError,
@@ -388,7 +388,8 @@ REFUSED = [
     (assigns_to_hbm, UseError,
      "assignment: an HBM tensor is assigned a number\n  hint: store a tile with nl.store"),
     (fills_hbm, UseError,
-     "full: an HBM tensor cannot be created with a value\n  hint: create it with nl.ndarray and store a tile to it\n"
+     "full: an HBM tensor cannot be created with a value\n  hint: create it with nl.ndarray and store a "
+     "tile to it\n"
      "  key: err_hbm_tensor_with_init_value_not_supported"),
     (unknown_buffer, RuleError,
      "ndarray: buffer is 'sram'; it is nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm"),
@@ -408,12 +409,14 @@ REFUSED = [
     (ds_outside, UseError,
      "subscript: slice 4:9 is outside axis 0 of x: float32[8, 6] in hbm, which has 8 elements" + SMALLER),
     (empty_slice, UseError,
-     "subscript: slice 4:4 of axis 0 of x: float32[8, 6] in hbm is empty; an access has at least one element"),
+     "subscript: slice 4:4 of axis 0 of x: float32[8, 6] in hbm is empty; an access has at least one "
+     "element"),
     (backward_slice, UseError, "subscript: slice 4:2:-1 has the step -1; steps are at least 1"),
     (too_many_subscripts, UseError,
      "subscript: 3 subscripts on x: float32[8, 6] in hbm, which has 2 axes" + BOUND),
     (word_as_subscript, UseError,
-     "subscript: a subscript of x: float32[8, 6] in hbm is of type str; subscripts are integers, slices, nl.ds and "
+     "subscript: a subscript of x: float32[8, 6] in hbm is of type str; subscripts are integers, slices, "
+     "nl.ds and "
      "index grids"),
     (word_in_a_slice, UseError, "subscript: the start of a slice is 'a'; it is a whole number"),
     (grid_outside, UseError,
@@ -423,12 +426,14 @@ REFUSED = [
     (assignment_outside, UseError,
      "assignment: indices -1 to 4 reach outside axis 1 of tile: float32[8, 6] in sbuf, which has 6 elements" + MASKED),
     (sum_in_place_outside, UseError,
-     "add in place: indices 1 to 6 reach outside axis 1 of tile: float32[8, 6] in sbuf, which has 6 elements" + MASKED),
+     "add in place: indices 1 to 6 reach outside axis 1 of tile: float32[8, 6] in sbuf, which has 6 "
+     "elements" + MASKED),
     (view_outside, UseError,
      "reshape: indices 1 to 6 reach outside axis 1 of x: float32[8, 6] in hbm, which has 6 elements\n"
      "  x: float32[8, 6] in hbm" + MASKED),
     (flat_arange, UseError,
-     "subscript: a tile is indexed with an arange of one axis\n  hint: give it more axes: nl.arange(n)[:, None]\n"
+     "subscript: a tile is indexed with an arange of one axis\n  hint: give it more axes: nl.arange(n)[:, "
+     "None]\n"
      "  key: err_1d_arange_not_supported"),
     (mixed_subscripts, UseError,
      "subscript: a subscript mixes slices with index grids\n"
@@ -445,9 +450,11 @@ REFUSED = [
      "subscript: index grids of shapes [8, 1] and [6, 1] do not broadcast\n"
      "  hint: place their axes with None: i[:, None], j[None, :]"),
     (product_of_grids, UnsupportedError,
-     "index grid: the product of two index grids is not affine\n  hint: write it to a tile with nki.isa.iota"),
+     "index grid: the product of two index grids is not affine\n  hint: write it to a tile with "
+     "nki.isa.iota"),
     (remainder_of_a_grid, UnsupportedError,
-     "index grid: // and % of an index grid are not affine\n  hint: split the range so that each part is affine\n"
+     "index grid: // and % of an index grid are not affine\n  hint: split the range so that each part is "
+     "affine\n"
      "  key: err_unsupported_expression_in_mask"),
     (grid_subscript, UseError,
      "index grid: an index grid takes None and full slices as subscripts: nl.arange(n)[:, None]"),
@@ -473,7 +480,8 @@ REFUSED = [
      "  key: err_copy_dynamic_indirect_indices_not_natively_supported"),
     (partition_sum, RuleError,
      "sum: axis holds 0, the partition axis; only free axes are reduced\n"
-     "  hint: transpose the tile first, or multiply by a column of ones on TensorE\n  source: nki.isa.tensor_reduce"),
+     "  hint: transpose the tile first, or multiply by a column of ones on TensorE\n  source: "
+     "nki.isa.tensor_reduce"),
     (axis_beyond, RuleError, "max: axis is [1, 2]; the tile has 2 axes\n  source: nki.isa.tensor_reduce"),
     (word_as_axis, RuleError, "mean: axis is 'all'; it is an integer or a list of them"),
     (triangle_sum, UseError, "sum: the mask of a reduction is not a rectangle of the tile"),
@@ -501,7 +509,8 @@ REFUSED = [
     (range_without_step, UseError, "static_range: the step of a range is 0; it is another whole number"),
     (program_axis, UseError, "program_id: axis is 'row'; it is a whole number"),
     (flat_iota, UseError,
-     "iota: expr is no index expression of two or more axes\n  hint: give it axes with None: nl.arange(n)[:, None]"),
+     "iota: expr is no index expression of two or more axes\n  hint: give it axes with None: "
+     "nl.arange(n)[:, None]"),
     (writes_an_input, UseError,
      "dma_copy: dst is an input of the kernel, which may not be written\n  dst = x: float32[8, 6] in hbm\n"
      "  src = float32[8, 6] in sbuf\n"
@@ -509,7 +518,8 @@ REFUSED = [
      "  key: err_cannot_update_immutable_parameter"),
     (computes_in_hbm, RuleError,
      "activation: data is in hbm; it is in sbuf or psum\n  dst = float32[8, 6] in sbuf\n"
-     "  data = x: float32[8, 6] in hbm\n  scale = 1.0\n  hint: load it to sbuf first\n  source: nki.isa.activation" + MEMORY),
+     "  data = x: float32[8, 6] in hbm\n  scale = 1.0\n  hint: load it to sbuf first\n  source: "
+     "nki.isa.activation" + MEMORY),
     (stores_too_much, RuleError,
      "dma_copy: dst and src hold different numbers of elements\n  dst = out: float32[8, 3] in hbm\n"
      "  src = float32[8, 6] in sbuf\n  hint: slice both sides to the same size\n"
@@ -537,7 +547,8 @@ TYPE_ERRORS = [
      "  key: err_cannot_assign_to_index"),
     (element_truth, UseError,
      "bool: the truth of a tensor is not defined inside a kernel\n"
-     "  hint: use ~, & and | on tiles, `is not None` for presence\n  key: err_dynamic_control_flow_not_supported"),
+     "  hint: use ~, & and | on tiles, `is not None` for presence\n  key: "
+     "err_dynamic_control_flow_not_supported"),
     (missing_operand, SpellingError, "tensor_tensor: data2 is not given"),
 ]  # fmt: skip
 
@@ -573,7 +584,8 @@ def test_an_api_outside_a_kernel_names_the_line():
     with pytest.raises(UseError) as caught:
         host()
     assert str(caught.value) == (
-        f"{marked_line(host)}: no kernel is running; NKI calls stand inside a function that nki.jit decorates\n"
+        f"{marked_line(host)}: no kernel is running; NKI calls stand inside a function that nki.jit "
+        "decorates\n"
         "  hint: decorate the function with @nki.jit and call it with arrays\n"
         "  key: err_nki_api_outside_of_nki_kernel"
     )
@@ -590,7 +602,8 @@ def test_a_tile_in_sbuf_is_no_result():
     place = marked_line(tile_returned.__wrapped__)
     line = int(place.partition(":")[2]) - 1  # of the decorator, where the function begins
     assert str(caught.value) == (
-        f"test_beta1_errors.py:{line}: tile_returned: tile_returned returns a tile in sbuf; results lie in hbm\n"
+        f"test_beta1_errors.py:{line}: tile_returned: tile_returned returns a tile in sbuf; results lie in "
+        "hbm\n"
         "  result = (unnamed): float32[4, 4] in sbuf\n"
         "  hint: store it to a tensor made with buffer=nl.shared_hbm and return that"
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.dialects.spellings import nki1 as nki
+from tests.dialects.spellings import nl1 as nl
+from tests.dialects.spellings import ramp
 
 import nkilab
 from nkilab.api import WORLD
 from nkilab.errors import FileError, UsageError
 from nkilab.files import neff, ntff
-from tests.dialects.spellings import nki1 as nki
-from tests.dialects.spellings import nl1 as nl
-from tests.dialects.spellings import ramp
 
 
 def plain(x):
@@ -40,7 +40,23 @@ def test_benchmark_prints_a_table_and_keeps_the_latency(capsys):
     lines = shown.splitlines()
     assert lines[0] == "plain"
     assert lines[2].split() == (
-        "B NC NC USED WEIGHTS MODE INF/S IRES/S L(1) L(50) L(99) NCL(1) NCL(50) NCL(99) %USER".split()
+        [
+            "B",
+            "NC",
+            "NC",
+            "USED",
+            "WEIGHTS",
+            "MODE",
+            "INF/S",
+            "IRES/S",
+            "L(1)",
+            "L(50)",
+            "L(99)",
+            "NCL(1)",
+            "NCL(50)",
+            "NCL(99)",
+            "%USER",
+        ]
     )
     assert lines[3].split() == (
         f"1 1 1 dynamic MODEL {1e6 / expected:.2f} {1e6 / expected:.2f} n/a n/a n/a {expected} {expected} "

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-
-from nkilab.isa.activations import ACTIVATIONS
 from tests.dialects.spellings import nisa1 as nisa
 from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl
 from tests.dialects.spellings import ramp
+
+from nkilab.isa.activations import ACTIVATIONS
 
 SIGNED = np.array([[-3.5, -1.25, -0.0, 0.5], [1.0, 2.75, 7.5, -8.0]], np.float32)
 
@@ -94,7 +94,9 @@ def test_shifts_and_inversion_work_on_bit_patterns():
 def test_negation_and_power_are_elementwise():
     np.testing.assert_array_equal(elementwise(lambda t: -t)(SIGNED), -SIGNED)
     np.testing.assert_array_equal(elementwise(lambda t: t**2)(SIGNED), SIGNED**2)
-    np.testing.assert_array_equal(elementwise(lambda t: 2**t)(np.array([[1, 3, -1, 0]], np.float32)), [[2, 8, 0.5, 1]])
+    np.testing.assert_array_equal(
+        elementwise(lambda t: 2**t)(np.array([[1, 3, -1, 0]], np.float32)), [[2, 8, 0.5, 1]]
+    )
 
 
 def test_a_number_that_numpy_computed_on_the_host_is_a_number():
@@ -107,7 +109,8 @@ def test_a_number_that_numpy_computed_on_the_host_is_a_number():
 PROMOTIONS = [
     ("float32", "int8", "float32"), ("bfloat16", "int32", "bfloat16"), ("float16", "float32", "float32"),
     ("float16", "bfloat16", "float32"), ("float8_e4m3", "float16", "float16"),
-    ("float8_e5m2", "bfloat16", "bfloat16"), ("float8_e4m3", "float8_e5m2", "bfloat16"), ("int8", "int32", "int32"),
+    ("float8_e5m2", "bfloat16", "bfloat16"), ("float8_e4m3", "float8_e5m2", "bfloat16"), ("int8", "int32",
+     "int32"),
     ("int8", "uint8", "int16"), ("int8", "uint16", "int32"), ("int32", "uint32", "float32"),
     ("uint8", "uint16", "uint16"),
 ]  # fmt: skip
@@ -129,7 +132,8 @@ def test_two_types_promote_as_documented(left, right, result):
 @pytest.mark.parametrize(
     ("tile", "number", "result"),
     [
-        ("float16", 1.2, "float32"), ("float16", 1, "float16"), ("bfloat16", 1.5, "float32"), ("int32", 1.5, "float32"),
+        ("float16", 1.2, "float32"), ("float16", 1, "float16"), ("bfloat16", 1.5, "float32"), ("int32", 1.5,
+         "float32"),
         ("int8", 1, "int32"), ("uint8", True, "uint8"), ("bfloat16", np.float16(1), "float32"),
         ("float16", np.float16(1), "float16"),
     ],
@@ -161,13 +165,16 @@ def test_maximum_minimum_mod_and_fmod_follow_numpy():
     for function, expected in (
         (nl.maximum, np.maximum), (nl.minimum, np.minimum), (nl.mod, np.mod), (nl.fmod, np.fmod),
     ):  # fmt: skip
-        np.testing.assert_array_equal(pairwise(lambda a, b, f=function: f(a, b))(SIGNED, y), expected(SIGNED, y))
+        np.testing.assert_array_equal(
+            pairwise(lambda a, b, f=function: f(a, b))(SIGNED, y), expected(SIGNED, y)
+        )
 
 
 UNARY = {
     "exp": np.exp, "tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "square": np.square, "abs": np.abs,
     "sign": np.sign, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "silu": lambda x: x / (1 + np.exp(-x)),
-    "softplus": lambda x: np.logaddexp(0, x), "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc, "cos": np.cos,
+    "softplus": lambda x: np.logaddexp(0, x), "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc,
+    "cos": np.cos,
     "mish": lambda x: x * np.tanh(np.logaddexp(0, x)), "negative": np.negative, "tan": np.tan,
 }  # fmt: skip
 POSITIVE = {"log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x)}

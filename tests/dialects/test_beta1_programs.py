@@ -6,14 +6,14 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
-
-import nkilab
-from nkilab.errors import RuleError, UseError
 from tests.dialects.spellings import ncc1 as ncc
 from tests.dialects.spellings import nisa1 as nisa
 from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl
 from tests.dialects.spellings import program_of, ramp
+
+import nkilab
+from nkilab.errors import RuleError, UseError
 
 
 @nki.jit
@@ -32,7 +32,9 @@ def filled_by_instances(shape=(2, 3, 4)):
 
 
 @pytest.mark.parametrize(
-    "grid", [(), (1,), (24,), (2, 3), (4, 3), (2, 3, 4), (nl.nc(2), 6), (nl.spmd_dim(3, nl.nc(2)), 2)], ids=str
+    "grid",
+    [(), (1,), (24,), (2, 3), (4, 3), (2, 3, 4), (nl.nc(2), 6), (nl.spmd_dim(3, nl.nc(2)), 2)],
+    ids=str,
 )
 def test_every_instance_writes_its_part_of_one_shared_tensor(grid):
     kernel = filled_by_instances[grid] if grid else filled_by_instances
@@ -55,7 +57,9 @@ def test_a_grid_of_anything_but_positive_integers_is_refused(grid):
     with pytest.raises(RuleError) as caught:
         filled_by_instances[grid]()
     shown = list(grid) if isinstance(grid, tuple) else [grid]
-    assert str(caught.value).endswith(f": filled_by_instances: the grid is {shown}; extents are positive integers")
+    assert str(caught.value).endswith(
+        f": filled_by_instances: the grid is {shown}; extents are positive integers"
+    )
 
 
 @nki.jit
@@ -86,7 +90,8 @@ def test_instances_that_create_different_shared_tensors_are_refused():
     with pytest.raises(RuleError) as caught:
         disagreeing[2](ramp(4, 3))
     assert str(caught.value).split(": ", 1)[1] == (
-        "ndarray: this instance creates float32[2, 3] where the first one created float32[1, 3]; instances share "
+        "ndarray: this instance creates float32[2, 3] where the first one created float32[1, 3]; instances "
+        "share "
         "one storage\n  hint: create shared_hbm tensors in the same order in every program instance"
     )
 
@@ -289,9 +294,12 @@ def test_device_print_shows_the_elements_after_a_prefix(capsys):
 
 # By hand from the architecture guides: bytes per partition a kernel may use, 4-byte elements of a bank
 SIZES = {
-    "trn1": {"pmax": 128, "psum_fmax": 512, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512, "sbuf_bytes": 180224},
-    "trn2": {"pmax": 128, "psum_fmax": 512, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512, "sbuf_bytes": 212984},
-    "trn3": {"pmax": 128, "psum_fmax": 512, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512, "sbuf_bytes": 245752},
+    "trn1": {"pmax": 128, "psum_fmax": 512, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512,
+    "sbuf_bytes": 180224},
+    "trn2": {"pmax": 128, "psum_fmax": 512, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512,
+    "sbuf_bytes": 212984},
+    "trn3": {"pmax": 128, "psum_fmax": 512, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512,
+    "sbuf_bytes": 245752},
 }  # fmt: skip
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-import nkilab
 from tests.dialects.spellings import nisa1 as nisa
 from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl
 from tests.dialects.spellings import program_of, ramp, traced
+
+import nkilab
 
 RNG = np.random.default_rng(20)
 
@@ -222,7 +222,9 @@ def test_mean_and_var_over_free_axes_are_those_of_float64():
     x = RNG.standard_normal((4, 6, 5)).astype(np.float32)
     wide = x.astype(np.float64)
     # two roundings to float32 for the mean, five for the variance
-    np.testing.assert_allclose(reducing(lambda t: nl.mean(t, axis=(1, 2)))(x)[:, 0], wide.mean((1, 2)), atol=2e-7)
+    np.testing.assert_allclose(
+        reducing(lambda t: nl.mean(t, axis=(1, 2)))(x)[:, 0], wide.mean((1, 2)), atol=2e-7
+    )
     np.testing.assert_allclose(reducing(lambda t: nl.mean(t, axis=1))(x), wide.mean(1), atol=3e-7)
     np.testing.assert_allclose(
         reducing(lambda t: nl.var(t, axis=[2]))(x)[..., 0], wide.var(2), rtol=1e-6, atol=0

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.dialects.spellings import nisa1, nisa2, nki1, nki2, nl1, nl2
 
 from nkilab.arguments import argument, call_arguments, extents, literal
 from nkilab.arrays import ArraySpec
 from nkilab.errors import FileError, NkilabError, UsageError
-from tests.dialects.spellings import nisa1, nisa2, nki1, nki2, nl1, nl2
 
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2)
 INTEGERS = (np.int8, np.uint8, np.int16, np.int32)
@@ -39,7 +39,8 @@ def spans(draw, size):
     return draw(
         st.sampled_from(
             [
-                slice(start, stop, step), slice(start - size, stop if stop < size else None, step), slice(None),
+                slice(start, stop, step), slice(start - size, stop if stop < size else None, step),
+                slice(None),
                 slice(None, stop),
             ]
         )
@@ -134,17 +135,21 @@ def test_random_axes_are_reduced_as_in_numpy(data):
 
 
 GARBAGE = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 300), st.floats(allow_nan=True), st.text(max_size=3), st.binary(max_size=2),
+    st.none(), st.booleans(), st.integers(-3, 300), st.floats(allow_nan=True), st.text(max_size=3),
+    st.binary(max_size=2),
     st.just(...), st.just(slice(None)), st.just(slice("a", None)), st.lists(st.integers(-2, 9), max_size=3),
-    st.tuples(st.integers(-2, 9), st.integers(-2, 9)), st.just(np.add), st.just(np.float64(2)), st.just(np.arange(3)),
+    st.tuples(st.integers(-2, 9), st.integers(-2, 9)), st.just(np.add), st.just(np.float64(2)),
+    st.just(np.arange(3)),
     st.just(np.float64), st.just(object()), st.just({}), st.complex_numbers(max_magnitude=2, allow_nan=False),
 )  # fmt: skip
 TILE = object()
 ARGUMENTS = st.one_of(st.just(TILE), GARBAGE)
 
 PUBLIC = [
-    "ndarray", "zeros", "ones", "full", "zeros_like", "empty_like", "load", "store", "copy", "add", "power", "less",
-    "maximum", "exp", "negative", "invert", "logical_not", "reciprocal", "sum", "max", "mean", "var", "all", "matmul",
+    "ndarray", "zeros", "ones", "full", "zeros_like", "empty_like", "load", "store", "copy", "add", "power",
+    "less",
+    "maximum", "exp", "negative", "invert", "logical_not", "reciprocal", "sum", "max", "mean", "var", "all",
+    "matmul",
     "transpose", "broadcast_to", "expand_dims", "load_transpose2d", "loop_reduce", "arange", "par_dim", "ds",
     "affine_range", "program_id", "num_programs", "device_print", "bitwise_and", "left_shift",
 ]  # fmt: skip
@@ -172,7 +177,9 @@ def check_only_ours(call):
 @given(name=st.sampled_from(PUBLIC), args=st.lists(ARGUMENTS, max_size=3), data=st.data())
 def test_a_random_call_of_nl_raises_nothing_but_our_errors(name, args, data):
     keywords = data.draw(
-        st.dictionaries(st.sampled_from(["dtype", "mask", "axis", "shape", "buffer", "keepdims"]), ARGUMENTS, max_size=2)
+        st.dictionaries(
+            st.sampled_from(["dtype", "mask", "axis", "shape", "buffer", "keepdims"]), ARGUMENTS, max_size=2
+        )
     )
 
     @nki1.jit
@@ -188,10 +195,25 @@ def test_a_random_call_of_nl_raises_nothing_but_our_errors(name, args, data):
 
 
 INSTRUCTIONS = [
-    "tensor_tensor", "tensor_scalar", "tensor_copy", "tensor_reduce", "activation", "nc_matmul", "nc_transpose",
+    "tensor_tensor", "tensor_scalar", "tensor_copy", "tensor_reduce", "activation", "nc_matmul",
+    "nc_transpose",
     "memset", "iota", "reciprocal", "scalar_tensor_tensor", "activation_reduce", "dma_copy",
 ]  # fmt: skip
-KEYWORDS = ["op", "op0", "operand0", "data", "axis", "engine", "value", "scale", "bias", "mask", "dtype", "dst", "src"]
+KEYWORDS = [
+    "op",
+    "op0",
+    "operand0",
+    "data",
+    "axis",
+    "engine",
+    "value",
+    "scale",
+    "bias",
+    "mask",
+    "dtype",
+    "dst",
+    "src",
+]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -224,7 +246,9 @@ def test_a_random_call_of_an_instruction_raises_nothing_but_our_errors(spelling,
 @given(key=st.one_of(GARBAGE, st.tuples(GARBAGE, GARBAGE)), value=GARBAGE, data=st.data())
 def test_a_random_subscript_raises_nothing_but_our_errors(spelling, key, value, data):
     nki = nki2 if spelling == "nki" else nki1
-    method = data.draw(st.sampled_from(["reshape", "view", "broadcast_to", "expand_dims", "astype", "assert_shape"]))
+    method = data.draw(
+        st.sampled_from(["reshape", "view", "broadcast_to", "expand_dims", "astype", "assert_shape"])
+    )
 
     @nki.jit
     def kernel(x):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-import nkilab
-from nkilab.errors import LimitError, RuleError, SpellingError, UseError
 from tests.dialects.spellings import marked_line, program_of, ramp, refusal, traced
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
+
+import nkilab
+from nkilab.errors import LimitError, RuleError, SpellingError, UseError
 
 RNG = np.random.default_rng(6)
 
@@ -101,7 +101,8 @@ def test_ds_is_a_start_and_a_size():
 @pytest.mark.parametrize(
     ("key", "shape"),
     [
-        ((slice(None), 1), (4, 5)), ((slice(None), 1, 2), (4, 1)), (2, (1, 3, 5)), ((2, 1), (1, 5)), ((2, 1, 0), (1, 1)),
+        ((slice(None), 1), (4, 5)), ((slice(None), 1, 2), (4, 1)), (2, (1, 3, 5)), ((2, 1), (1, 5)),
+         ((2, 1, 0), (1, 1)),
         ((Ellipsis, 4), (4, 3)),
     ],
     ids=str,
@@ -158,7 +159,8 @@ def test_a_tensor_tells_its_shape_type_memory_and_name():
     [
         (lambda: nl.affine_range(3), [0, 1, 2]), (lambda: nl.sequential_range(1, 4), [1, 2, 3]),
         (lambda: nl.static_range(0, 6, 2), [0, 2, 4]), (lambda: nl.affine_range(start=1, stop=3), [1, 2]),
-        (lambda: nl.affine_range(4, stop=None, step=3), [0, 3]), (lambda: nl.affine_range(1, 9, step=4), [1, 5]),
+        (lambda: nl.affine_range(4, stop=None, step=3), [0, 3]), (lambda: nl.affine_range(1, 9, step=4),
+         [1, 5]),
     ],
 )  # fmt: skip
 def test_ranges_take_their_bounds_by_position_and_by_keyword(loop, values):
@@ -203,7 +205,12 @@ def test_device_print_takes_a_prefix_and_a_tensor(capsys):
 
 
 def test_types_are_their_names_and_regions_print_as_written():
-    assert (nl.float32, nl.bfloat16, nl.float8_e4m3, nl.int8) == ("float32", "bfloat16", "float8_e4m3", "int8")
+    assert (nl.float32, nl.bfloat16, nl.float8_e4m3, nl.int8) == (
+        "float32",
+        "bfloat16",
+        "float8_e4m3",
+        "int8",
+    )
     assert (repr(nl.sbuf), repr(nl.shared_hbm), repr(nl.add)) == ("nl.sbuf", "nl.shared_hbm", "nl.add")
 
 
@@ -317,16 +324,16 @@ PARTITIONS = (
     "\n  hint: split the partition axis into tiles of 128\n  source: trn1 architecture guide, SBUF"
     "\n  key: err_num_partition_exceed_arch_limit"
 )
-OPERATOR_HINT = (
-    "\n  hint: write it with an instruction: nisa.tensor_tensor or nisa.tensor_scalar\n  source: NKI language guide"
-)
+OPERATOR_HINT = "\n  hint: write it with an instruction: nisa.tensor_tensor or nisa.tensor_scalar\n  "
+ "source: NKI language guide"
 NO_OPERATORS = "a tensor takes part in the operator {0}, which nki does not have on tensors" + OPERATOR_HINT
 
 TYPE_ERRORS = [
     (no_operand, SpellingError, "nc_matmul: stationary and moving are not given"),
     (token_called, SpellingError,
      "add: nl.add is an operator token here, not a function\n"
-     "  hint: use it as op=nl.add in nisa.tensor_tensor, tensor_scalar or activation\n  source: stubs of NKI 0.2"),
+     "  hint: use it as op=nl.add in nisa.tensor_tensor, tensor_scalar or activation\n  source: stubs of "
+     "NKI 0.2"),
     (assigned, SpellingError,
      "assignment: a tile is assigned through a subscript, which nki does not have\n"
      "  hint: write it with an instruction: nisa.tensor_copy(dst=..., src=...)\n"
@@ -340,7 +347,8 @@ TYPE_ERRORS = [
      "  key: err_dynamic_control_flow_not_supported"),
 ]  # fmt: skip
 VALUE_ERRORS = [
-    (many_partitions, LimitError, "ndarray: number of partitions 129 exceed architecture limitation of 128" + PARTITIONS),
+    (many_partitions, LimitError,
+     "ndarray: number of partitions 129 exceed architecture limitation of 128" + PARTITIONS),
     (filled_hbm, RuleError,
      "zeros: an HBM tensor cannot be created with a value\n"
      "  hint: create it with nl.ndarray and copy a tile to it\n"
@@ -351,10 +359,12 @@ VALUE_ERRORS = [
      "subscript: slice 2:9 is outside axis 1 of tile: float32[4, 6] in sbuf, which has 6 elements\n"
      "  hint: shrink the slice or mask the access\n  key: err_tensor_access_out_of_bound"),
     (array_as_subscript, UseError,
-     "subscript: a subscript of x: float32[4, 6] in hbm is of type ndarray; subscripts are integers, slices, nl.ds and "
+     "subscript: a subscript of x: float32[4, 6] in hbm is of type ndarray; subscripts are integers, "
+     "slices, nl.ds and "
      "index grids"),
     (tensor_as_subscript, UseError,
-     "subscript: a subscript of x: float32[4, 6] in hbm is of type Tensor; subscripts are integers, slices, nl.ds and "
+     "subscript: a subscript of x: float32[4, 6] in hbm is of type Tensor; subscripts are integers, "
+     "slices, nl.ds and "
      "index grids"),
     (partition_reshaped, RuleError,
      "reshape: a reshape from [4, 6] to [8, 3] changes the partition axis\n"
@@ -363,12 +373,14 @@ VALUE_ERRORS = [
      "reshape: a reshape from [4, 6] to [] changes the partition axis\n"
      "  tile: float32[4, 6] in sbuf\n  hint: keep the first extent"),
     (viewed_unevenly, RuleError,
-     "view: a view of bfloat16[4, 5] in sbuf as float32 needs a contiguous last axis of a multiple of 4 bytes; it is "
+     "view: a view of bfloat16[4, 5] in sbuf as float32 needs a contiguous last axis of a multiple of 4 "
+     "bytes; it is "
      "10 bytes with stride 1\n  tile: bfloat16[4, 5] in sbuf"),
     (printed_number, UseError, "device_print: tensor is of type int; it is a tensor of the kernel"),
     (array_as_operand, UseError,
      "tensor_copy: an operand is of type ndarray; operands are tensors of the kernel or numbers\n"
-     "  dst = array([[0., 0., 0., 0.],\n       [0., 0., 0., 0.],\n       [0., 0., 0., 0.],\n       [0., 0., 0., 0.]])\n"
+     "  dst = array([[0., 0., 0., 0.],\n       [0., 0., 0., 0.],\n       [0., 0., 0., 0.],\n       [0., "
+     "0., 0., 0.]])\n"
      "  src = x: float32[4, 6] in hbm\n  hint: pass arrays as arguments of the kernel"),
     (number_as_operand, RuleError,
      "tensor_copy: src is a number; it is a tile [P, F*]\n  dst = float32[4, 6] in sbuf\n  src = 3\n"
@@ -396,12 +408,14 @@ def test_an_unknown_type_lists_the_known_ones():
 def test_an_unknown_keyword_lists_the_known_ones_and_the_nearest():
     text = refusal(nki.jit(unknown_keyword), ramp(4, 6), kind=SpellingError, also=TypeError)
     assert text == (
-        "HERE: tensor_copy: there is no keyword source; it takes dst, src, engine, name\n  hint: did you mean src?"
+        "HERE: tensor_copy: there is no keyword source; it takes dst, src, engine, name\n  hint: did you "
+        "mean src?"
     )
     text = refusal(nki.jit(mask_keyword), ramp(4, 6), kind=SpellingError, also=TypeError)
     assert text.startswith("HERE: memset: there is no keyword mask; it takes dst, value, ")
     assert refusal(nki.jit(misspelt), ramp(4, 6), kind=SpellingError, also=TypeError) == (
-        "HERE: tensor_copy: there is no keyword scr; it takes dst, src, engine, name\n  hint: did you mean src?"
+        "HERE: tensor_copy: there is no keyword scr; it takes dst, src, engine, name\n  hint: did you mean "
+        "src?"
     )
 
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.dialects.spellings import marked_line, ramp
 
 import nkilab
 from nkilab.api import WORLD
 from nkilab.errors import SpellingError, UsageError
-from tests.dialects.spellings import marked_line, ramp
 
 
 @pytest.fixture
@@ -68,7 +68,8 @@ def test_a_version_without_a_form_refuses_it_with_what_replaces_it(served, reque
     assert isinstance(caught.value, TypeError)
     place = marked_line(identity)
     assert str(caught.value) == (
-        f"{place}: kernel: NKI {version} does not accept a result allocated with buffer=nl.hbm; NKI 0.3 removed it\n"
+        f"{place}: kernel: NKI {version} does not accept a result allocated with buffer=nl.hbm; NKI 0.3 "
+        "removed it\n"
         "  hint: allocate the result with buffer=nl.shared_hbm\n  source: NKI 0.3 release notes"
     )
 
@@ -109,7 +110,9 @@ GONE = {
 
 
 @pytest.mark.parametrize("name", GONE)
-@pytest.mark.parametrize(("served", "told"), [("", "0.6"), ("0.2", "0.2"), ("beta1", "0.6")], indirect=["served"])
+@pytest.mark.parametrize(
+    ("served", "told"), [("", "0.6"), ("0.2", "0.2"), ("beta1", "0.6")], indirect=["served"]
+)
 def test_a_function_of_beta_1_is_refused_in_nki_with_what_replaces_it(served, told, name):
     def host():
         getattr(served.nki, name)(lambda x: x)  # refused
@@ -149,7 +152,8 @@ def test_a_transfer_from_psum_is_noticed_without_a_version(served, capsys):
     x = ramp(4, 3)
     np.testing.assert_array_equal(psum_to_hbm(served)(x), x.T @ x)
     assert capsys.readouterr().err == (
-        "nkilab: notice: dma_copy from psum: NKI 0.3 removed it; copy the tile to sbuf with tensor_copy first\n"
+        "nkilab: notice: dma_copy from psum: NKI 0.3 removed it; copy the tile to sbuf with tensor_copy "
+        "first\n"
     )
 
 
@@ -158,7 +162,8 @@ def test_a_transfer_from_psum_is_refused_where_it_was_removed(served):
     with pytest.raises(SpellingError) as caught:
         psum_to_hbm(served)(ramp(4, 3))
     assert str(caught.value) == (
-        f"{marked_line(psum_to_hbm)}: dma_copy: NKI 0.6 does not accept dma_copy from psum; NKI 0.3 removed it\n"
+        f"{marked_line(psum_to_hbm)}: dma_copy: NKI 0.6 does not accept dma_copy from psum; NKI 0.3 "
+        "removed it\n"
         "  hint: copy the tile to sbuf with tensor_copy first\n  source: NKI 0.3 release notes"
     )
 

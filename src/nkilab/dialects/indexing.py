@@ -157,7 +157,9 @@ def _refuse_slice(view: View, axis: int, start: int, stop: int, step: int) -> No
             hint="shrink the slice or mask the access",
             key=OUT_OF_BOUND,
         )
-    raise UseError(f"{spelled} of axis {axis} of {view.describe()} is empty; an access has at least one element")
+    raise UseError(
+        f"{spelled} of axis {axis} of {view.describe()} is empty; an access has at least one element"
+    )
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:

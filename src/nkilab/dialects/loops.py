@@ -39,7 +39,9 @@ class LoopRange:
 
     def __init__(self, kind: str, *bounds: Any) -> None:
         if not 1 <= len(bounds) <= 3:
-            raise UseError(f"{len(bounds)} bounds are given; a range has an end, a start and an end, or these and a step")
+            raise UseError(
+                f"{len(bounds)} bounds are given; a range has an end, a start and an end, or these and a step"
+            )
         words = ("the end",) if len(bounds) == 1 else ("the start", "the end", "the step")
         numbers = [whole_number(b, f"{word} of a range") for word, b in zip(words, bounds, strict=False)]
         if numbers[2:] == [0]:

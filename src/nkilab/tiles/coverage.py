@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,14 +17,18 @@ class Coverage:
     A storage that is covered as a whole, the common case, costs one comparison. Bits exist only while
     it is covered in part, at the granularity of the storage's own elements.
 
+    Args:
+        storage: whose elements; it is not kept, so that a dead storage goes at once.
+
     Attributes:
         is_full: whether every element is covered.
     """
 
-    __slots__ = ("_bits", "_missing", "_storage", "is_full")
+    __slots__ = ("_bits", "_itemsize", "_missing", "_shape", "is_full")
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        self._shape = storage.shape
+        self._itemsize = storage.dtype.itemsize
         self.is_full = False
         self._bits: np.ndarray | None = None
         self._missing = 0
@@ -79,11 +84,11 @@ class Coverage:
         """One boolean per element of the storage, flat; a copy where all or none are covered."""
         if self._bits is not None:
             return self._bits
-        return np.full(_size(self._storage), self.is_full)
+        return np.full(prod(self._shape), self.is_full)
 
     def _need_bits(self) -> np.ndarray:
         if self._bits is None:
-            self._bits = np.zeros(_size(self._storage), np.bool_)
+            self._bits = np.zeros(prod(self._shape), np.bool_)
             self._missing = self._bits.size
         return self._bits
 
@@ -95,7 +100,7 @@ class Coverage:
             self.clear()
             return
         if self.is_full:
-            self.is_full, self._bits, self._missing = False, np.ones(_size(self._storage), np.bool_), 0
+            self.is_full, self._bits, self._missing = False, np.ones(prod(self._shape), np.bool_), 0
         array, key = self._region(view)
         array[key] = False
         assert self._bits is not None
@@ -120,7 +125,7 @@ class Coverage:
         """The bits of the elements of `view`, as an array and a key into it; only while covered in part."""
         assert self._bits is not None
         known = view.layout
-        own, seen = self._storage.dtype.itemsize, known.dtype.itemsize
+        own, seen = self._itemsize, known.dtype.itemsize
         if own == seen:
             return np.ndarray(known.shape, np.bool_, self._bits, view.offset, known.strides), ...
         return self._bits, _cells(view, own)
@@ -137,11 +142,6 @@ def _cells(view: View, own: int) -> np.ndarray:
     return place[..., None] // own + np.arange(max(1, seen // own))
 
 
-def _size(storage: Storage) -> int:
-    size = 1
-    for extent in storage.shape:
-        size *= extent
-    return size
 
 
 def covers_all(view: View) -> bool:
@@ -149,6 +149,6 @@ def covers_all(view: View) -> bool:
     known, storage = view.layout, view.storage
     if known.dtype is storage.dtype and known.shape == storage.shape and known.strides == storage.strides:
         return True
-    if known.repeats or known.size * known.itemsize != _size(storage) * storage.dtype.itemsize:
+    if known.repeats or known.size * known.itemsize != prod(storage.shape) * storage.dtype.itemsize:
         return False
     return sum((n - 1) * s for n, s in zip(known.shape, known.strides, strict=True)) + 1 == known.size

@@ -110,7 +110,7 @@ def _resolve(spelled: Any) -> DType:
     if name in DTYPES:
         return DTYPES[name]
     found = None
-    with suppress(TypeError):
+    with suppress(TypeError, ValueError, SyntaxError):
         held = np.dtype(spelled)
         found, name = _BY_STORAGE.get(held), held.name
     if found is None:

@@ -141,7 +141,9 @@ def names(version: str) -> dict[str, Any]:
 
     def _kernel(function: Any, options: dict[str, Any]) -> Kernel:
         if isinstance(function, Kernel):
-            return Kernel(function.function, SPELLING, version, {**function.options, **options}, function.grid)
+            return Kernel(
+                function.function, SPELLING, version, {**function.options, **options}, function.grid
+            )
         return Kernel(function, SPELLING, version, options)
 
     def simulate(kernel: Any) -> Callable[..., Any]:

@@ -26,7 +26,8 @@ def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     except ValueError:
         listed = " and ".join(str(list(s)) for s in shapes)
         raise UseError(
-            f"index grids of shapes {listed} do not broadcast", hint="place their axes with None: i[:, None], j[None, :]"
+            f"index grids of shapes {listed} do not broadcast",
+            hint="place their axes with None: i[:, None], j[None, :]",
         ) from None
 
 
@@ -268,7 +269,9 @@ def arange(*args: Any) -> Index:
         UseError: if the bounds are no whole numbers, or leave no index.
     """
     if not 1 <= len(args) <= 3:
-        raise UseError(f"{len(args)} bounds are given; arange takes an end, a start and an end, or these and a step")
+        raise UseError(
+            f"{len(args)} bounds are given; arange takes an end, a start and an end, or these and a step"
+        )
     return _along(_run(*(whole_number(a, "a bound") for a in args)), 0, 1)
 
 
@@ -277,7 +280,9 @@ def _run(*bounds: int) -> range:
         raise UseError("the step of an index grid is 0; it is another whole number")
     run = range(*bounds)
     if not run:
-        raise UseError(f"an index grid from {run.start} to {run.stop} by {run.step} is empty; it holds an index or more")
+        raise UseError(
+            f"an index grid from {run.start} to {run.stop} by {run.step} is empty; it holds an index or more"
+        )
     return run
 
 
@@ -324,7 +329,9 @@ class MultiGrid:
         """One grid per slice, each varying along its own axis."""
         key = key if isinstance(key, tuple) else (key,)
         if not all(isinstance(s, slice) and s.stop is not None for s in key):
-            raise UseError("a subscript of mgrid is no slice with an end", hint="write nl.mgrid[0:128, 0:512]")
+            raise UseError(
+                "a subscript of mgrid is no slice with an end", hint="write nl.mgrid[0:128, 0:512]"
+            )
         bounds = ([0 if s.start is None else s.start, s.stop, 1 if s.step is None else s.step] for s in key)
         runs = [_run(*(whole_number(b, "a bound") for b in three)) for three in bounds]
         return Grid(_along(run, axis, len(key)) for axis, run in enumerate(runs))

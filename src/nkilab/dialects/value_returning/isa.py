@@ -164,7 +164,8 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None, **ignored: Any) -> Tensor:
     session = current()
     if not isinstance(expr, Index) or len(expr.shape) < 2:
         raise UseError(
-            "expr is no index expression of two or more axes", hint="give it axes with None: nl.arange(n)[:, None]"
+            "expr is no index expression of two or more axes",
+            hint="give it axes with None: nl.arange(n)[:, None]",
         )
     pattern = tuple(zip(expr.steps[1:], expr.shape[1:], strict=True))
     return fresh(

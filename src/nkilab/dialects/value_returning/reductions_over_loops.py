@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import RuleError
 from ...isa.elementwise import TensorCopy, TensorTensor
 from ...isa.operators import Operator
-from ...tiles.dtypes import DType
+from ...tiles.dtypes import FLOAT32, DType
 from ...tiles.tile import SBUF
 from ...trace.builder import record
 from ...trace.session import Session, current
@@ -41,7 +41,8 @@ class LoopReduction:
         session.flush()
         frame = user_frame()
         self.where = (frame.f_code.co_filename, frame.f_lineno)
-        self.key = ("loop_reduce", _position_around(session, {i.loop for i in indices}), self.where)
+        self.around = _place_around(session, {i.loop for i in indices})
+        self.key = ("loop_reduce", self.around, self.where)
         # like any result it waits for its destination
         session.pending = self
 
@@ -63,7 +64,7 @@ class LoopReduction:
         session = current()
         if session.pending is self:
             session.pending = None
-            self._combine(session, dst)
+            self._reduce_into(session, dst)
         else:
             record(session, TensorCopy, [dst, self.tensor()], ("unknown",), ())
 
@@ -74,6 +75,27 @@ class LoopReduction:
         tile: Tensor = session.keyed[self.key]
         return tile
 
+    def _reduce_into(self, session: Session, dst: Tensor) -> None:
+        """Combine into dst; between the iterations a value for a narrow float is carried in float32.
+
+        It is rounded into dst as often as iterations end, but never from a rounded value.
+        """
+        held = dst.layout.dtype
+        if held is FLOAT32 or not held.is_float or self.mask is not None:
+            self._combine(session, dst)
+            return
+        key = ("carried", self.around, dst.storage.number, dst.offset, dst.layout)
+        carried, last_row = session.keyed.get(key, (None, -1))
+        if carried is None or dst.storage.last_row < last_row:
+            operands = [None, inside_bounds(dst), self.tile]
+            carried = settled(
+                fresh(session, TensorTensor, operands, (self.op, "unknown"), (), dtype=FLOAT32, memory=SBUF)
+            )
+        else:
+            self._combine(session, carried)
+        record(session, TensorCopy, [dst, carried], ("unknown",), (), None, self.where)
+        session.keyed[key] = (carried, dst.storage.last_row)
+
     def _combine(self, session: Session, dst: Tensor) -> None:
         tile, rest = self.tile, None
         if self.mask is not None:
@@ -81,16 +103,24 @@ class LoopReduction:
             if box is None:
                 return
             dst, tile = cropped(dst, box), cropped(tile, box)
-        record(session, TensorTensor, [inside_bounds(dst), dst, tile], (self.op, "unknown"), (), rest, self.where)
+        record(
+            session, TensorTensor, [inside_bounds(dst), dst, tile], (self.op, "unknown"), (), rest, self.where
+        )
 
 
-def _position_around(session: Session, loops: set[int]) -> int:
-    """The position around the loops that are reduced."""
+def _place_around(session: Session, loops: set[int]) -> tuple[int, ...]:
+    """The position around the loops that are reduced, and the iterations of other loops inside them."""
     positions = session.program.positions
     position = outer = session.position
+    inside: list[int] = []
+    passed: list[int] = []
     while position > 0:
-        parent, loop, _ = positions[position]
+        parent, loop, iteration = positions[position]
         if loop in loops:
             outer = parent
+            inside += passed
+            passed = []
+        else:
+            passed.append(iteration)
         position = parent
-    return outer
+    return (outer, *inside)

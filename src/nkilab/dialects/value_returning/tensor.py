@@ -324,7 +324,9 @@ def _result_layout(
             given = dict(zip(cls.operands, layouts, strict=True))
             for name, spec in cls.operands.items():
                 held = given[name]
-                if not (spec.is_written or spec.is_optional or spec.may_be_number or isinstance(held, Layout)):
+                if not (
+                    spec.is_written or spec.is_optional or spec.may_be_number or isinstance(held, Layout)
+                ):
                     got = "missing" if held is None else "no tile"
                     raise RuleError(f"{name} is {got}; it is [{', '.join(spec.axes)}]", source=cls.source)
             default = cls.fresh(given, dict(zip(cls.attributes, attributes, strict=True)))

@@ -33,7 +33,9 @@ _KNOWN = {
 def _notice_unknown(measure: str, given: dict[str, Any]) -> None:
     for word in given.keys() - _KNOWN:
         near = get_close_matches(word, _KNOWN, 1)
-        ask().notice(f"nki.{measure} ignores the keyword {word}" + (f"; did you mean {near[0]}?" if near else ""))
+        ask().notice(
+            f"nki.{measure} ignores the keyword {word}" + (f"; did you mean {near[0]}?" if near else "")
+        )
 
 
 class Measured:

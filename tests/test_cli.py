@@ -1,0 +1,559 @@
+"""The program `nkilab` as a user calls it: exit codes, what stands where, no line of ours in his "
+"tracebacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nkilab
+
+SOURCE = str(Path(nkilab.__file__).parent.parent)
+
+KERNEL = """\
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+print("imported")
+
+@nki.jit
+def doubled(x, factor=2.0):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    i = nl.program_id(0)
+    nl.store(out[i * 64 : (i + 1) * 64], nl.load(x[i * 64 : (i + 1) * 64]) * factor)
+    return out
+
+@nki.jit
+def added(x, y):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) + nl.load(y))
+    return out
+
+def plain(x):
+    return x
+"""
+
+
+def call(*args, folder=None, env=None, python=("-m", "nkilab")):
+    """Run the program; standard output, standard error and exit status."""
+    environment = {**os.environ, "PYTHONPATH": SOURCE, **(env or {})}
+    command = [sys.executable, "-W", "error", *python, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+
+
+def told(done):
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    (tmp_path / "kernels.py").write_text(KERNEL)
+    return tmp_path
+
+
+def script(folder, text, name="host.py"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+VERBS = ("demo", "run", "estimate", "neuron-profile", "explain", "doctor")
+
+
+def test_help_lists_every_verb():
+    done = call("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.split("Commands:\n")[1].splitlines()] == list(VERBS)
+
+
+@pytest.mark.parametrize("verb", [v for v in VERBS if v != "neuron-profile"])
+def test_every_verb_has_help(verb):
+    done = call(verb, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: nkilab {verb} [OPTIONS]")
+
+
+def test_neuron_profile_has_help_of_its_own():
+    done = call("neuron-profile", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: neuron-profile [OPTIONS] COMMAND")
+    assert "--session-file" in call("neuron-profile", "capture", "--help").stdout
+
+
+def test_a_verb_or_option_that_does_not_exist_is_wrong_usage():
+    assert call("simulate").returncode == 2
+    assert call("doctor", "--verbose").returncode == 2
+    assert call("run").returncode == 2
+
+
+def test_version_is_that_of_the_package():
+    assert told(call("--version")) == (0, f"nkilab, version {nkilab.__version__}\n", "")
+
+
+# run
+
+
+def test_run_passes_everything_after_the_script_on(tmp_path):
+    path = script(tmp_path, "import sys\nprint(sys.argv, __name__, __file__)\n")
+    done = call("run", path, "--target", "x", "-m", "--json", "-h", folder=tmp_path)
+    assert told(done) == (0, f"{[str(path), '--target', 'x', '-m', '--json', '-h']} __main__ {path}\n", "")
+
+
+def test_run_takes_a_module_by_name(tmp_path):
+    package = tmp_path / "pack"
+    package.mkdir()
+    script(package, "")
+    script(package, "import sys\nprint(sys.argv[1:], __name__, __package__)\n", "tool.py")
+    assert told(call("run", "-m", "pack.tool", "-x", "1", folder=tmp_path)) == (
+        0,
+        "['-x', '1'] __main__ pack\n",
+        "",
+    )
+
+
+def test_run_lets_a_script_import_its_neighbours_and_the_names_of_nki(kernels):
+    path = script(
+        kernels,
+        "import numpy as np\nfrom kernels import added\nx = np.ones((2, 3), np.float32)\nprint(added(x, "
+        "x))\n",
+    )
+    assert told(call("run", path, folder="/")) == (0, "imported\n[[2. 2. 2.]\n [2. 2. 2.]]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "error"),
+    [
+        ("sys.exit(0)", 0, ""), ("sys.exit()", 0, ""), ("sys.exit(7)", 7, ""), ("sys.exit('no luck')", 1,
+         "no luck\n"),
+        ("sys.exit(None)", 0, ""), ("raise SystemExit(3)", 3, ""), ("raise KeyboardInterrupt", 130, ""),
+    ],
+)  # fmt: skip
+def test_run_returns_the_status_of_the_script(tmp_path, ending, status, error):
+    path = script(tmp_path, f"import sys\nprint('begun')\n{ending}\n")
+    assert told(call("run", path)) == (status, "begun\n", error)
+
+
+def test_run_refuses_a_script_that_is_not_there(tmp_path):
+    expected = "nkilab: nowhere.py is no file\n  hint: pass the path of a Python script\n"
+    assert told(call("run", "nowhere.py", folder=tmp_path)) == (2, "", expected)
+    assert call("run", tmp_path).returncode == 2
+
+
+def test_run_tells_a_missing_module_in_one_line(tmp_path):
+    done = call("run", "-m", "no_such_module", folder=tmp_path)
+    assert told(done) == (1, "", "ImportError: No module named no_such_module\n")
+
+
+def test_run_shows_a_syntax_error_as_python_does(tmp_path):
+    path = script(tmp_path, "x = 1\ndef broken(:\n")
+    done = call("run", path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        done.stderr
+        == f'  File "{path}", line 2\n    def broken(:\n               ^\nSyntaxError: invalid syntax\n'
+    )
+
+
+RAISING = """\
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    tile = nl.load(x)
+    return helper(tile)
+
+def helper(tile):
+    {0}
+
+kernel(np.ones((4, 4), np.float32))
+"""
+
+
+def test_run_shows_the_users_frames_alone_of_an_exception_of_his_kernel(tmp_path):
+    path = script(tmp_path, RAISING.format("raise LookupError('mine')"))
+    done = call("run", path)
+    assert (done.returncode, done.stdout) == (1, "")
+    places = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
+    assert places == [
+        f'  File "{path}", line 13, in <module>', f'  File "{path}", line 8, in kernel',
+        f'  File "{path}", line 11, in helper',
+    ]  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "LookupError: mine"
+
+
+def test_run_tells_an_error_of_ours_in_one_message(tmp_path):
+    path = script(tmp_path, RAISING.format("return nl.store(tile, tile)"))
+    assert told(call("run", path)) == (
+        1,
+        "",
+        "host.py:11: store: dst is in sbuf; store needs it in hbm\n"
+        "  hint: use nl.copy or nisa.tensor_copy within the chip\n  key: err_unsupported_memory\n",
+    )
+
+
+def test_run_names_the_nearest_name_that_is_served(tmp_path):
+    path = script(tmp_path, RAISING.format("return nl.affine_rang(3)"))
+    assert told(call("run", path)) == (
+        1,
+        "",
+        "host.py:11: neuronxcc.nki.language: nkilab serves no name affine_rang here\n"
+        "  hint: did you mean affine_range?\n",
+    )
+
+
+def test_a_wrong_call_of_a_served_function_is_the_users_fault(tmp_path):
+    for body, problem in (
+        ("nl.load(tile, tile)", "TypeError: load() takes 1 positional argument but 2 were given"),
+        ("nl.program_id(row=1)", "host.py:11: program_id: got an unexpected keyword argument 'row'"),
+        ("tile.no_such_thing", "AttributeError: 'Tensor' object has no attribute 'no_such_thing'"),
+    ):
+        done = call("run", script(tmp_path, RAISING.format(body)))
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == problem
+        assert SOURCE not in done.stderr
+
+
+def test_a_bug_of_ours_is_told_as_one(tmp_path):
+    text = RAISING.format("pass").replace(
+        "kernel(np", "import nkilab.launch\nnkilab.launch.Program = None\nkernel(np"
+    )
+    done = call("run", script(tmp_path, text))
+    assert done.returncode == 3
+    last = "nkilab: this is a bug of nkilab; please report it with the lines above"
+    assert done.stderr.splitlines()[-1] == last
+
+
+def test_run_holds_a_kernel_to_a_version_and_a_chip(tmp_path):
+    text = "import nki\n\n@nki.jit(platform_target='trn2')\ndef kernel(x):\n    return x\n"
+    path = script(tmp_path, text)
+    assert call("run", "--nki", "0.2", path).returncode == 0
+    done = call("run", "--nki", "0.6", path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("host.py:3: nki.jit: NKI 0.6 does not accept nki.jit(platform_target=...)")
+    done = call("run", path)
+    assert done.returncode == 0
+    assert done.stderr.startswith(
+        "nkilab: notice: nki.jit(platform_target=...): NKI 0.1 added it and NKI 0.3"
+    )
+
+
+def test_run_refuses_a_version_or_chip_that_does_not_exist(tmp_path):
+    path = script(tmp_path, "print('ran')\n")
+    assert told(call("run", "--nki", "9.9", path)) == (
+        2, "", "nkilab: NKI version is 9.9; it is one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7\n",
+    )  # fmt: skip
+    assert told(call("run", "--target", "tpu", path)) == (
+        2, "", "nkilab: target is tpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("root", ["nki", "neuronxcc"])
+def test_run_stops_where_another_distribution_provides_a_name(tmp_path, root):
+    package = tmp_path / "site" / root
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    path = script(tmp_path, "print('ran')\n")
+    done = call("run", path, env={"PYTHONPATH": f"{SOURCE}{os.pathsep}{package.parent}"})
+    assert told(done) == (
+        2,
+        "",
+        f"nkilab: {root} is installed at {package / '__init__.py'}; nkilab serves the name only where "
+        "nobody else "
+        "does\n  hint: use an environment without it\n",
+    )
+
+
+def test_a_child_of_the_script_finds_neuron_profile(tmp_path):
+    path = script(tmp_path, "import subprocess\nsubprocess.run(['neuron-profile', '--help'], check=True)\n")
+    done = call("run", path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: neuron-profile")
+
+
+# estimate
+
+
+def estimate(folder, *args, **options):
+    return call("estimate", *args, folder=folder, **options)
+
+
+def test_estimate_prints_json_alone_and_its_schema_is_stable(kernels):
+    done = estimate(kernels, "kernels.py:added", "--arg", "f32[64,512]", "--arg", "y=bf16[64,512]", "--json")
+    assert done.returncode == 0
+    assert done.stderr == "imported\n"
+    found = json.loads(done.stdout)
+    assert list(found) == [
+        "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "window_us", "profile_us",
+        "instructions", "summary",
+    ]  # fmt: skip
+    assert (found["schema"], found["kernel"], found["target"]) == ("nkilab.estimate/1", "added", "trn2")
+    assert found["instructions"] == {"dma_copy": 3, "tensor_tensor": 1}
+    assert found["interval_us"][0] < found["latency_us"] < found["interval_us"][1]
+
+
+def test_estimate_takes_several_targets_a_grid_and_keywords(kernels):
+    args = ["kernels.py:doubled", "--arg", "x=f32[256,128]", "--kw", "factor=3", "--grid", "4", "--json"]
+    done = estimate(kernels, *args, "--target", "trn1, trn2,gen4")
+    found = json.loads(done.stdout)
+    assert [f["target"] for f in found] == ["trn1", "trn2", "trn3"]
+    assert all(f["instructions"] == {"dma_copy": 8, "tensor_scalar": 4} for f in found)
+
+
+def test_estimate_takes_an_array_from_a_file(kernels):
+    np.save(kernels / "x.npy", np.ones((64, 8), np.float32))
+    done = estimate(kernels, "kernels.py:doubled", "--arg", "@x.npy")
+    assert done.returncode == 0
+    assert "doubled" in done.stdout
+
+
+def test_estimate_follows_the_environment_for_its_target(kernels):
+    env = {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"}
+    done = estimate(kernels, "kernels.py:doubled", "--arg", "f32[64,8]", "--json", env=env)
+    assert json.loads(done.stdout)["target"] == "trn1"
+    done = estimate(
+        kernels, "kernels.py:doubled", "--arg", "f32[64,8]", "--json", "--target", "trn3", env=env
+    )
+    assert json.loads(done.stdout)["target"] == "trn3"
+    bad = estimate(
+        kernels, "kernels.py:doubled", "--arg", "f32[64,8]", env={"NEURON_PLATFORM_TARGET_OVERRIDE": "tpu"}
+    )
+    assert bad.returncode == 2
+
+
+TYPES = (
+    "float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, float8_e4m3fn, int32, int16, int8, "
+    "uint32, uint16, "
+    "uint8, bool"
+)
+DOUBLED = "kernels.py:doubled"
+WRONG_USAGE = [
+    (["kernels.py"], "kernels.py names no kernel\n  hint: write FILE.py:KERNEL"),
+    (["nowhere.py:doubled"], "nowhere.py is no file\n  hint: pass FILE.py:KERNEL"),
+    (["kernels.py:tripled"], "kernels.py has no tripled\n  hint: its kernels are doubled, added"),
+    (["kernels.py:plain"], "plain is no NKI kernel; decorate it with nki.jit of either spelling"),
+    ([DOUBLED, "--arg", "64"], "--arg is '64'; write DTYPE[N,...], as in f32[128,512], or @FILE.npy"),
+    ([DOUBLED, "--arg", "f32[64,x]"], "--arg is 'f32[64,x]'; write DTYPE[N,...], as in f32[128,512], or "
+     "@FILE.npy"),
+    ([DOUBLED, "--arg", "f99[64]"], f"--arg is 'f99[64]': dtype is f99; it is one of {TYPES}"),
+    ([DOUBLED, "--arg", "x=f64[64]"], f"--arg is 'f64[64]': dtype is f64; it is one of {TYPES}"),
+    ([DOUBLED, "--arg", "f32[64,0]"], "a spec has shape [64, 0]; extents are at least 1"),
+    ([DOUBLED, "--arg", "@no.npy"],
+     "no.npy cannot be read: no such file or directory\n  hint: save the array with numpy.save"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--kw", "factor"], "--kw is 'factor'; write name=value"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--grid", "2,x"],
+     "--grid is '2,x'; write whole numbers of at least 1, as in 4,8"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--grid", "0"], "--grid is '0'; write whole numbers of at least 1, as "
+     "in 4,8"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,tpu"],
+     "target is tpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,"],
+     "target is ; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "message"), WRONG_USAGE, ids=[" ".join(a) for a, _ in WRONG_USAGE])
+def test_estimate_tells_wrong_usage_in_one_message_and_exits_2(kernels, args, message):
+    done = estimate(kernels, *args)
+    assert (done.returncode, done.stderr.removeprefix("nkilab: ")) == (2, message + "\n")
+    assert done.stdout in ("", "imported\n")
+
+
+FAULTS = [
+    (["kernels.py:added", "--arg", "f32[64,8]"],
+     "kernels.py:13: added: the arguments do not fit the kernel: missing a required argument: 'y'"),
+    ([DOUBLED, "--arg", "f32[8,8]"],
+     "kernels.py:10: subscript: slice 0:64 is outside axis 0 of out: float32[8, 8] in hbm, which has 8 "
+     "elements\n"
+     "  hint: shrink the slice or mask the access\n  key: err_tensor_access_out_of_bound"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "message"), FAULTS, ids=[" ".join(a) for a, _ in FAULTS])
+def test_estimate_tells_a_fault_of_the_kernel_in_one_message_and_exits_1(kernels, args, message):
+    assert told(estimate(kernels, *args)) == (1, "imported\n", message + "\n")
+
+
+def test_estimate_of_an_array_with_pickles_or_garbage_is_refused(kernels):
+    np.save(kernels / "objects.npy", np.array([{}], object), allow_pickle=True)
+    (kernels / "garbage.npy").write_bytes(b"\x93NUMPY\x01\x00garbage")
+    for name in ("objects.npy", "garbage.npy"):
+        done = estimate(kernels, DOUBLED, "--arg", f"@{name}")
+        message = f"nkilab: {name} holds no array\n  hint: save it with numpy.save, without pickles\n"
+        assert told(done) == (1, "", message)
+
+
+def test_estimate_shows_why_a_file_does_not_import(kernels):
+    path = script(kernels, "import kernels\n\nimport no_such_module\n", "broken.py")
+    done = estimate(kernels, "broken.py:kernel", "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f'imported\nTraceback (most recent call last):\n  File "{path.name}", line 3, in <module>\n'
+        "    import no_such_module\nModuleNotFoundError: No module named 'no_such_module'\n"
+    ) or done.stderr.endswith("ModuleNotFoundError: No module named 'no_such_module'\n")
+    assert SOURCE not in done.stderr
+    assert "importlib" not in done.stderr
+
+
+# neuron-profile
+
+
+@pytest.fixture
+def captured(tmp_path):
+    """A NEFF and its NTFF in a folder of their own."""
+    host = (
+        "import numpy as np\nfrom kernels import added\nimport neuronxcc.nki as nki\n"
+        "nki.benchmark(added, save_neff_name='k.neff', save_trace_name='k.ntff')(np.ones((64, 512), "
+        "np.float32), "
+        "np.ones((64, 512), np.float32))\n"
+    )
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "kernels.py").write_text(KERNEL)
+    assert call("run", script(made, host), folder=made).returncode == 0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("k.neff", "k.ntff"):
+        (made / name).rename(elsewhere / name)
+    (made / "kernels.py").unlink()
+    return elsewhere
+
+
+def profile(folder, *args):
+    return call("neuron-profile", *args, folder=folder)
+
+
+def test_files_are_profiled_wherever_they_are_copied(captured):
+    done = profile(captured, "capture", "-n", "k.neff", "-s", "again.ntff", "--profile-nth-exec", "2")
+    assert done.returncode == 0
+    assert done.stdout.startswith("wrote again_exec_2.ntff: ")
+    assert (captured / "again_exec_2.ntff").read_bytes() == (captured / "k.ntff").read_bytes()
+    for verb, *options in (
+        ("view", "--output-format", "summary-json"), ("view", "--output-format=summary-json", "-s", "k.ntff"),
+        ("summary", "--json"),
+    ):  # fmt: skip
+        done = profile(captured, verb, "-n", "k.neff", *options)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["instructions"] == {"dma_copy": 3, "tensor_tensor": 1}
+    assert profile(captured, "summary", "-n", "k.neff", "-s", "k.ntff").stdout == (
+        profile(captured, "view", "-n", "k.neff").stdout
+    )
+
+
+@pytest.mark.parametrize("verb", ["capture", "view", "summary"])
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "flipped", "empty", "missing", "other kind"])
+def test_a_file_that_is_foreign_or_damaged_is_refused_in_one_message(captured, verb, damage):
+    good = (captured / "k.neff").read_bytes()
+    content = {
+        "garbage": b"\x7fELF" + bytes(range(200)), "truncated": good[:-7], "empty": b"",
+        "flipped": good[:-20] + bytes([good[-20] ^ 1]) + good[-19:],
+        "other kind": (captured / "k.ntff").read_bytes(),
+    }  # fmt: skip
+    if damage != "missing":
+        (captured / "bad.neff").write_bytes(content[damage])
+    before = sorted(p.name for p in captured.iterdir())
+    done = profile(captured, verb, "-n", "bad.neff")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: bad.neff ")
+    assert "Traceback" not in done.stderr
+    assert sorted(p.name for p in captured.iterdir()) == before
+
+
+def test_a_trace_of_another_program_is_refused(captured):
+    made = captured.parent / "made"
+    (made / "kernels.py").write_text(KERNEL)
+    host = (
+        "import numpy as np\nfrom kernels import doubled\nimport neuronxcc.nki as nki\n"
+        "nki.benchmark(doubled, save_neff_name='k.neff', save_trace_name='k.ntff')(np.ones((64, 8), "
+        "np.float32))\n"
+    )
+    assert call("run", script(made, host), folder=made).returncode == 0
+    done = profile(captured, "view", "-n", "k.neff", "-s", made / "k.ntff")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "k.ntff is the timeline of another program: kernel doubled, sha256 " in done.stderr
+
+
+def test_neuron_profile_without_a_file_is_wrong_usage(tmp_path):
+    assert profile(tmp_path, "capture").returncode == 2
+    assert profile(tmp_path, "inspect").returncode == 2
+
+
+# explain, doctor, demo
+
+
+def test_explain_shows_an_instruction_a_chip_and_a_metric():
+    for name, words in (
+        ("nc_matmul", ["nc_matmul", "stationary", "moving", "source: nki.isa.nc_matmul"]),
+        ("nki.isa.tensor_copy", ["tensor_copy", "neuronxcc.nki"]),
+        ("trn2", ["trn2, NeuronCore-v3", "partitions", "documented"]),
+    ):
+        done = call("explain", name)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert all(word in done.stdout for word in words)
+
+
+def test_explain_of_an_unknown_name_suggests_the_nearest():
+    done = call("explain", "nc_matmull")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("nkilab: there is no page of nc_matmull\n  hint: did you mean nc_matmul")
+
+
+def test_doctor_names_versions_and_who_serves_the_names():
+    found = json.loads(call("doctor", "--json").stdout)
+    assert found["schema"] == "nkilab.doctor/1"
+    assert found["nkilab"] == nkilab.__version__
+    assert found["names"] == {"neuronxcc": "served by nkilab", "nki": "served by nkilab"}
+    assert call("doctor").stdout.startswith(f"nkilab {nkilab.__version__} on Python ")
+
+
+def test_demo_runs_checks_times_and_writes(tmp_path):
+    done = call("demo", "--output", "files", "--json", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["schema"] == "nkilab.demo/1"
+    assert all(k["matches_numpy"] and k["estimate"]["latency_us"] > 0 for k in found["kernels"])
+    assert sorted(p.name for p in (tmp_path / "files").iterdir()) == sorted(
+        Path(f).name for k in found["kernels"] for f in k["files"]
+    )
+
+
+def test_demo_refuses_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "taken").write_text("")
+    done = call("demo", "--output", "taken", folder=tmp_path)
+    assert told(done) == (
+        2, "", "nkilab: taken cannot be made: File exists\n  hint: name another folder with --output\n"
+    )  # fmt: skip
+
+
+# NKILAB=1
+
+
+def test_a_plain_python_serves_the_names_once_the_pth_line_runs(kernels):
+    line = (Path(SOURCE) / "nkilab.pth").read_text()
+    code = f"{line}\nimport sys\nassert ('nkilab.api' in sys.modules) is False\nimport "
+     "kernels\nprint(kernels.doubled)\n"
+    done = call(folder=kernels, env={"NKILAB": "1"}, python=("-c", code))
+    assert told(done) == (0, "imported\n<nki kernel doubled>\n", "")
+    done = call(folder=kernels, env={"NKILAB": "0"}, python=("-c", code))
+    assert done.returncode == 1
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'neuronxcc'\n")
+
+
+def test_a_plain_python_takes_its_version_from_the_environment(tmp_path):
+    code = "import nkilab.autostart\nimport nki\nnki.jit(lambda x: x, platform_target='trn2')\n"
+    done = call(folder=tmp_path, env={"NKILAB_NKI": "0.6"}, python=("-c", code))
+    assert done.returncode == 1
+    assert "NKI 0.6 does not accept nki.jit(platform_target=...)" in done.stderr
+    assert call(folder=tmp_path, env={"NKILAB_NKI": "0.2"}, python=("-c", code)).returncode == 0
+
+
+def test_the_names_are_not_served_before_anybody_asks(tmp_path):
+    code = "import nkilab, sys\ntry:\n    import nki\nexcept ModuleNotFoundError as e:\n    print(e)\n"
+    assert told(call(folder=tmp_path, python=("-c", code))) == (0, "No module named 'nki'\n", "")
