@@ -12,7 +12,7 @@ from nkilab.files import neff
 from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl
 from tests.dialects.spellings import program_of
-from tests.test_cli import SOURCE, call, script
+from tests.program import SOURCE, call, script
 
 BETA1 = """\
 import numpy as np

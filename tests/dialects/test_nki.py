@@ -253,7 +253,7 @@ def divides_a_number(x):
 
 
 def compared(x):
-    copied_in(x) < 1  # refused
+    return copied_in(x) < 1  # refused
 
 
 def truth(x):
@@ -324,8 +324,10 @@ PARTITIONS = (
     "\n  hint: split the partition axis into tiles of 128\n  source: trn1 architecture guide, SBUF"
     "\n  key: err_num_partition_exceed_arch_limit"
 )
-OPERATOR_HINT = "\n  hint: write it with an instruction: nisa.tensor_tensor or nisa.tensor_scalar\n  "
- "source: NKI language guide"
+OPERATOR_HINT = (
+    "\n  hint: write it with an instruction: nisa.tensor_tensor or nisa.tensor_scalar\n  "
+    "source: NKI language guide"
+)
 NO_OPERATORS = "a tensor takes part in the operator {0}, which nki does not have on tensors" + OPERATOR_HINT
 
 TYPE_ERRORS = [

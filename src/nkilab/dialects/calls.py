@@ -36,6 +36,7 @@ def surface(
     keyword_only_from: str = "",
     extra: Mapping[str, Any] | None = None,
     swallows: bool = False,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """A function that spells one instruction.
 
@@ -46,6 +47,7 @@ def surface(
         keyword_only_from: the first parameter that may only be given by keyword.
         extra: further keyword-only parameters and their defaults (mask, dtype, name).
         swallows: whether unknown keywords reach `finish`; else they are refused.
+        defaults: of parameters where the spelling's differ from the declared ones.
 
     Returns:
         The function, with the signature of the spelling.
@@ -54,7 +56,7 @@ def surface(
     scope: dict[str, Any] = {"_MISSING": MISSING, "_current": current, "_finish": finish, "_cls": cls,
                              "_canonical": _canonical, "_missing": _missing, "_unknown": _refuse_unknown,
                              "_parameters": [*order, *extra]}  # fmt: skip
-    text = [f"def {cls.name}({', '.join(_heads(cls, order, keyword_only_from, extra, scope))}, **unknown):"]
+    text = [f"def {cls.name}({', '.join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))}, **unknown):"]
     if not swallows:
         text.append("    if unknown: _unknown(_cls.name, unknown, _parameters)")
     required = [n for n in order if _default(cls, n) is REQUIRED]
@@ -83,6 +85,7 @@ def _heads(
     order: Sequence[str],
     keyword_only_from: str,
     extra: Mapping[str, Any],
+    defaults: Mapping[str, Any],
     scope: dict[str, Any],
 ) -> list[str]:
     """The parameters of a signature; their defaults go to `scope`."""
@@ -90,7 +93,7 @@ def _heads(
     for name in order:
         if name == keyword_only_from:
             heads.append("*")
-        default = _default(cls, name)
+        default = defaults.get(name, _default(cls, name))
         scope[f"_d_{name}"] = MISSING if default is REQUIRED else default
         heads.append(f"{name}=_d_{name}")
     if extra and "*" not in heads:

@@ -149,9 +149,9 @@ class Index:
     def _compared(self, other: Any, compare: Any) -> Any:
         if isinstance(other, Index):
             common_shape(self.shape, other.shape)
-            return Mask(compare(self.values(), other.values()))
+            return Mask(compare(self.values(), other.values()), self - other, compare.__name__)
         if isinstance(other, int | np.integer):
-            return Mask(compare(self.values(), int(other)))
+            return Mask(compare(self.values(), int(other)), self - int(other), compare.__name__)
         return NotImplemented
 
     def __lt__(self, other: Any) -> Any:
@@ -180,13 +180,21 @@ class Index:
 
 
 class Mask:
-    """Where an instruction reads and writes: a boolean array over index grids."""
+    """Where an instruction reads and writes: a boolean array over index grids.
 
-    __slots__ = ("where",)
+    Args:
+        where: the booleans.
+        difference: left minus right side, if it is a single comparison.
+        comparison: name of that comparison with 0, as in nki.language.
+    """
+
+    __slots__ = ("comparison", "difference", "where")
     __array_ufunc__ = None
 
-    def __init__(self, where: np.ndarray) -> None:
+    def __init__(self, where: np.ndarray, difference: Index | None = None, comparison: str = "") -> None:
         self.where = where
+        self.difference = difference
+        self.comparison = comparison
 
     @placed("mask")
     def __and__(self, other: Any) -> Mask:

@@ -12,36 +12,26 @@ from ...isa.declare import Instruction
 from ...isa.elementwise import Memset, TensorCopy, TensorTensor
 from ...isa.gpsimd import Iota
 from ...isa.reduction import TensorReduce
+from ...isa.select import AffineSelect
 from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import as_dtype
 from ...tiles.views import broadcast, reshaped
+from ...trace.builder import record
 from ...trace.session import Session, ask, current
 from ...trace.source import place_of, user_frame
-from ..calls import surface
+from ..calls import Finish, surface
 from ..enums import dge_mode, engine, nc_version, oob_mode
 from ..enums import reduce_cmd as reduce_cmd
 from ..indexing import allocated_shape
 from ..places import placed
 from .functions import inside_or_masked
-from .grids import Index
+from .grids import Index, Mask, box_of
 from .reductions import reduced
+from .signatures import LATER, OWN, PLAIN, SPELLINGS
+from .subscripts import crop_operands, cropped
 from .tensor import Tensor, fresh, settled
 from .transfers import copy_row
 
-# The first parameter of each signature that may only be given by keyword (stubs of SDK 2.26).
-KEYWORD_ONLY = {
-    "nc_matmul": "is_stationary_onezero",
-    "nc_transpose": "engine",
-    "activation": "bias",
-    "activation_reduce": "reduce_op",
-    "tensor_reduce": "negate",
-    "tensor_scalar": "engine",
-    "tensor_tensor": "engine",
-    "scalar_tensor_tensor": "data",
-    "tensor_copy": "engine",
-}
-# Parameters that this spelling does not have.
-ABSENT = {"nc_matmul": ("accumulate",)}
 EXTRA = {"dtype": None, "mask": None}
 
 tensor_engine = engine.tensor
@@ -108,16 +98,112 @@ def _widened(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return broadcast(tensor, shape)
 
 
+def _finish_in_place(
+    session: Session,
+    cls: type[Instruction],
+    operands: list[Any],
+    attributes: tuple[Any, ...],
+    values: tuple[Any, ...],
+    extras: tuple[Any, ...],
+    unknown: dict[str, Any],
+) -> None:
+    """What a call does whose caller gives the result."""
+    _, mask = extras
+    for word in unknown:
+        ask().notice(f"{cls.name} ignores the keyword {word}")
+    operands = [_settled(o) for o in operands]
+    where = None
+    dst = operands[cls.result_slot]
+    if mask is not None and isinstance(dst, Tensor):
+        try:
+            box, where = box_of(mask, dst.shape)
+        except NkilabError as error:
+            raise error.located(place_of(user_frame()), cls.name) from None
+        if box is None:
+            return
+        operands = crop_operands(cls, operands, box)
+    record(session, cls, operands, attributes, values, where)
+
+
+def _over_operand(operand: str) -> Finish:
+    """The finish of instructions whose mask is over one of their inputs."""
+
+    def finish_cropped(
+        session: Session,
+        cls: type[Instruction],
+        operands: list[Any],
+        attributes: tuple[Any, ...],
+        values: tuple[Any, ...],
+        extras: tuple[Any, ...],
+        unknown: dict[str, Any],
+    ) -> Tensor:
+        dtype, mask = extras
+        slot = list(cls.operands).index(operand)
+        given = _settled(operands[slot])
+        if mask is not None and isinstance(given, Tensor):
+            try:
+                operands[slot] = rectangle(given, mask)
+            except NkilabError as error:
+                raise error.located(place_of(user_frame()), cls.name) from None
+        return finish(session, cls, operands, attributes, values, (dtype, None), unknown)
+
+    return finish_cropped
+
+
+def rectangle(tensor: Tensor, mask: Any) -> Tensor:
+    """The part of a tensor that a mask lets through.
+
+    Raises:
+        UseError: if that is no rectangle.
+    """
+    box, rest = box_of(mask, tensor.shape)
+    if box is None or rest is not None:
+        raise UseError("the mask is not a rectangle of the tile", hint="mask whole rows or columns")
+    return cropped(tensor, box)
+
+
 def _surface(cls: type[Instruction]) -> Callable[..., Any]:
-    result = next(n for n, spec in cls.operands.items() if spec.is_written)
-    absent = (result, *ABSENT.get(cls.name, ()))
-    order = [n for n in cls.parameters if n not in absent]
+    spelling = SPELLINGS.get(cls.name, PLAIN)
+    result = () if spelling.is_in_place else (list(cls.operands)[cls.result_slot],)
+    order = spelling.order or [n for n in cls.parameters if n not in (*result, *spelling.absent)]
+    ending: Finish = finish
+    if spelling.is_in_place:
+        ending = _finish_in_place
+    elif spelling.mask_over:
+        ending = _over_operand(spelling.mask_over)
     return surface(
-        cls, order, finish, keyword_only_from=KEYWORD_ONLY.get(cls.name, ""), extra=EXTRA, swallows=True
+        cls,
+        order,
+        ending,
+        keyword_only_from=spelling.keyword_only_from,
+        extra=EXTRA,
+        swallows=True,
+        defaults=spelling.defaults,
     )
 
 
-SURFACES = {name: _surface(cls) for name, cls in REGISTRY.items() if cls not in (DmaCopy, Iota, Memset)}
+SURFACES = {name: _surface(cls) for name, cls in REGISTRY.items() if name not in LATER | OWN}
+
+
+@placed("affine_select")
+def affine_select(
+    pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any
+) -> Tensor:
+    """on_true_tile where an affine comparison of index grids holds, on_false_value elsewhere."""
+    session = current()
+    if not isinstance(pred, Mask) or pred.difference is None:
+        raise UseError("pred is no single comparison of index grids", hint="compare two grids: i_p >= i_f")
+    tile = _settled(on_true_tile)
+    grid = pred.difference
+    pattern = tuple(zip(grid.steps[1:], grid.shape[1:], strict=True))
+    operator = AffineSelect.attributes["cmp_op"].canonical("cmp_op", pred.comparison)
+    held = None if dtype is None else as_dtype(dtype)
+    given = {"pattern": pattern, "cmp_op": operator}
+    attributes = tuple(given.get(n, a.default) for n, a in AffineSelect.attributes.items())
+    numbers = {"channel_multiplier": grid.steps[0], "on_false_value": on_false_value, "offset": grid.start}
+    operands = [tile if n == "on_true_tile" else numbers.get(n) for n in AffineSelect.operands]
+    values = tuple(numbers[n] for n in AffineSelect.values)
+    return fresh(session, AffineSelect, operands, attributes, values, dtype=held, mask=mask)
 
 
 def dma_copy(

@@ -1,0 +1,137 @@
+"""`nkilab estimate` as a user calls it: arguments, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.program import KERNEL, SOURCE, call, script, told
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    (tmp_path / "kernels.py").write_text(KERNEL)
+    return tmp_path
+
+
+def estimate(folder, *args, **options):
+    return call("estimate", *args, folder=folder, **options)
+
+
+def test_estimate_prints_json_alone_and_its_schema_is_stable(kernels):
+    done = estimate(kernels, "kernels.py:added", "--arg", "f32[64,512]", "--arg", "y=bf16[64,512]", "--json")
+    assert done.returncode == 0
+    assert done.stderr == "imported\n"
+    found = json.loads(done.stdout)
+    assert list(found) == [
+        "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "window_us", "profile_us",
+        "instructions", "summary",
+    ]  # fmt: skip
+    assert (found["schema"], found["kernel"], found["target"]) == ("nkilab.estimate/1", "added", "trn2")
+    assert found["instructions"] == {"dma_copy": 3, "tensor_tensor": 1}
+    assert found["interval_us"][0] < found["latency_us"] < found["interval_us"][1]
+
+
+def test_estimate_takes_several_targets_a_grid_and_keywords(kernels):
+    args = ["kernels.py:doubled", "--arg", "x=f32[256,128]", "--kw", "factor=3", "--grid", "4", "--json"]
+    done = estimate(kernels, *args, "--target", "trn1, trn2,gen4")
+    found = json.loads(done.stdout)
+    assert [f["target"] for f in found] == ["trn1", "trn2", "trn3"]
+    assert all(f["instructions"] == {"dma_copy": 8, "tensor_scalar": 4} for f in found)
+
+
+def test_estimate_takes_an_array_from_a_file(kernels):
+    np.save(kernels / "x.npy", np.ones((64, 8), np.float32))
+    done = estimate(kernels, "kernels.py:doubled", "--arg", "@x.npy")
+    assert done.returncode == 0
+    assert "doubled" in done.stdout
+
+
+def test_estimate_follows_the_environment_for_its_target(kernels):
+    env = {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"}
+    done = estimate(kernels, "kernels.py:doubled", "--arg", "f32[64,8]", "--json", env=env)
+    assert json.loads(done.stdout)["target"] == "trn1"
+    done = estimate(
+        kernels, "kernels.py:doubled", "--arg", "f32[64,8]", "--json", "--target", "trn3", env=env
+    )
+    assert json.loads(done.stdout)["target"] == "trn3"
+    bad = estimate(
+        kernels, "kernels.py:doubled", "--arg", "f32[64,8]", env={"NEURON_PLATFORM_TARGET_OVERRIDE": "tpu"}
+    )
+    assert bad.returncode == 2
+
+
+TYPES = (
+    "float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, float8_e4m3fn, int32, int16, int8, "
+    "uint32, uint16, "
+    "uint8, bool"
+)
+DOUBLED = "kernels.py:doubled"
+WRONG_USAGE = [
+    (["kernels.py"], "kernels.py names no kernel\n  hint: write FILE.py:KERNEL"),
+    (["nowhere.py:doubled"], "nowhere.py is no file\n  hint: pass FILE.py:KERNEL"),
+    (["kernels.py:tripled"], "kernels.py has no tripled\n  hint: its kernels are doubled, added"),
+    (["kernels.py:plain"], "plain is no NKI kernel; decorate it with nki.jit of either spelling"),
+    ([DOUBLED, "--arg", "64"], "--arg is '64'; write DTYPE[N,...], as in f32[128,512], or @FILE.npy"),
+    ([DOUBLED, "--arg", "f32[64,x]"], "--arg is 'f32[64,x]'; write DTYPE[N,...], as in f32[128,512], or "
+     "@FILE.npy"),
+    ([DOUBLED, "--arg", "f99[64]"], f"--arg is 'f99[64]': dtype is f99; it is one of {TYPES}"),
+    ([DOUBLED, "--arg", "x=f64[64]"], f"--arg is 'f64[64]': dtype is f64; it is one of {TYPES}"),
+    ([DOUBLED, "--arg", "f32[64,0]"], "a spec has shape [64, 0]; extents are at least 1"),
+    ([DOUBLED, "--arg", "@no.npy"],
+     "no.npy cannot be read: no such file or directory\n  hint: save the array with numpy.save"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--kw", "factor"], "--kw is 'factor'; write name=value"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--grid", "2,x"],
+     "--grid is '2,x'; write whole numbers of at least 1, as in 4,8"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--grid", "0"], "--grid is '0'; write whole numbers of at least 1, as "
+     "in 4,8"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,tpu"],
+     "target is tpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,"],
+     "target is ; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "message"), WRONG_USAGE, ids=[" ".join(a) for a, _ in WRONG_USAGE])
+def test_estimate_tells_wrong_usage_in_one_message_and_exits_2(kernels, args, message):
+    done = estimate(kernels, *args)
+    assert (done.returncode, done.stderr.removeprefix("nkilab: ")) == (2, message + "\n")
+    assert done.stdout in ("", "imported\n")
+
+
+FAULTS = [
+    (["kernels.py:added", "--arg", "f32[64,8]"],
+     "kernels.py:13: added: the arguments do not fit the kernel: missing a required argument: 'y'"),
+    ([DOUBLED, "--arg", "f32[8,8]"],
+     "kernels.py:10: subscript: slice 0:64 is outside axis 0 of out: float32[8, 8] in hbm, which has 8 "
+     "elements\n"
+     "  hint: shrink the slice or mask the access\n  key: err_tensor_access_out_of_bound"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "message"), FAULTS, ids=[" ".join(a) for a, _ in FAULTS])
+def test_estimate_tells_a_fault_of_the_kernel_in_one_message_and_exits_1(kernels, args, message):
+    assert told(estimate(kernels, *args)) == (1, "imported\n", message + "\n")
+
+
+def test_estimate_of_an_array_with_pickles_or_garbage_is_refused(kernels):
+    np.save(kernels / "objects.npy", np.array([{}], object), allow_pickle=True)
+    (kernels / "garbage.npy").write_bytes(b"\x93NUMPY\x01\x00garbage")
+    for name in ("objects.npy", "garbage.npy"):
+        done = estimate(kernels, DOUBLED, "--arg", f"@{name}")
+        message = f"nkilab: {name} holds no array\n  hint: save it with numpy.save, without pickles\n"
+        assert told(done) == (1, "", message)
+
+
+def test_estimate_shows_why_a_file_does_not_import(kernels):
+    path = script(kernels, "import kernels\n\nimport no_such_module\n", "broken.py")
+    done = estimate(kernels, "broken.py:kernel", "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f'imported\nTraceback (most recent call last):\n  File "{path.name}", line 3, in <module>\n'
+        "    import no_such_module\nModuleNotFoundError: No module named 'no_such_module'\n"
+    ) or done.stderr.endswith("ModuleNotFoundError: No module named 'no_such_module'\n")
+    assert SOURCE not in done.stderr
+    assert "importlib" not in done.stderr
