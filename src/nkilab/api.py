@@ -98,7 +98,8 @@ def as_kernel(kernel: Any) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
     raise UsageError(
-        f"{getattr(kernel, '__name__', kernel)!s} is no NKI kernel; decorate it with nki.jit of either spelling"
+        f"{getattr(kernel, '__name__', kernel)!s} is no NKI kernel; "
+        "decorate it with nki.jit of either spelling"
     )
 
 

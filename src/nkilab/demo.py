@@ -66,8 +66,16 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
             off = float(np.max(np.abs(values - wanted)) / np.max(np.abs(wanted)))
             predicted = estimate(kernel, *(spec(a.shape, a.dtype) for a in arrays))
             files = _save(folder, name, predicted)
-            results.append({"kernel": name, "spelling": spelling, "matches_numpy": off < 1e-5,
-                            "relative_error": off, "files": files, "estimate": predicted.to_dict()})  # fmt: skip
+            results.append(
+                {
+                    "kernel": name,
+                    "spelling": spelling,
+                    "matches_numpy": off < 1e-5,
+                    "relative_error": off,
+                    "files": files,
+                    "estimate": predicted.to_dict(),
+                }
+            )
             if not as_json:
                 _tell(results[-1], predicted)
     if as_json:
@@ -86,7 +94,8 @@ def _save(folder: Path, name: str, predicted: Estimate) -> list[str]:
 def _tell(result: dict[str, Any], predicted: Estimate) -> None:
     verdict = "matches NumPy" if result["matches_numpy"] else "DIFFERS from NumPy"
     print(
-        f"\n{result['kernel']} ({result['spelling']}): {verdict}, relative error {result['relative_error']:.1e}\n"
+        f"\n{result['kernel']} ({result['spelling']}): {verdict}, "
+        f"relative error {result['relative_error']:.1e}\n"
     )
     print_estimate(predicted)
     print(f"  profile written to {', '.join(result['files'])}")

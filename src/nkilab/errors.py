@@ -31,7 +31,7 @@ class NkilabError(Exception):
         self.facts: tuple[str, ...] = ()
 
     def located(self, where: str, called: str, facts: Sequence[str] = ()) -> NkilabError:
-        """Complete the message with the user's line, the name called and one line per operand; returns self."""
+        """Complete the message: the user's line, the name called, one line per operand; returns self."""
         if not self.where:
             self.where = where
         if not self.called:

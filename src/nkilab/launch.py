@@ -144,6 +144,8 @@ def _input(session: Session, kernel: Kernel, value: Any, name: str, frameworks: 
     if not shape or 0 in shape:
         raise UseError(f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis")
     storage = session.new_storage(shape, dtype, HBM, "input", name)
+    # kernels of 2.20, which nki.trace marks, write their results to parameters
+    storage.is_mutable = kernel.options.get("mode") == "trace"
     if session.has_data:
         if frameworks[-1] == "spec":
             raise UseError(

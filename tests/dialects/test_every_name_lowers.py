@@ -26,13 +26,13 @@ SENTINEL = 7
 
 # Names that make no tile: types, buffers, shapes, loops, indices, coordinates.
 NO_TILE = {
-    "bool_", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "float32", "bfloat16", "tfloat32",
-    "float8_e4m3", "float8_e5m2", "fp32", "finfo", "sbuf", "psum", "hbm", "private_hbm", "shared_hbm", "par_dim",
-    "arange", "mgrid", "ds", "affine_range", "sequential_range", "static_range", "program_id", "num_programs",
+    "bool_", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "float32", "bfloat16",
+    "tfloat32", "float8_e4m3", "float8_e5m2", "fp32", "finfo",
+    "sbuf", "psum", "hbm", "private_hbm", "shared_hbm", "par_dim", "arange", "mgrid", "ds", "affine_range", "sequential_range", "static_range", "program_id", "num_programs",
     "program_ndim", "nc", "spmd_dim", "tile_size",
 }  # fmt: skip
 # Names that make a tile without data, or a view of one that exists.
-NO_ROW = {"ndarray", "empty_like", "expand_dims"}
+NO_ROW = {"ndarray", "empty_like", "expand_dims", "shared_constant", "shared_identity_matrix"}
 
 Call = Callable[[Callable[..., Any], Tensor, Tensor], Any]
 SPECIAL: dict[str, Call] = {
@@ -43,15 +43,18 @@ SPECIAL: dict[str, Call] = {
     "load_transpose2d": lambda f, t, h: f(h),
     "store": lambda f, t, h: f(h, t),
     "broadcast_to": lambda f, t, h: f(t[0:1], shape=(4, 4)),
-    "loop_reduce": lambda f, t, h: f(t, np.add, [i for i in NL["affine_range"](1)]),
+    "loop_reduce": lambda f, t, h: f(t, np.add, list(NL["affine_range"](1))),
     "device_print": lambda f, t, h: None,
+    "rand": lambda f, t, h: f((4, 4)),
+    "random_seed": lambda f, t, h: f(1),
+    "gather_flattened": lambda f, t, h: f(t, NL["zeros"]((4, 4), np.uint32)),
     "matmul": lambda f, t, h: f(t, t),
     **{n: lambda f, t, h: f(t, axis=1) for n in ("sum", "prod", "max", "min", "mean", "var", "all")},
 }
 BITWISE = {"bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "invert"}
 TWO_TILES = {
-    "add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod", "fmod", "equal", "not_equal",
-    "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor", *BITWISE,
+    "add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod", "fmod",
+    "equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor", *BITWISE,
 } - {"invert"}  # fmt: skip
 
 
@@ -89,7 +92,7 @@ def result_under_sentinel(name: str) -> tuple[Any, Tensor, Program]:
     return made, other, program
 
 
-@pytest.mark.parametrize("name", sorted(set(NL) - NO_TILE - NO_ROW - {"device_print"}))
+@pytest.mark.parametrize("name", sorted(set(NL) - NO_TILE - NO_ROW - {"device_print", "random_seed"}))
 def test_a_name_of_language_writes_only_what_instructions_write(name: str) -> None:
     made, other, program = result_under_sentinel(name)
     assert len(program) > 0
@@ -104,7 +107,8 @@ def test_a_name_that_makes_a_view_records_nothing(name: str) -> None:
     with tracing(Session(program.machine, program, fill_with_sentinel)):
         tile = NL["ndarray"]((4, 4), np.float32)
         calls = {"ndarray": lambda f: f((4, 4), np.float32), "empty_like": lambda f: f(tile),
-                 "expand_dims": lambda f: f(tile, 2)}  # fmt: skip
+                 "expand_dims": lambda f: f(tile, 2), "shared_identity_matrix": lambda f: f(4),
+                 "shared_constant": lambda f: f(np.ones((2, 2), np.float32))}  # fmt: skip
         made = calls[name](NL[name])
     assert isinstance(made, Tensor)
     assert len(program) == 0

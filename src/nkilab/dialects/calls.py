@@ -56,7 +56,8 @@ def surface(
     scope: dict[str, Any] = {"_MISSING": MISSING, "_current": current, "_finish": finish, "_cls": cls,
                              "_canonical": _canonical, "_missing": _missing, "_unknown": _refuse_unknown,
                              "_parameters": [*order, *extra]}  # fmt: skip
-    text = [f"def {cls.name}({', '.join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))}, **unknown):"]
+    heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
+    text = [f"def {cls.name}({heads}, **unknown):"]
     if not swallows:
         text.append("    if unknown: _unknown(_cls.name, unknown, _parameters)")
     required = [n for n in order if _default(cls, n) is REQUIRED]

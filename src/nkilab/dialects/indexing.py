@@ -88,8 +88,8 @@ def _integer(view: View, axis: int, subscript: Any) -> int:
             place = int(subscript)
         else:
             raise UseError(
-                f"a subscript of {view.describe()} is of type {type(subscript).__name__}; subscripts are integers, "
-                "slices, nl.ds and index grids"
+                f"a subscript of {view.describe()} is of type {type(subscript).__name__}; "
+                "subscripts are integers, slices, nl.ds and index grids"
             ) from None
     size = view.layout.shape[axis]
     if place < 0:

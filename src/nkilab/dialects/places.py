@@ -38,7 +38,7 @@ def placed(called: str) -> Callable[[F], F]:
 
 
 def described(view: View) -> str:
-    """One line for messages: the name, that of the user's variable if it has none, dtype, shape and memory."""
+    """One line for messages: the name or that of the user's variable, dtype, shape and memory."""
     session = running()
     name = view.storage.name or name_of(view, user_frame())
     if not name and session is not None:

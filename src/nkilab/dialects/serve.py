@@ -27,8 +27,9 @@ _TYPING = {"tensor": TensorAnnotation, "mutable_tensor": TensorAnnotation, "muta
 
 
 def _beta1_isa() -> dict[str, Any]:
-    own = {n: getattr(isa, n) for n in ("affine_select", "dma_copy", "memset", "iota", "get_nc_version", "tensor_engine",
-                                        "vector_engine", "scalar_engine", "gpsimd_engine", "unknown_engine")}  # fmt: skip
+    words = ("affine_select", "dma_copy", "memset", "iota", "get_nc_version", "tensor_engine",
+             "vector_engine", "scalar_engine", "gpsimd_engine", "unknown_engine")  # fmt: skip
+    own = {word: getattr(isa, word) for word in words}
     return {**isa.SURFACES, **own, **_ENUMS}
 
 

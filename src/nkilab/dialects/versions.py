@@ -37,7 +37,8 @@ class Form:
 FORMS: dict[str, Form] = {
     "platform_target": Form(
         "nki.jit(platform_target=...)", "0.1", "0.2",
-        "remove the keyword and set NEURON_PLATFORM_TARGET_OVERRIDE or run with --target", "NKI 0.3 release notes",
+        "remove the keyword and set NEURON_PLATFORM_TARGET_OVERRIDE or run with --target",
+        "NKI 0.3 release notes",
     ),
     "hbm_result": Form(
         "a result allocated with buffer=nl.hbm", "", "0.2",
@@ -50,7 +51,8 @@ FORMS: dict[str, Form] = {
         "nki.simulate", "0.3", "", "run the script with nkilab run", "NKI 0.3 release notes",
     ),
     "baremetal": Form(
-        "nki.baremetal", "beta1", "beta1", "call the kernel with arrays, or nki.simulate(kernel)", "NKI 0.1 stubs",
+        "nki.baremetal", "beta1", "beta1", "call the kernel with arrays, or nki.simulate(kernel)",
+        "NKI 0.1 stubs",
     ),
     "benchmark": Form(
         "nki.benchmark", "beta1", "beta1", "use nkilab estimate or nkilab profile", "NKI 0.1 stubs",
@@ -59,7 +61,8 @@ FORMS: dict[str, Form] = {
         "nki.profile", "beta1", "beta1", "use nkilab profile", "NKI 0.1 stubs",
     ),
     "psum_dma": Form(
-        "dma_copy from psum", "", "0.2", "copy the tile to sbuf with tensor_copy first", "NKI 0.3 release notes",
+        "dma_copy from psum", "", "0.2", "copy the tile to sbuf with tensor_copy first",
+        "NKI 0.3 release notes",
     ),
 }  # fmt: skip
 

@@ -66,7 +66,8 @@ def _lend(dst: View, src: View) -> bool:
     The copy is made when something writes the tile or looks at a part of it.
     """
     storage, given = dst.storage, src.storage
-    if given.is_mutable or dst.layout.shape != storage.shape or not dst.layout.is_compact or not dst.layout.is_on_chip:
+    known = dst.layout
+    if given.is_mutable or known.shape != storage.shape or not known.is_compact or not known.is_on_chip:
         return False
     elements = array_of(src)
     if elements.shape != storage.shape:

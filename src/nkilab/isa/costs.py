@@ -62,8 +62,8 @@ def one_input_step(form: Any, engine: str, label: str, *operands: Layout, wideni
 
 
 def two_input_step(
-    form: Any, engine: str, label: str, first: Layout, second: Layout, dst: Layout, *, is_fast_on_trn1: bool,
-    widening: float = 1.0,
+    form: Any, engine: str, label: str, first: Layout, second: Layout, dst: Layout, *,
+    is_fast_on_trn1: bool, widening: float = 1.0,
 ) -> Step:  # fmt: skip
     """A step that reads two tiles.
 

@@ -43,7 +43,8 @@ class DmaCopy(Instruction):
         return self.dst.size == self.src.size
 
     @rule(
-        "dge_mode is hwdge and the types of dst and src differ; the hardware descriptor generator does not cast",
+        "dge_mode is hwdge and the types of dst and src differ; "
+        "the hardware descriptor generator does not cast",
         source="nki.isa.dma_copy, dge_mode",
         broken_by={"src.dtype": "bfloat16", "dge_mode": "hwdge"},
         chips=("trn2", "trn3"),

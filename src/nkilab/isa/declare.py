@@ -146,7 +146,7 @@ class Attribute:
 
 
 def Attr(default: Any = REQUIRED, choices: Sequence[Any] = ()) -> Any:
-    """Declare an attribute with a few allowed values; `choices` are matched by value or by enum member name."""
+    """Declare an attribute with a few allowed values, matched by value or by enum member name."""
     return Attribute(default, {c: c for c in choices}, ", ".join(map(str, choices)))
 
 
@@ -210,13 +210,13 @@ def rule(
     sentence: str, *, source: str, broken_by: Mapping[str, Any], hint: str = "", key: str = "",
     chips: Sequence[str] = (),
 ) -> Callable[[Callable[[Any], bool]], Rule]:  # fmt: skip
-    """Make the decorated predicate over forms a rule; `chips` are those on which the counterexample breaks it."""
+    """Make a predicate over forms a rule; `chips` are those on which the counterexample breaks it."""
     return lambda holds: Rule(sentence, source, broken_by, holds, hint, key, tuple(chips))
 
 
 @dataclass(frozen=True)
 class CallRule:
-    """A predicate over the values of a call, and over the numbers that stand for the operands in `numbers`."""
+    """A predicate over the values of a call, and the numbers that stand for the operands in `numbers`."""
 
     sentence: str
     source: str

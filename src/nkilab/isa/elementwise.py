@@ -43,7 +43,9 @@ def optional_operator(spelled: Any) -> Operator | None:
 
 def as_shape(array: Any, shape: tuple[int, ...]) -> Any:
     """`array` under another shape of the same elements; numbers stay numbers."""
-    return array if array is None or np.ndim(array) == 0 or array.shape == shape else array.reshape(shape)
+    if type(array) is not np.ndarray or array.shape == shape:
+        return array
+    return array.reshape(shape)
 
 
 def as_column(array: Any, dims: int) -> Any:

@@ -36,7 +36,8 @@ def _pair(spelled: Any) -> tuple[int, ...]:
 
 
 def _is_identity(matrix: np.ndarray) -> bool:
-    return matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix, np.eye(len(matrix), dtype=matrix.dtype))
+    rows, columns = matrix.shape
+    return rows == columns and np.array_equal(matrix, np.eye(rows, dtype=matrix.dtype))
 
 
 def weight_load(form: Any, columns: int) -> Step:
@@ -131,7 +132,8 @@ class NcMatmul(Instruction):
         )  # fmt: skip
 
     @rule(
-        "dst is not float32; PSUM accumulates in float32 (bfloat16 from trn3 on, or the type of a transposed operand)",
+        "dst is not float32; PSUM accumulates in float32 "
+        "(bfloat16 from trn3 on, or the type of a transposed operand)",
         source=TYPES,
         broken_by={"dst.dtype": "bfloat16"},
         chips=("trn1", "trn2"),
@@ -249,8 +251,8 @@ class NcMatmul(Instruction):
                 self.double_row_has_two_rows.holds(self)
             ):
                 raise RuleError(
-                    f"stationary has {self.sizes['M*'] // 2} columns and moving {self.sizes['N*'] // 2} per row; "
-                    f"dst is [{self.sizes['M']}, {self.sizes['N']}]",
+                    f"stationary has {self.sizes['M*'] // 2} columns and "
+                    f"moving {self.sizes['N*'] // 2} per row; dst is [{self.sizes['M']}, {self.sizes['N']}]",
                     source="nki.isa.nc_matmul, layout",
                 )
         super()._check_limits()
@@ -287,7 +289,8 @@ class NcMatmul(Instruction):
         right = widen(moving, self.moving.dtype).reshape(rows, -1)
         if self.is_transpose and self.machine.generation >= 3 and not accumulate and _is_identity(right):
             # hw: transpose mode passes the stationary tile through, bit for bit
-            cast(dst, self.dst.dtype, stationary.reshape(rows, -1).T.reshape(dst.shape), self.stationary.dtype)
+            turned = stationary.reshape(rows, -1).T.reshape(dst.shape)
+            cast(dst, self.dst.dtype, turned, self.stationary.dtype)
             return
         is_plain = dst.dtype == np.float32 and dst.ndim == 2 and dst.flags.c_contiguous
         if not is_plain:
@@ -361,7 +364,8 @@ class NcTranspose(Instruction):
         return self.engine != "tensor" or (self.data.memory == SBUF and self.dst.memory == PSUM)
 
     @rule(
-        "the tile is larger than [32, 32] and does not go from sbuf to psum; only TensorE transposes it, that way",
+        "the tile is larger than [32, 32] and does not go from sbuf to psum; "
+        "only TensorE transposes it, that way",
         source="nki.isa.nc_transpose",
         broken_by={"dst.memory": "sbuf", "F": 64},
         hint="put dst in psum",

@@ -152,7 +152,10 @@ def _promoted_integers(a: DType, b: DType) -> DType:
 
 
 def weak_dtype(number: Any) -> DType:
-    """The type Beta 1 infers for a Python number: bool uint8, int int32, float float32; NumPy scalars keep theirs."""
+    """The type Beta 1 infers for a Python number: bool uint8, int int32, float float32.
+
+    NumPy scalars keep theirs.
+    """
     if isinstance(number, np.generic):
         return as_dtype(number.dtype)
     if isinstance(number, bool):

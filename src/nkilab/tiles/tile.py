@@ -33,8 +33,8 @@ class Layout:
     """
 
     __slots__ = (
-        "byte_strides", "dtype", "free_size", "is_compact", "itemsize", "memory", "partition_axis", "partitions",
-        "repeats", "shape", "size", "start_partition", "storage_dtype", "strides",
+        "byte_strides", "dtype", "free_size", "is_compact", "itemsize", "memory", "partition_axis",
+        "partitions", "repeats", "shape", "size", "start_partition", "storage_dtype", "strides",
     )  # fmt: skip
 
     def __init__(
@@ -127,8 +127,8 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "_accumulated", "bytes", "data", "dtype", "is_mutable", "last_row", "lent", "line", "memory",
-        "name", "number", "scope", "shape", "strides", "written",
+        "__weakref__", "_accumulated", "bytes", "data", "dtype", "is_mutable", "last_row", "lent", "line",
+        "memory", "name", "number", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
     def __init__(

@@ -53,8 +53,8 @@ def reshaped(view: V, shape: tuple[int, ...], partition_axis: int | None) -> V:
     strides = reshape_strides(known.shape, known.strides, shape)
     if strides is None:
         raise RuleError(
-            f"the view {list(known.shape)} with strides {list(known.strides)} has no reshape to {list(shape)} "
-            "without a copy",
+            f"the view {list(known.shape)} with strides {list(known.strides)} "
+            f"has no reshape to {list(shape)} without a copy",
             hint="reshape before slicing, or copy the slice to a tile of its own",
         )
     return derived(view, view.offset, shape, strides, partition_axis)

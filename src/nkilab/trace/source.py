@@ -11,8 +11,8 @@ from typing import Any
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
-# Whether a code object belongs to nkilab; a dictionary look-up per frame instead of a string comparison.
-_IS_OURS: dict[CodeType, bool] = {}
+# Whether a file belongs to nkilab; a dictionary look-up per frame instead of a string comparison.
+_IS_OURS: dict[str, bool] = {}
 
 
 def user_frame(depth: int = 1) -> FrameType:
@@ -20,7 +20,7 @@ def user_frame(depth: int = 1) -> FrameType:
     frame = sys._getframe(depth + 1)
     while True:
         code = frame.f_code
-        ours = _IS_OURS.get(code)
+        ours = _IS_OURS.get(code.co_filename)
         if ours is None:
             ours = not is_users(code)
         if not ours or frame.f_back is None:
@@ -30,10 +30,10 @@ def user_frame(depth: int = 1) -> FrameType:
 
 def is_users(code: CodeType) -> bool:
     """Whether code lies outside nkilab; our examples are kernels, so that their lines count as the user's."""
-    ours = _IS_OURS.get(code)
+    ours = _IS_OURS.get(code.co_filename)
     if ours is None:
         inside = code.co_filename.startswith((_PACKAGE, "<nkilab"))
-        ours = _IS_OURS[code] = inside and not code.co_filename.startswith(_PACKAGE + "examples/")
+        ours = _IS_OURS[code.co_filename] = inside and not code.co_filename.startswith(_PACKAGE + "examples/")
     return not ours
 
 

@@ -77,7 +77,8 @@ ISA: dict[str, Any] = {
     **{name: _surface(cls) for name, cls in REGISTRY.items()},
     "engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,
     "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode,
-    **{f"{e.name}_engine": e for e in (engine.tensor, engine.vector, engine.scalar, engine.gpsimd, engine.unknown)},
+    **{f"{e.name}_engine": e
+       for e in (engine.tensor, engine.vector, engine.scalar, engine.gpsimd, engine.unknown)},
     "get_nc_version": lambda: nc_version(current().machine.generation),
 }  # fmt: skip
 
@@ -87,7 +88,8 @@ def zeros(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
     tensor = ndarray(shape, dtype, buffer, name)
     if not tensor.layout.is_on_chip:
         raise RuleError(
-            "an HBM tensor cannot be created with a value", hint="create it with nl.ndarray and copy a tile to it",
+            "an HBM tensor cannot be created with a value",
+            hint="create it with nl.ndarray and copy a tile to it",
             key="err_hbm_tensor_with_init_value_not_supported",
         ).located(place_of(user_frame()), "zeros")  # fmt: skip
     record(current(), Memset, [tensor], ("unknown",), (0,))

@@ -130,8 +130,9 @@ def _refused_operator(word: str) -> Callable[..., NoReturn]:
     return method
 
 
-_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "matmul": "@", "and": "&", "or": "|",
-              "xor": "^", "lshift": "<<", "rshift": ">>", "mod": "%", "floordiv": "//"}  # fmt: skip
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "matmul": "@", "and": "&",
+              "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "mod": "%",
+              "floordiv": "//"}  # fmt: skip
 
 for _dunder, _word in _OPERATORS.items():
     for _kind in ("", "r", "i"):

@@ -157,12 +157,10 @@ def rearrange(view: V, src: Sequence[Any], dst: Sequence[Any], sizes: dict[str, 
     if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
         raise UseError(f"rearrange from {src} to {dst}: both sides name the same axes once")
     view = permute(view, [names.index(n) for n in wanted])
-    axis = 0
-    for group in dst:
+    for axis, group in enumerate(dst):
         count = 1 if isinstance(group, str) else len(group)
         if count > 1:
             view = flatten_dims(view, axis, axis + count - 1)
-        axis += 1
     return view
 
 

@@ -341,7 +341,8 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored
         most = session.machine.limit("partitions")
         if turned.shape[0] > most:
             raise LimitError(
-                f"src has {turned.shape[0]} columns, which become partitions; {session.machine.name} has {most}",
+                f"src has {turned.shape[0]} columns, which become partitions; "
+                f"{session.machine.name} has {most}",
                 key="err_num_partition_exceed_arch_limit",
             )
         held = result_dtype(dtype, known.dtype)
@@ -381,7 +382,7 @@ def _two_axes(x: Any) -> Tensor:
 
 
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **ignored: Any) -> Tensor:
-    """x @ y in PSUM, float32; x is [M, K], or [K, M] with transpose_x, and is transposed on TensorE if not."""
+    """x @ y in PSUM, float32; x is [M, K], which TensorE transposes, or [K, M] with transpose_x."""
     session = current()
     x = checked("matmul", lambda: in_sbuf(session, a_tile(x)), x)
     y = checked("matmul", lambda: in_sbuf(session, a_tile(y)), y)

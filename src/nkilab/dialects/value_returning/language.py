@@ -12,7 +12,7 @@ from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import TFLOAT32
 from .. import indexing, loops, programs
 from ..tile_size import tile_size
-from . import creation, functions, grids, reductions
+from . import constants, creation, functions, grids, reductions
 from .in_place import in_place
 from .tensor import Tensor
 
@@ -80,13 +80,21 @@ NAMES: dict[str, Any] = {
     **{
         f.__name__: f
         for f in (
-            functions.negative, functions.invert, functions.logical_not, functions.reciprocal, reductions.mean,
-            reductions.var, reductions.all_of, functions.load, functions.store, functions.copy,
-            functions.load_transpose2d, functions.transpose, functions.matmul, functions.broadcast_to,
-            functions.expand_dims, functions.loop_reduce, functions.device_print, creation.ndarray, creation.zeros,
-            creation.ones, creation.full, creation.zeros_like, creation.empty_like, creation.par_dim,
-            grids.arange, indexing.ds, loops.affine_range, loops.sequential_range, loops.static_range,
-            programs.program_id, programs.num_programs, programs.program_ndim, programs.nc, programs.spmd_dim, finfo,
+            functions.negative, functions.invert, functions.logical_not, functions.reciprocal,
+            reductions.mean, reductions.var, reductions.all_of, functions.load, functions.store,
+            functions.copy, functions.load_transpose2d, functions.transpose, functions.matmul,
+            functions.broadcast_to, functions.expand_dims, functions.loop_reduce, functions.device_print,
+            creation.ndarray, creation.zeros, creation.ones, creation.full, creation.zeros_like,
+            creation.empty_like, creation.par_dim, grids.arange, indexing.ds, loops.affine_range,
+            loops.sequential_range, loops.static_range, programs.program_id, programs.num_programs,
+            programs.program_ndim, programs.nc, programs.spmd_dim, finfo,
+        )
+    },
+    **{
+        f.__name__: f
+        for f in (
+            constants.shared_constant, constants.shared_identity_matrix, constants.rand, constants.random_seed,
+            constants.gather_flattened,
         )
     },
     "mgrid": grids.mgrid,

@@ -47,7 +47,7 @@ class LoopReduction:
         session.pending = self
 
     def commit(self) -> None:
-        """Trace the running value in a tile of its own: a copy in the first iteration, a combination later."""
+        """Trace the running value in a tile of its own: a copy at first, a combination later."""
         session = current()
         known = session.keyed.get(self.key)
         if known is None:

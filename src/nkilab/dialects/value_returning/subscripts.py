@@ -22,7 +22,7 @@ def _overhang(tensor: View) -> Any:
 
 def indexed(view: V, key: Any) -> V:
     """`view[key]` for every kind of subscript that Beta 1 has."""
-    parts = key if type(key) is tuple else (key,)
+    parts = tuple(key) if isinstance(key, tuple) else (key,)
     if any(isinstance(p, Index) for p in parts):
         return _advanced(view, parts)
     if len(parts) == 1 and isinstance(parts[0], Mask):
@@ -146,7 +146,8 @@ def inside_bounds(tensor: V) -> V:
         low, high = part.bounds if isinstance(part, Index) else (int(part), int(part))
         if low < 0 or high >= size:
             raise UseError(
-                f"indices {low} to {high} reach outside axis {axis} of {view.describe()}, which has {size} elements",
+                f"indices {low} to {high} reach outside axis {axis} of {view.describe()}, "
+                f"which has {size} elements",
                 hint="mask the access: mask=(index < size)",
                 key=OUT_OF_BOUND,
             )

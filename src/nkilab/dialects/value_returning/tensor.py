@@ -292,8 +292,15 @@ def fresh(
     """
     if session.pending is not None:
         session.flush()
-    layouts = [o.layout if isinstance(o, View) else None if o is None else NUMBER for o in operands]
-    if mask is not None or any(isinstance(o, Tensor) and o.overhang is not None for o in operands):
+    layouts: list[Any] = []
+    reaches_outside = False
+    for operand in operands:
+        if type(operand) is Tensor:
+            layouts.append(operand.layout)
+            reaches_outside = reaches_outside or operand.overhang is not None
+        else:
+            layouts.append(None if operand is None else NUMBER)
+    if mask is not None or reaches_outside:
         return _fresh_masked(session, cls, operands, attributes, values, dtype, mask, memory, shape, layouts)
     key = (cls, dtype, memory, shape, *layouts, *attributes)
     known: Layout | None = session.keyed.get(key)

@@ -22,11 +22,11 @@ def _as_kernel(function: Any, version: str, options: dict[str, Any]) -> Kernel:
     return Kernel(function, SPELLING, version, options)
 
 
-# Keywords of the vendor's decorators (stubs of SDK 2.26, and public kernels). What only advises a compiler or a
-# device is ignored without a word; a word that nobody knows may be a slip.
+# Keywords of the vendor's decorators (stubs of SDK 2.26, and public kernels). What only advises a compiler
+# or a device is ignored without a word; a word that nobody knows may be a slip.
 _KNOWN = {
-    "additional_compile_opt", "artifacts_dir", "save_neff_name", "save_trace_name", "warmup", "iters", "num_execs",
-    "working_directory", "overwrite", "profile_nth", "debug_kernel", "show_compiler_tb",
+    "additional_compile_opt", "artifacts_dir", "save_neff_name", "save_trace_name", "warmup", "iters",
+    "num_execs", "working_directory", "overwrite", "profile_nth", "debug_kernel", "show_compiler_tb",
 }  # fmt: skip
 
 

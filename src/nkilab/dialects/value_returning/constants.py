@@ -1,0 +1,90 @@
+"""Constants in HBM, random tiles and gathers of `neuronxcc.nki.language`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import RuleError, UseError
+from ...isa.elementwise import Memset, TensorScalar
+from ...isa.gather import NcNGather
+from ...isa.operators import OPERATORS
+from ...isa.random_numbers import Rng, SetRngSeed
+from ...tiles.dtypes import INT32, UINT32, as_dtype
+from ...tiles.tile import HBM, whole_layout
+from ...trace.builder import record
+from ...trace.session import current
+from ..indexing import allocated_shape, whole_number
+from ..places import placed
+from .functions import a_tile
+from .tensor import Tensor, fresh, settled
+
+# Random bits that float32 holds exactly: what is left of 32 after a shift by 8.
+_DROPPED_BITS, _STEP = 8, 2.0**-24
+
+
+@placed("shared_constant")
+def shared_constant(constant: Any, dtype: Any = None, **ignored: Any) -> Tensor:
+    """An HBM tensor with the elements of a NumPy array, which may not be written.
+
+    Raises:
+        UseError: if the argument is no array, or has no element.
+    """
+    if not isinstance(constant, np.ndarray) or not constant.size:
+        raise UseError(f"constant is of type {type(constant).__name__}; it is a NumPy array of an element or more")
+    held = as_dtype(constant.dtype if dtype is None else dtype)
+    elements = np.ascontiguousarray(constant.astype(held.storage))
+    session = current()
+    storage = session.new_storage(elements.shape, held, HBM, "input", "")
+    if session.has_data:
+        storage.allocate(elements)
+    else:
+        storage.written.fill()
+    return Tensor(storage, 0, whole_layout(storage))
+
+
+@placed("shared_identity_matrix")
+def shared_identity_matrix(n: Any, dtype: Any = np.uint8, **ignored: Any) -> Tensor:
+    """An HBM tensor [n, n] with ones on the diagonal."""
+    return shared_constant(np.eye(whole_number(n, "n")), dtype)
+
+
+@placed("rand")
+def rand(shape: Any, dtype: Any = np.float32, **ignored: Any) -> Tensor:
+    """A tile of uniform numbers in [0, 1), multiples of 2**-24; the bits are not those of the hardware."""
+    session = current()
+    extents = allocated_shape(shape)
+    bits = settled(fresh(session, Rng, [None], ("vector",), (), dtype=UINT32, shape=extents))
+    shift = (OPERATORS["right_shift"], False, None, False, "unknown")
+    kept = settled(fresh(session, TensorScalar, [None, bits, _DROPPED_BITS, None], shift, (), dtype=UINT32))
+    scale = (OPERATORS["multiply"], False, None, False, "unknown")
+    return fresh(session, TensorScalar, [None, kept, _STEP, None], scale, (), dtype=as_dtype(dtype))
+
+
+@placed("random_seed")
+def random_seed(seed: Any, *, mask: Any = None, **ignored: Any) -> None:
+    """Start the random generators from one 32-bit number."""
+    session = current()
+    session.flush()
+    if isinstance(seed, Tensor):
+        tile = settled(seed)
+    elif isinstance(seed, int | np.integer):
+        tile = settled(
+            fresh(session, Memset, [None], ("unknown",), (int(seed),), dtype=INT32, shape=(1, 1))
+        )
+    else:
+        raise RuleError(f"seed is of type {type(seed).__name__}; it is an integer or a tile [1, 1]")
+    record(session, SetRngSeed, [None, tile], (), ())
+
+
+@placed("gather_flattened")
+def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+    """Per partition, the elements of the flattened free axes of data that uint32 indices name."""
+    held, places = a_tile(data), a_tile(indices)
+    if mask is not None:
+        raise UseError("mask= of gather_flattened is not modelled", hint="slice data and indices instead")
+    kind = None if dtype is None else as_dtype(dtype)
+    return fresh(current(), NcNGather, [None, held, places], (), (), dtype=kind)
+
+
