@@ -28,8 +28,9 @@ SENTINEL = 7
 NO_TILE = {
     "bool_", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "float32", "bfloat16",
     "tfloat32", "float8_e4m3", "float8_e5m2", "fp32", "finfo",
-    "sbuf", "psum", "hbm", "private_hbm", "shared_hbm", "par_dim", "arange", "mgrid", "ds", "affine_range", "sequential_range", "static_range", "program_id", "num_programs",
-    "program_ndim", "nc", "spmd_dim", "tile_size",
+    "sbuf", "psum", "hbm", "private_hbm", "shared_hbm", "par_dim", "arange", "mgrid", "ds", "tile_size",
+    "affine_range", "sequential_range", "static_range",
+    "program_id", "num_programs", "program_ndim", "nc", "spmd_dim",
 }  # fmt: skip
 # Names that make a tile without data, or a view of one that exists.
 NO_ROW = {"ndarray", "empty_like", "expand_dims", "shared_constant", "shared_identity_matrix"}
@@ -54,7 +55,8 @@ SPECIAL: dict[str, Call] = {
 BITWISE = {"bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "invert"}
 TWO_TILES = {
     "add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod", "fmod",
-    "equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor", *BITWISE,
+    "equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
+    "logical_and", "logical_or", "logical_xor", *BITWISE,
 } - {"invert"}  # fmt: skip
 
 
@@ -69,7 +71,7 @@ def fill_with_sentinel(session: Session, form: Any, operands: Any, values: Any, 
 
 
 def result_under_sentinel(name: str) -> tuple[Any, Tensor, Program]:
-    """What a function of nl gives where every instruction writes the sentinel, the HBM tensor, and the rows."""
+    """What a function of nl gives where instructions write the sentinel, the HBM tensor, and the rows."""
     program = Program(machine_named("trn2"))
     session = Session(program.machine, program, fill_with_sentinel)
     dtype = np.int32 if name in BITWISE else np.float32

@@ -68,7 +68,8 @@ def two_input_step(
     """A step that reads two tiles.
 
     trn1: 2 cycles an element, 1 in the cases that 2.26 costs lists per instruction. trn2 and later: 1 cycle
-    an element in float32 (measured), 2 elements a cycle if all are 16-bit and the inputs in SBUF (trn2 guide).
+    an element in float32 (measured), 2 elements a cycle if all are 16-bit and the inputs in SBUF (trn2
+    guide).
     """
     machine, cycles = form.machine, float(first.free_size)
     if engine == "vector":

@@ -142,8 +142,6 @@ def _cells(view: View, own: int) -> np.ndarray:
     return place[..., None] // own + np.arange(max(1, seen // own))
 
 
-
-
 def covers_all(view: View) -> bool:
     """Whether `view` holds every element of its storage; True only where that is quick to see."""
     known, storage = view.layout, view.storage

@@ -32,7 +32,9 @@ def shared_constant(constant: Any, dtype: Any = None, **ignored: Any) -> Tensor:
         UseError: if the argument is no array, or has no element.
     """
     if not isinstance(constant, np.ndarray) or not constant.size:
-        raise UseError(f"constant is of type {type(constant).__name__}; it is a NumPy array of an element or more")
+        raise UseError(
+            f"constant is of type {type(constant).__name__}; it is a NumPy array of an element or more"
+        )
     held = as_dtype(constant.dtype if dtype is None else dtype)
     elements = np.ascontiguousarray(constant.astype(held.storage))
     session = current()
@@ -79,7 +81,9 @@ def random_seed(seed: Any, *, mask: Any = None, **ignored: Any) -> None:
 
 
 @placed("gather_flattened")
-def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+def gather_flattened(
+    data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any
+) -> Tensor:
     """Per partition, the elements of the flattened free axes of data that uint32 indices name."""
     held, places = a_tile(data), a_tile(indices)
     if mask is not None:

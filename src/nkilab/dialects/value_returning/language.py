@@ -93,8 +93,8 @@ NAMES: dict[str, Any] = {
     **{
         f.__name__: f
         for f in (
-            constants.shared_constant, constants.shared_identity_matrix, constants.rand, constants.random_seed,
-            constants.gather_flattened,
+            constants.shared_constant, constants.shared_identity_matrix, constants.rand,
+            constants.random_seed, constants.gather_flattened,
         )
     },
     "mgrid": grids.mgrid,

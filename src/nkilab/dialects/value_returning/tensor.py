@@ -194,7 +194,10 @@ class Tensor(View):
             )
         return self
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:
+        if self.layout.memory == HBM:
+            # a parameter that was given; its elements are not asked for
+            return True
         raise UseError(
             "the truth of a tensor is not defined inside a kernel",
             hint="use ~, & and | on tiles, `is not None` for presence",
