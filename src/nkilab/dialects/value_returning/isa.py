@@ -75,8 +75,8 @@ def finish(
 
 
 def _settled(operand: Any) -> Any:
-    if isinstance(operand, Tensor):
-        return settled(operand)
+    if type(operand) is Tensor:
+        return operand if operand.pending is None else settled(operand)
     return operand.tensor() if hasattr(operand, "assign_to") else operand
 
 

@@ -147,7 +147,8 @@ class Tensor(View):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         try:
-            dst = self[key]
+            is_whole = key is Ellipsis and self.pending is None and self.overhang is None
+            dst = self if is_whole else self[key]
             if dst.layout.memory != HBM and isinstance(value, Tensor) and same_place(dst, value):
                 return
             assign(dst, value)
@@ -468,7 +469,8 @@ def _moves_to(pending: Pending, dst: Tensor, value: Tensor) -> bool:
     """Whether the instruction of a waiting result can write `dst` itself."""
     if dst.layout.size != value.layout.size or dst.layout.memory == HBM:
         return False
-    if pending.is_void:
+    # a destination just like the result was looked at when the call was made
+    if pending.is_void or (dst.layout is value.layout and dst.overhang is None):
         return True
     operands = list(pending.operands)
     target = _shaped_like(dst, value.shape)
