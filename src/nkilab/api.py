@@ -163,12 +163,20 @@ class Estimate:
 
     @cached_property
     def _widening(self) -> float:
-        """The mean of the steps' widening factors, weighted by the time their engines are busy."""
-        forms = self.program.forms
+        """The mean of the steps' widening factors, weighted by the time they keep their engine busy.
+
+        A transfer counts as long as all DMA engines together need for its bytes.
+        """
+        forms, machine = self.program.forms, self.program.machine
+        rate = machine["dma_engines"] * machine["dma_bytes_per_ns"]
         counts = np.bincount(np.asarray(self.program.form_column, np.int64), minlength=len(forms)).tolist()
-        busy = [(n * s.busy_ns, s.widening) for f, n in zip(forms, counts, strict=True) for s in f.steps]
-        total = sum(time for time, _ in busy)
-        return sum(time * factor for time, factor in busy) / total if total else 1.0
+        spent = [
+            (count * (step.busy_ns + step.descriptors * step.descriptor_bytes / rate), step.widening)
+            for form, count in zip(forms, counts, strict=True)
+            for step in form.steps
+        ]
+        total = sum(time for time, _ in spent)
+        return sum(time * factor for time, factor in spent) / total if total else 1.0
 
     @property
     def window_us(self) -> float:

@@ -37,14 +37,14 @@ def explanation(name: str) -> str:
 
 def instruction_page(cls: type[Instruction]) -> str:
     """Signature in each spelling, operands, limits per chip, rules, source."""
-    old: Callable[..., Any] = tables("neuronxcc", "")["neuronxcc.nki.isa"][cls.name]
+    old: Callable[..., Any] | None = tables("neuronxcc", "")["neuronxcc.nki.isa"].get(cls.name)
     lines = [
         cls.name,
         "",
         cleandoc(cls.__doc__ or ""),
         "",
         f"  nki            {cls.name}{_plain_signature(ISA[cls.name])}",
-        f"  neuronxcc.nki  {cls.name}{_plain_signature(old)}",
+        f"  neuronxcc.nki  {cls.name}{_plain_signature(old)}" if old else "  neuronxcc.nki  does not have it",
         "",
         "operands",
     ]

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...errors import LimitError, NkilabError, RuleError, SpellingError, UseError
+from ...errors import LimitError, NkilabError, RuleError, SpellingError, UnsupportedError, UseError
 from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, View, array_of, compact_strides, layout, whole_layout
 from ...tiles.views import reinterpreted, reshaped
@@ -16,6 +16,7 @@ from ...trace.source import place_of, user_frame
 from ..indexing import allocated_shape, as_shape, basic
 from ..outputs import shared_storage
 from ..places import described
+from . import view_methods
 
 PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
 
@@ -139,6 +140,51 @@ for _dunder, _word in _OPERATORS.items():
         setattr(Tensor, f"__{_kind}{_dunder}__", _refused_operator(_word))
 for _dunder, _word in {"neg": "-", "invert": "~", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
     setattr(Tensor, f"__{_dunder}__", _refused_operator(_word))
+
+
+def _view_method(called: str, make: Callable[..., Any]) -> Callable[..., Tensor]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        try:
+            view: Tensor = make(self, *args, **kwargs)
+        except NkilabError as error:
+            raise error.located(place_of(user_frame()), called, [self.describe()]) from None
+        return view
+
+    method.__name__ = method.__qualname__ = called
+    method.__doc__ = make.__doc__
+    return method
+
+
+def _access_pattern(
+    tensor: Tensor,
+    pattern: Any,
+    offset: Any = None,
+    scalar_offset: Any = None,
+    vector_offset: Any = None,
+    indirect_dim: int = 0,
+    dtype: Any = None,
+) -> Tensor:
+    """Elements by [step, count] pairs, outermost first, over the storage as a flat array."""
+    if scalar_offset is not None or vector_offset is not None:
+        raise UnsupportedError("offsets that are known at run time only are not modelled yet")
+    return view_methods.access_pattern(tensor, pattern, offset, None if dtype is None else as_dtype(dtype))
+
+
+# View methods of NKI 0.5 and later; `ap` of all versions.
+_VIEW_METHODS: dict[str, Callable[..., Any]] = {
+    "ap": _access_pattern,
+    "slice": view_methods.slice_axis,
+    "select": view_methods.select,
+    "permute": view_methods.permute,
+    "broadcast": view_methods.broadcast_axis,
+    "expand_dim": view_methods.expand_dim,
+    "squeeze_dim": view_methods.squeeze_dim,
+    "reshape_dim": view_methods.reshape_dim,
+    "flatten_dims": view_methods.flatten_dims,
+    "rearrange": view_methods.rearrange,
+}
+for _name, _make in _VIEW_METHODS.items():
+    setattr(Tensor, _name, _view_method(_name, _make))
 
 
 class MemoryRegion:

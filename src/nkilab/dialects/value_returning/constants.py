@@ -72,9 +72,7 @@ def random_seed(seed: Any, *, mask: Any = None, **ignored: Any) -> None:
     if isinstance(seed, Tensor):
         tile = settled(seed)
     elif isinstance(seed, int | np.integer):
-        tile = settled(
-            fresh(session, Memset, [None], ("unknown",), (int(seed),), dtype=INT32, shape=(1, 1))
-        )
+        tile = settled(fresh(session, Memset, [None], ("unknown",), (int(seed),), dtype=INT32, shape=(1, 1)))
     else:
         raise RuleError(f"seed is of type {type(seed).__name__}; it is an integer or a tile [1, 1]")
     record(session, SetRngSeed, [None, tile], (), ())
@@ -90,5 +88,3 @@ def gather_flattened(
         raise UseError("mask= of gather_flattened is not modelled", hint="slice data and indices instead")
     kind = None if dtype is None else as_dtype(dtype)
     return fresh(current(), NcNGather, [None, held, places], (), (), dtype=kind)
-
-

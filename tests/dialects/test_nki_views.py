@@ -1,0 +1,93 @@
+"""View methods of `nki` tensors, against NumPy views of the same elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nkilab.dialects.dst_first.tensor import REGIONS, Tensor, ndarray
+from nkilab.errors import NkilabError
+from nkilab.machine import machine_named
+from nkilab.tiles.tile import array_of
+from nkilab.trace.program import Program
+from nkilab.trace.session import Session, tracing
+
+COUNTED = np.arange(8 * 6 * 4, dtype=np.float32).reshape(8, 6, 4)
+
+
+def counted(region: str = "sbuf") -> Tensor:
+    """A tensor [8, 6, 4] that holds 0, 1, 2, ..."""
+    program = Program(machine_named("trn2"))
+    with tracing(Session(program.machine, program, None)):
+        tensor = ndarray((8, 6, 4), "float32", REGIONS[region])
+    tensor.storage.allocate(COUNTED.copy())
+    return tensor
+
+
+CASES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
+    "slice": (lambda t: t.slice(1, 1, 6, 2), COUNTED[:, 1:6:2]),
+    "slice of partitions": (lambda t: t.slice(0, 2, 5), COUNTED[2:5]),
+    "select": (lambda t: t.select(1, 3), COUNTED[:, 3]),
+    "permute": (lambda t: t.permute((0, 2, 1)), COUNTED.transpose(0, 2, 1)),
+    "broadcast": (
+        lambda t: t.slice(1, 2, 3).broadcast(1, 5),
+        np.broadcast_to(COUNTED[:, 2:3], (8, 5, 4)),
+    ),
+    "expand_dim": (lambda t: t.expand_dim(1), COUNTED[:, None]),
+    "squeeze_dim": (lambda t: t.slice(1, 2, 3).squeeze_dim(1), COUNTED[:, 2]),
+    "reshape_dim": (lambda t: t.reshape_dim(1, (2, -1)), COUNTED.reshape(8, 2, 3, 4)),
+    "flatten_dims": (lambda t: t.flatten_dims(1, 2), COUNTED.reshape(8, 24)),
+    "rearrange": (
+        lambda t: t.rearrange(("p", ("a", "b"), "c"), ("p", "b", ("a", "c")), {"a": 2}).select(1, 1),
+        COUNTED.reshape(8, 2, 3, 4).transpose(0, 2, 1, 3)[:, 1].reshape(8, 8),
+    ),
+    "ap": (lambda t: t.ap([[24, 4], [4, 3]], offset=24 + 1), COUNTED.reshape(8, 24)[1:5, 1:13:4]),
+}
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n != "rearrange"])
+def test_a_view_method_sees_the_elements_that_numpy_sees(name: str) -> None:
+    make, expected = CASES[name]
+    np.testing.assert_array_equal(array_of(make(counted())), expected)
+
+
+def test_a_rearrangement_that_joins_axes_apart_is_refused() -> None:
+    with pytest.raises(
+        NkilabError, match="axes 2 and 3 are not contiguous; flatten_dims joins contiguous axes"
+    ):
+        CASES["rearrange"][0](counted())
+
+
+def test_a_rearrangement_splits_and_reorders() -> None:
+    view: Any = counted()
+    turned = view.rearrange(("p", ("a", "b"), "c"), ("p", "b", "a", "c"), {"a": 2})
+    np.testing.assert_array_equal(array_of(turned), COUNTED.reshape(8, 2, 3, 4).transpose(0, 2, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda t: t.permute((1, 0, 2)), "dims is [1, 0, 2]; on chip axis 0 stays first"),
+        (lambda t: t.select(0, 1), "select on axis 0, which is the partition axis; it stays as it is"),
+        (lambda t: t.slice(1, 4, 9), "slice 4:9:1 of axis 1, which has 6 elements"),
+        (lambda t: t.reshape_dim(1, (4, 2)), "axis 1 has 6 elements; [4, 2] does not split it"),
+        (
+            lambda t: t.ap([[7, 4]]),
+            "the first step of the pattern is 7; on chip it steps over partitions, which hold 24 elements",
+        ),
+        (lambda t: t.ap([[24, 9]]), "the pattern reaches elements 0 to 192; the storage has 192"),
+    ],
+)  # fmt: skip
+def test_a_view_that_the_chip_does_not_have_is_refused(make: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(NkilabError) as caught:
+        make(counted())
+    assert caught.value.problem == message
+
+
+def test_a_pattern_over_hbm_may_repeat_and_overlap() -> None:
+    view: Any = counted("hbm")
+    windows = np.lib.stride_tricks.sliding_window_view(np.arange(192, dtype=np.float32), 4)[:6:2]
+    np.testing.assert_array_equal(array_of(view.ap([[2, 3], [1, 4]])), windows)
