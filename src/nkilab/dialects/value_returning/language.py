@@ -12,7 +12,7 @@ from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import TFLOAT32
 from .. import indexing, loops, programs
 from ..tile_size import tile_size
-from . import constants, creation, functions, grids, reductions
+from . import composites, constants, creation, functions, grids, reductions
 from .in_place import in_place
 from .tensor import Tensor
 
@@ -94,7 +94,8 @@ NAMES: dict[str, Any] = {
         f.__name__: f
         for f in (
             constants.shared_constant, constants.shared_identity_matrix, constants.rand,
-            constants.random_seed, constants.gather_flattened,
+            constants.random_seed, constants.gather_flattened, composites.where, composites.softmax,
+            composites.rms_norm, composites.dropout,
         )
     },
     "mgrid": grids.mgrid,
