@@ -216,6 +216,7 @@ def test_run_stops_where_another_distribution_provides_a_name(tmp_path, root):
     package = tmp_path / "site" / root
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
+    (package / {"nki": "language.py", "neuronxcc": "nki.py"}[root]).write_text("")
     path = script(tmp_path, "print('ran')\n")
     done = call("run", path, env={"PYTHONPATH": f"{SOURCE}{os.pathsep}{package.parent}"})
     assert told(done) == (

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import nkilab
+from nkilab import doctor
 from nkilab.errors import UsageError
 from nkilab.hook import ServedFinder, switch_off, switch_on
 
@@ -116,13 +117,14 @@ def test_an_installed_package_of_the_name_is_not_hidden(tmp_path, monkeypatch, r
     package = tmp_path / root
     package.mkdir()
     (package / "__init__.py").write_text("theirs = True\n")
+    (package / {"nki": "language.py", "neuronxcc": "nki.py"}[root]).write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError) as caught, nkilab.activate():
         pass
     assert str(caught.value) == (
         f"{root} is installed at {package / '__init__.py'}; nkilab serves the name only where nobody else "
         "does\n"
-        "  hint: use an environment without it, or nkilab run --backend vendor"
+        "  hint: use an environment without it"
     )
     # and where it is switched on all the same, it stands last
     finder = switch_on()
@@ -165,4 +167,19 @@ def test_a_missing_name_is_an_attribute_error_that_names_the_nearest():
         _ = nt.xyz
     assert str(caught.value).split(": ", 1)[1] == (
         "nki.typing: nkilab serves no name xyz here; it has mutable, mutable_tensor, tensor"
+    )
+
+
+@pytest.mark.parametrize("root", SPELLINGS)
+def test_a_placeholder_without_content_counts_as_absent(tmp_path, monkeypatch, root):
+    package = tmp_path / root
+    package.mkdir()
+    (package / "__init__.py").write_text("placeholder = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, root, raising=False)
+    with nkilab.activate():
+        served = importlib.import_module(root)
+        assert not hasattr(served, "placeholder")
+    assert doctor.report()["names"][root] == (
+        f"served by nkilab; {package / '__init__.py'} is a placeholder without content"
     )

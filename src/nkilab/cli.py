@@ -128,10 +128,13 @@ def neuron_profile(arguments: Sequence[str]) -> None:
 
 
 @main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 @click.argument("name")
-def explain(name: str) -> None:
+def explain(as_json: bool, name: str) -> None:
     """Explain an instruction, a metric or a chip."""
-    click.echo(part("explain").explanation(name))
+    page = part("explain").explanation(name)
+    told = {"schema": "nkilab.explain/1", "name": name, "page": page}
+    click.echo(json.dumps(told, indent=2) if as_json else page)
 
 
 @main.command()

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from . import __version__
-from .hook import ROOTS, installed_elsewhere
+from .hook import ROOTS, installed_elsewhere, is_placeholder, provider_of
 
 PACKAGES = ("numpy", "ml_dtypes", "numba", "rich", "click", "torch", "jax")
 
@@ -19,8 +19,16 @@ def report() -> dict[str, Any]:
         "nkilab": __version__,
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "names": {root: installed_elsewhere(root) or "served by nkilab" for root in ROOTS},
+        "names": {root: _provider(root) for root in ROOTS},
     }
+
+
+def _provider(root: str) -> str:
+    """Who provides a name: another distribution, or nkilab, perhaps in front of a placeholder."""
+    served = "served by nkilab"
+    if is_placeholder(root):
+        return f"{served}; {provider_of(root)} is a placeholder without content"
+    return installed_elsewhere(root) or served
 
 
 def _version(package: str) -> str:

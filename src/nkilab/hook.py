@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 
 from . import api
@@ -67,14 +68,31 @@ class ServedFinder(MetaPathFinder):
         return ModuleSpec(fullname, ServedLoader(module), origin="nkilab", is_package=True)
 
 
+# What a distribution that really provides a name has in its folder; placeholders on public registries do not.
+_CONTENTS = {"nki": ("language", "isa"), "neuronxcc": ("nki",)}
+
+
 def installed_elsewhere(root: str) -> str:
-    """Where another distribution provides a served name, or ""."""
+    """Where another distribution provides a served name, or ""; a placeholder without content counts as absent."""
+    where = provider_of(root)
+    return where if where and not is_placeholder(root) else ""
+
+
+def provider_of(root: str) -> str:
+    """Where a module of this name is installed, or ""."""
     spec = PathFinder.find_spec(root)
     if spec is None:
         return ""
-    if spec.origin is None:
-        return ", ".join(spec.submodule_search_locations or [])
-    return spec.origin
+    return spec.origin or ", ".join(spec.submodule_search_locations or [])
+
+
+def is_placeholder(root: str) -> bool:
+    """Whether what is installed under this name is a package that has none of the parts of NKI."""
+    spec = PathFinder.find_spec(root)
+    if spec is None or spec.submodule_search_locations is None:
+        return False
+    folders = [Path(location) for location in spec.submodule_search_locations]
+    return not any(next(f.glob(f"{part}*"), None) for f in folders for part in _CONTENTS[root])
 
 
 def switch_on(version: str = "", *, serves_shims: bool = False) -> ServedFinder:
@@ -85,7 +103,8 @@ def switch_on(version: str = "", *, serves_shims: bool = False) -> ServedFinder:
     """
     asked = version_named(version) if version else ""
     finder = ServedFinder(asked, serves_shims=serves_shims)
-    sys.meta_path.append(finder)
+    # last, after everything installed, unless a placeholder would be found in its place
+    sys.meta_path.insert(0 if any(map(is_placeholder, ROOTS)) else len(sys.meta_path), finder)
     return finder
 
 
@@ -134,7 +153,7 @@ def activate(nki: str = "", target: str = "") -> Iterator[None]:
         if where:
             raise UsageError(
                 f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
-                hint="use an environment without it, or nkilab run --backend vendor",
+                hint="use an environment without it",
             )
     if target:
         api.machine_for(None, target)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from .arrays import dtype_of, framework_of, from_numpy, to_numpy
+from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
@@ -145,13 +146,16 @@ def _input(session: Session, kernel: Kernel, value: Any, name: str, frameworks: 
         raise UseError(f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis")
     storage = session.new_storage(shape, dtype, HBM, "input", name)
     # kernels of 2.20, which nki.trace marks, write their results to parameters
-    storage.is_mutable = kernel.options.get("mode") == "trace"
+    is_written = kernel.options.get("mode") == "trace" or is_mutable(kernel.function, name)
+    storage.is_mutable = is_written
     if session.has_data:
         if frameworks[-1] == "spec":
             raise UseError(
                 f"argument {name} is a spec, which has no data", hint="pass an array to run the kernel"
             )
-        storage.allocate(to_numpy(value))
+        elements = to_numpy(value)
+        # the user's array is written in place, unless his framework's arrays never change
+        storage.allocate(elements.copy() if is_written and not elements.flags.writeable else elements)
     else:
         storage.written.fill()
     return TENSORS[kernel.spelling](storage, 0, whole_layout(storage))

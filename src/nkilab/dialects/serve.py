@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import SpellingError
 from ..trace.source import place_of, user_frame
+from .annotations import MutableAnnotation, TensorAnnotation
 from .dst_first import modules as dst_first
 from .enums import dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from .value_returning import compiler, isa, language, top
@@ -16,14 +17,7 @@ _ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob
           "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode}  # fmt: skip
 
 
-class TensorAnnotation:
-    """`nt.tensor[128, 512]`: an annotation; it has no effect at run time."""
-
-    def __class_getitem__(cls, shape: Any) -> type:
-        return cls
-
-
-_TYPING = {"tensor": TensorAnnotation, "mutable_tensor": TensorAnnotation, "mutable": TensorAnnotation}
+_TYPING = {"tensor": TensorAnnotation, "mutable_tensor": MutableAnnotation, "mutable": MutableAnnotation}
 
 
 def _beta1_isa() -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""Parameters that a kernel may write: annotated ones, and those of kernels that nki.trace marks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nkilab
+from nkilab.dialects.serve import tables
+
+NKI = tables("neuronxcc", "")["neuronxcc.nki"]
+NL = tables("neuronxcc", "")["neuronxcc.nki.language"]
+NT = tables("neuronxcc", "")["neuronxcc.nki.typing"]
+
+
+def doubled_in_place(x):
+    """Write 2 x over x and return x."""
+    NL["store"](x, NL["multiply"](NL["load"](x), 2.0))
+    return x
+
+
+def written_to(a, out):
+    """Write a + 1 to a parameter and return nothing, as kernels of 2.20 do."""
+    NL["store"](out, NL["add"](NL["load"](a), 1.0))
+
+
+@pytest.mark.parametrize(
+    "annotation", [NT["mutable_tensor"], NT["mutable_tensor"][4, 8], "nt.mutable_tensor"]
+)
+def test_an_annotated_parameter_is_written_in_place(annotation):
+    doubled_in_place.__annotations__ = {"x": annotation}
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    result = nkilab.simulate(NKI["jit"](doubled_in_place))(x)
+    np.testing.assert_array_equal(result, 2 * np.arange(32, dtype=np.float32).reshape(4, 8))
+    np.testing.assert_array_equal(x, result)
+
+
+@pytest.mark.parametrize("annotation", [NT["tensor"], NT["tensor"][4, 8], "nt.tensor", None])
+def test_any_other_parameter_is_not_written(annotation):
+    doubled_in_place.__annotations__ = {} if annotation is None else {"x": annotation}
+    x = np.ones((4, 8), np.float32)
+    with pytest.raises(ValueError, match="dst is an input of the kernel, which may not be written"):
+        nkilab.simulate(NKI["jit"](doubled_in_place))(x)
+    np.testing.assert_array_equal(x, 1)
+
+
+def test_an_array_that_may_not_change_is_copied():
+    doubled_in_place.__annotations__ = {"x": NT["mutable"]}
+    x = np.ones((4, 8), np.float32)
+    x.flags.writeable = False
+    np.testing.assert_array_equal(nkilab.simulate(NKI["jit"](doubled_in_place))(x), 2)
+    np.testing.assert_array_equal(x, 1)
+
+
+def test_a_traced_kernel_writes_its_result_to_a_parameter():
+    a, out = np.ones((4, 8), np.float32), np.zeros((4, 8), np.float32)
+    NKI["simulate_kernel"](NKI["trace"](written_to), a, out)
+    np.testing.assert_array_equal(out, 2)
