@@ -73,7 +73,7 @@ _CONTENTS = {"nki": ("language", "isa"), "neuronxcc": ("nki",)}
 
 
 def installed_elsewhere(root: str) -> str:
-    """Where another distribution provides a served name, or ""; a placeholder without content counts as absent."""
+    """Where another distribution provides a served name, or ""; a placeholder counts as absent."""
     where = provider_of(root)
     return where if where and not is_placeholder(root) else ""
 
