@@ -47,6 +47,9 @@ class ArraySpec:
 
 def framework_of(value: Any) -> str:
     """ "numpy", "torch", "jax", "spec" or "array" for arrays; "" for anything else."""
+    if isinstance(value, type):
+        # a type such as np.float32 has the attributes of an array, but is none
+        return ""
     if isinstance(value, ArraySpec):
         return "spec"
     if isinstance(value, np.ndarray):

@@ -93,3 +93,44 @@ def test_gather_flattened_picks_within_each_partition() -> None:
     places = np.random.default_rng(8).integers(0, 24, (32, 10)).astype(np.uint32)
     made = run(lambda a, i: NL["gather_flattened"](a, i), X, places)
     np.testing.assert_array_equal(made, np.take_along_axis(X, places.astype(np.int64), axis=1))
+
+
+def test_a_number_goes_to_any_partition() -> None:
+    def body(a: Any) -> Any:
+        tile = NL["zeros"]((32, 4), np.float32)
+        for i in NL["static_range"](32):
+            tile[i, 1] = i + 0.5
+        return tile
+
+    expected = np.zeros((32, 4), np.float32)
+    expected[:, 1] = np.arange(32) + 0.5
+    np.testing.assert_array_equal(run(body, X), expected)
+
+
+def test_a_row_goes_to_any_partition() -> None:
+    def body(a: Any) -> Any:
+        tile = NL["zeros"]((32, 24), np.float32)
+        row = NL["copy"](a[0:1, :])
+        NL["copy"](a)
+        tile[7:8, :] = row
+        return tile
+
+    expected = np.zeros((32, 24), np.float32)
+    expected[7] = X[0]
+    np.testing.assert_array_equal(run(body, X), expected)
+
+
+def test_grids_of_three_axes_are_called_p_x_y_in_order() -> None:
+    grid = NL["mgrid"][0:4, 0:3, 0:2]
+    assert [g.shape for g in (grid.p, grid.x, grid.y)] == [g.shape for g in grid]
+
+
+def test_a_type_is_no_array_among_arguments() -> None:
+    def kernel(x: Any, dtype: Any) -> Any:
+        out = NL["ndarray"](x.shape, dtype, buffer=NL["shared_hbm"])
+        NL["store"](out, NL["load"](x, dtype=dtype))
+        return out
+
+    made = nkilab.simulate(NKI["jit"](kernel))(X, np.float16)
+    assert made.dtype == np.float16
+    np.testing.assert_array_equal(made, X.astype(np.float16))

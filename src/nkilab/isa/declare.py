@@ -396,7 +396,7 @@ class Instruction:
 
     def _check_partitions(self, name: str, given: Layout) -> None:
         start, count = given.start_partition, given.partitions
-        step = 32 if count <= 32 else 64 if count <= 64 else 128
+        step = partition_step(count)
         if start % step:
             allowed = "0, 32, 64 or 96" if step == 32 else "0 or 64" if step == 64 else "0"
             raise RuleError(
@@ -482,6 +482,14 @@ def _sizes(given: Layout, axes: tuple[str, ...]) -> tuple[int, ...]:
             key="err_exceed_max_supported_dimension",
         )
     return shape
+
+
+def partition_step(count: int) -> int:
+    """What the first of `count` partitions is a multiple of, for the compute engines.
+
+    Source: trn1 architecture guide, start partition.
+    """
+    return 32 if count <= 32 else 64 if count <= 64 else 128
 
 
 def layout_of(form: Instruction, operand: str) -> Layout:

@@ -310,23 +310,23 @@ class Grid(tuple):
 
     @property
     def x(self) -> Index:
-        """The last free grid."""
-        return self[-1]
+        """The first free grid."""
+        return self[1]
 
     @property
     def y(self) -> Index:
-        """The free grid before x."""
-        return self[-2]
+        """The free grid after x."""
+        return self[2]
 
     @property
     def z(self) -> Index:
-        """The free grid before y."""
-        return self[-3]
+        """The free grid after y."""
+        return self[3]
 
     @property
     def w(self) -> Index:
-        """The free grid before z."""
-        return self[-4]
+        """The free grid after z."""
+        return self[4]
 
 
 class MultiGrid:

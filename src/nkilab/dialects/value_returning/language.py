@@ -12,7 +12,7 @@ from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import TFLOAT32
 from .. import indexing, loops, programs
 from ..tile_size import tile_size
-from . import composites, constants, creation, functions, grids, reductions
+from . import assignment, composites, constants, creation, functions, grids, reductions
 from .in_place import in_place
 from .tensor import Tensor
 
@@ -134,6 +134,11 @@ for _dunder, _name in _DUNDERS.items():
     setattr(Tensor, f"__i{_dunder}__", _in_place(_name))
 for _dunder, _name in _COMPARISON_DUNDERS.items():
     setattr(Tensor, f"__{_dunder}__", _operator(_name))
-_UNARY_DUNDERS = {"neg": functions.negative, "invert": functions.invert, "matmul": functions.matmul}
-for _dunder, _function in _UNARY_DUNDERS.items():
+_OTHER_DUNDERS: dict[str, Callable[..., Any]] = {
+    "neg": functions.negative,
+    "invert": functions.invert,
+    "matmul": functions.matmul,
+    "setitem": assignment.set_item,
+}
+for _dunder, _function in _OTHER_DUNDERS.items():
     setattr(Tensor, f"__{_dunder}__", _function)

@@ -1,0 +1,136 @@
+"""Assignment to tiles in Beta 1: a waiting result moves to its destination, anything else is copied."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...errors import KernelError, NkilabError, RuleError, UseError
+from ...isa.data_movement import DmaCopy
+from ...isa.declare import partition_step
+from ...isa.elementwise import Memset, TensorCopy
+from ...tiles.tile import HBM, SBUF
+from ...tiles.views import broadcast, reshaped
+from ...trace.builder import check_form, record
+from ...trace.session import Session, current
+from ...trace.source import place_of, user_frame
+from .subscripts import cropped, inside_bounds
+from .tensor import Pending, Tensor, fresh, same_place, settled
+
+PLAIN_DMA = (None, "error", "unknown", "unknown")
+
+
+def set_item(tensor: Tensor, key: Any, value: Any) -> None:
+    """`tensor[key] = value`."""
+    try:
+        is_whole = key is Ellipsis and tensor.pending is None and tensor.overhang is None
+        dst = tensor if is_whole else tensor[key]
+        if dst.layout.memory != HBM and isinstance(value, Tensor) and same_place(dst, value):
+            return
+        assign(dst, value)
+    except NkilabError as error:
+        raise error.located(place_of(user_frame()), "assignment") from None
+
+
+def assign(dst: Tensor, value: Any) -> None:
+    """`dst[...] = value`: move a waiting result there, else copy or fill.
+
+    Raises:
+        KernelError: if the value does not fit.
+    """
+    session = current()
+    if isinstance(value, Tensor):
+        _assign_tensor(session, dst, value)
+    elif hasattr(value, "assign_to"):
+        value.assign_to(dst)
+    elif isinstance(value, int | float | np.generic):
+        if dst.layout.memory == HBM:
+            raise UseError("an HBM tensor is assigned a number", hint="store a tile with nl.store")
+        _fill(session, inside_bounds(dst), value)
+    else:
+        raise UseError(f"a tile is assigned a {type(value).__name__}; it takes tiles and numbers")
+
+
+def _fill(session: Session, dst: Tensor, value: Any) -> None:
+    """Write a number; where no compute engine may start, through a tile of its own and a transfer."""
+    known = dst.layout
+    if known.start_partition % partition_step(known.partitions) == 0:
+        record(session, Memset, [dst], ("unknown",), (value,))
+        return
+    filled = settled(
+        fresh(
+            session, Memset, [None], ("unknown",), (value,), dtype=known.dtype, shape=dst.shape, memory=SBUF
+        )
+    )
+    record(session, DmaCopy, [dst, filled], PLAIN_DMA, ())
+
+
+def _assign_tensor(session: Session, dst: Tensor, value: Tensor) -> None:
+    pending = value.pending
+    if dst.layout.size < value.layout.size:
+        raise RuleError(
+            f"the destination {list(dst.shape)} is smaller than the value {list(value.shape)}",
+            key="err_store_dst_shape_smaller_than_other_shape",
+        )
+    to, held = dst.layout, value.layout
+    if to.size == held.size and to.partitions != held.partitions and to.is_on_chip and held.is_on_chip:
+        raise RuleError(
+            f"the value {list(value.shape)} has {held.partitions} partitions; the destination "
+            f"{list(dst.shape)} has {to.partitions}",
+            key="err_num_partition_mismatch",
+        )
+    if pending is not None and session.pending is pending and _moves_to(pending, dst, value):
+        session.pending = None
+        value.pending = None
+        target = _shaped_like(dst, value.shape)
+        pending.tensor = target
+        pending.write(target, pending.values)
+        adopt(value, target)
+        return
+    settled(value)
+    dst, value = inside_bounds(dst), inside_bounds(value)
+    if value.layout.size != dst.layout.size:
+        value = broadcast(value, dst.shape)
+    off = any(t.layout.start_partition % partition_step(t.layout.partitions) for t in (dst, value))
+    in_sbuf = dst.layout.memory == SBUF == value.layout.memory
+    if HBM in (dst.layout.memory, value.layout.memory) or (off and in_sbuf):
+        record(session, DmaCopy, [dst, value], PLAIN_DMA, ())
+    else:
+        record(session, TensorCopy, [dst, value], ("unknown",), ())
+
+
+def _moves_to(pending: Pending, dst: Tensor, value: Tensor) -> bool:
+    """Whether the instruction of a waiting result can write `dst` itself."""
+    if dst.layout.size != value.layout.size or dst.layout.memory == HBM:
+        return False
+    # a destination just like the result was looked at when the call was made
+    if pending.is_void or (dst.layout is value.layout and dst.overhang is None):
+        return True
+    operands = list(pending.operands)
+    target = _shaped_like(dst, value.shape)
+    operands[pending.slot] = inside_bounds(target) if pending.box is None else cropped(target, pending.box)
+    try:
+        check_form(pending.session, pending.cls, operands, pending.attributes)
+    except KernelError:
+        return False
+    return True
+
+
+def _shaped_like(dst: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`dst` under the shape of a value of as many elements, where its strides and partitions allow one."""
+    axis = dst.layout.partition_axis
+    if dst.shape == shape or axis is None or dst.overhang is not None:
+        return dst
+    if dst.shape[axis] != shape[0] or prod(dst.shape[:axis]) != 1:
+        return dst
+    try:
+        return reshaped(dst, shape, 0)
+    except RuleError:
+        return dst
+
+
+def adopt(value: Tensor, place: Tensor) -> None:
+    """Make the tensor that stood for a waiting result a view of where it went."""
+    value.storage, value.offset, value.layout = place.storage, place.offset, place.layout
