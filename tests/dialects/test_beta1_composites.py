@@ -134,3 +134,43 @@ def test_a_type_is_no_array_among_arguments() -> None:
     made = nkilab.simulate(NKI["jit"](kernel))(X, np.float16)
     assert made.dtype == np.float16
     np.testing.assert_array_equal(made, X.astype(np.float16))
+
+
+def test_a_reduction_starts_anew_after_a_reset_between_two_loops() -> None:
+    def body(a: Any) -> Any:
+        total = NL["zeros"]((32, 24), np.float16)
+        for k in NL["affine_range"](3):
+            total[...] = NL["loop_reduce"](a, np.add, [k])
+        total[...] = 0
+        for k in NL["affine_range"](2):
+            total[...] = NL["loop_reduce"](a, np.add, [k])
+        return total
+
+    np.testing.assert_array_equal(run(body, np.ones((32, 24), np.float32)), 2)
+
+
+def test_a_reset_inside_the_loop_is_not_forgotten() -> None:
+    def body(a: Any) -> Any:
+        total = NL["zeros"]((32, 24), np.float16)
+        for k in NL["affine_range"](3):
+            total[:, 0:4] = 10
+            total[:, 0:4] = NL["loop_reduce"](a[:, 0:4], np.add, [k])
+            total[:, 4:8] = NL["loop_reduce"](a[:, 4:8], np.add, [k])
+        return total
+
+    expected = np.zeros((32, 24))
+    expected[:, 0:4], expected[:, 4:8] = 11, 3
+    np.testing.assert_array_equal(run(body, np.ones((32, 24), np.float32)), expected)
+
+
+def test_a_narrow_reduction_rounds_no_partial_sum() -> None:
+    # 2048 + 1 is a tie in float16 and rounds back to 2048 each time; carried, the ones add up
+    def body(a: Any) -> Any:
+        total = NL["full"]((32, 24), 2048, np.float16)
+        for k in NL["affine_range"](4):
+            for n in NL["affine_range"](6):
+                columns = NL["ds"](n * 4, 4)
+                total[:, columns] = NL["loop_reduce"](a[:, columns], np.add, [k])
+        return total
+
+    np.testing.assert_array_equal(run(body, np.ones((32, 24), np.float32)), 2052)

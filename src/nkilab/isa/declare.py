@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from ..errors import LimitError, RuleError
 from ..machine import Machine
@@ -455,11 +455,6 @@ class Instruction:
             dtype = promoted(dtype, other.dtype)
         return Fresh(same[0].shape, dtype, out.memories[0])
 
-    @property
-    def engine_names(self) -> tuple[str, ...]:
-        """Engines that one call of this form occupies."""
-        return tuple(step.engine for step in self.steps)
-
 
 _MOVES = {
     ("hbm", "sbuf"): "load it to sbuf first",
@@ -490,8 +485,3 @@ def partition_step(count: int) -> int:
     Source: trn1 architecture guide, start partition.
     """
     return 32 if count <= 32 else 64 if count <= 64 else 128
-
-
-def layout_of(form: Instruction, operand: str) -> Layout:
-    """The layout of an operand that is known to be a tile."""
-    return cast(Layout, getattr(form, operand))

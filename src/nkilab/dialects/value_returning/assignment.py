@@ -16,10 +16,9 @@ from ...tiles.views import broadcast, reshaped
 from ...trace.builder import check_form, record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
+from .functions import PLAIN_DMA
 from .subscripts import cropped, inside_bounds
 from .tensor import Pending, Tensor, fresh, same_place, settled
-
-PLAIN_DMA = (None, "error", "unknown", "unknown")
 
 
 def set_item(tensor: Tensor, key: Any, value: Any) -> None:

@@ -84,17 +84,21 @@ class LoopReduction:
         if held is FLOAT32 or not held.is_float or self.mask is not None:
             self._combine(session, dst)
             return
-        key = ("carried", self.around, dst.storage.number, dst.offset, dst.layout)
-        carried, last_row = session.keyed.get(key, (None, -1))
-        if carried is None or dst.storage.last_row < last_row:
+        mark = ("carried", dst.storage.number)
+        last_row, epoch = session.keyed.get(mark, (-1, 0))
+        # a row of anybody else's on the storage ends what was carried for it: start from what it holds
+        epoch += dst.storage.last_row != last_row
+        key = (*mark, epoch, self.around, dst.offset, dst.layout)
+        carried = session.keyed.get(key)
+        if carried is None:
             operands = [None, inside_bounds(dst), self.tile]
-            carried = settled(
+            carried = session.keyed[key] = settled(
                 fresh(session, TensorTensor, operands, (self.op, "unknown"), (), dtype=FLOAT32, memory=SBUF)
             )
         else:
             self._combine(session, carried)
         record(session, TensorCopy, [dst, carried], ("unknown",), (), None, self.where)
-        session.keyed[key] = (carried, dst.storage.last_row)
+        session.keyed[mark] = (dst.storage.last_row, epoch)
 
     def _combine(self, session: Session, dst: Tensor) -> None:
         tile, rest = self.tile, None
@@ -109,7 +113,7 @@ class LoopReduction:
 
 
 def _place_around(session: Session, loops: set[int]) -> tuple[int, ...]:
-    """The position around the loops that are reduced, and the iterations of other loops inside them."""
+    """The entry of the outermost loop that is reduced, and the iterations of other loops inside it."""
     positions = session.program.positions
     position = outer = session.position
     inside: list[int] = []
@@ -117,7 +121,7 @@ def _place_around(session: Session, loops: set[int]) -> tuple[int, ...]:
     while position > 0:
         parent, loop, iteration = positions[position]
         if loop in loops:
-            outer = parent
+            outer = loop
             inside += passed
             passed = []
         else:
