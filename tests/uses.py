@@ -1,14 +1,9 @@
-"""Uses of an instruction made from its declaration alone, and running them without a dialect.
-
-A *use* names everything that a call needs: a `Tile`, a number or None per operand, attributes as a user
-spells them, values. `smallest_use` is the one that rules are broken from.
-"""
+"""Running uses of an instruction (`nkilab.isa.uses`) without a dialect."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,97 +11,17 @@ import numpy as np
 from nkilab.dialects.indexing import basic as sliced
 from nkilab.errors import KernelError
 from nkilab.execute import execute
-from nkilab.isa.declare import NUMBER, REQUIRED, Instruction, Operand
+from nkilab.isa.declare import REQUIRED, Instruction
+from nkilab.isa.uses import AXIS_SIZE as AXIS_SIZE
+from nkilab.isa.uses import Tile, Use, attributes_of, form_of, operands_of, smallest_use, values_of
+from nkilab.isa.uses import chips_of as chips_of
+from nkilab.isa.uses import tile_of as tile_of
 from nkilab.machine import MACHINES, Machine
-from nkilab.tiles.dtypes import DTYPES, as_dtype
-from nkilab.tiles.tile import Storage, View, array_of, compact_strides, layout, whole_layout
+from nkilab.tiles.dtypes import as_dtype
+from nkilab.tiles.tile import Storage, View, array_of, whole_layout
 from nkilab.trace.builder import record
 from nkilab.trace.program import Program
 from nkilab.trace.session import Session, tracing
-
-AXIS_SIZE = 16
-Use = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What a tile of a use is, before there is a storage for it."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    memory: str = "sbuf"
-    start: int = 0
-
-    def layout(self) -> Any:
-        """Its layout as the whole of a storage."""
-        axis = None if self.memory == "hbm" else 0
-        return layout(
-            self.shape, compact_strides(self.shape), DTYPES[self.dtype], self.memory, axis, self.start
-        )
-
-
-def tile_of(spec: Operand, sizes: Mapping[str, int]) -> Tile:
-    """The tile an operand describes: 16 along each axis but those in `sizes`; a star is one more axis."""
-    axes = ("*", "*") if spec.axes == ("*",) else spec.axes
-    shape = tuple(int(a) if a.isdigit() else sizes.get(a.rstrip("*"), AXIS_SIZE) for a in axes)
-    dtype = "float32" if "float32" in spec.dtypes else spec.dtypes[0]
-    return Tile(shape, dtype, spec.memories[0])
-
-
-def operands_of(cls: type[Instruction]) -> dict[str, Operand]:
-    """The operands that a use names; a list of tiles holds two."""
-    return cls.slots(len(cls.operands) + 1) if cls.list_name else cls.operands
-
-
-def smallest_use(cls: type[Instruction], changes: Mapping[str, Any] | None = None) -> Use:
-    """The smallest legal use of `cls`, with `changes` as a rule's counterexample writes them."""
-    changes = {**cls.smallest, **(changes or {})}
-    axes = {a.rstrip("*") for spec in cls.operands.values() for a in spec.axes}
-    sizes = {k: v for k, v in changes.items() if k in axes}
-    use: Use = {}
-    operands = operands_of(cls)
-    for name, spec in operands.items():
-        use[name] = tile_of(spec, sizes) if spec.default is REQUIRED else spec.default
-    for name, spec in {**cls.attributes, **cls.values}.items():
-        use[name] = cls.example.attributes[name] if spec.default is REQUIRED else spec.default
-    for path, given in changes.items():
-        if path in axes:
-            continue
-        operand, _, part = path.partition(".")
-        assert operand in use, f"{cls.__name__} has no {operand}"
-        if part:
-            tile = use[operand] if isinstance(use[operand], Tile) else tile_of(operands[operand], sizes)
-            use[operand] = replace(tile, **{part: given})
-        elif isinstance(given, tuple | list) and operand in operands:
-            use[operand] = replace(tile_of(operands[operand], sizes), shape=tuple(given))
-        else:
-            use[operand] = given
-    return use
-
-
-def chips_of(cls: type[Instruction]) -> list[Machine]:
-    """The chips that have `cls` at all: those that no rule without a counterexample names."""
-    without = {chip for r in cls.rules if not r.broken_by for chip in r.chips}
-    return [machine for name, machine in MACHINES.items() if name not in without]
-
-
-def attributes_of(cls: type[Instruction], use: Use) -> tuple[Any, ...]:
-    """The canonical attributes of a use, in declared order."""
-    return tuple(spec.canonical(name, use[name]) for name, spec in cls.attributes.items())
-
-
-def values_of(cls: type[Instruction], use: Use) -> tuple[Any, ...]:
-    """The values of a use, in declared order."""
-    return tuple(use[name] for name in cls.values)
-
-
-def form_of(cls: type[Instruction], machine: Machine, use: Use) -> Instruction:
-    """The form of a use; raises what the declaration raises."""
-    layouts = [
-        given.layout() if isinstance(given, Tile) else None if given is None else NUMBER
-        for given in (use[name] for name in operands_of(cls))
-    ]
-    return cls(machine, layouts, attributes_of(cls, use))
 
 
 def refused(cls: type[Instruction], changes: Mapping[str, Any], machine: str = "trn2") -> str:

@@ -112,7 +112,7 @@ def test_the_docstring_opens_with_one_sentence(cls: type[Instruction]) -> None:
 def test_every_operand_names_axes_memories_and_dtypes(cls: type[Instruction]) -> None:
     for spec in cls.operands.values():
         assert spec.axes
-        assert set(spec.memories) <= {"hbm", "sbuf", "psum"} or spec.memories == (REGISTERS,)
+        assert set(spec.memories) <= {"hbm", "sbuf", "psum", "sequencer"} or spec.memories == (REGISTERS,)
         assert spec.memories
         assert spec.dtypes
     assert any(spec.is_written for spec in cls.operands.values())

@@ -12,6 +12,7 @@ from ..tiles.dtypes import unwritten_value
 from ..tiles.tile import View, array_of
 from ..trace.session import Session
 from ..trace.source import name_of, user_frame
+from .indirect import execute_indirect
 
 
 def execute(
@@ -26,6 +27,9 @@ def execute(
         values: per declared value its resolved value.
         mask: boolean array over the first written operand, where to write; None for everywhere.
     """
+    if form.is_indirect and any(operands[slot].indices for slot in form.view_slots):
+        execute_indirect(session, form, operands, values, mask, execute)
+        return
     if form.is_plain_copy and mask is None and _lend(*operands):
         return
     arrays: list[Any] = list(operands)

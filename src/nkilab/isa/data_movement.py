@@ -7,30 +7,42 @@ from typing import Any
 
 from ..tiles.convert import cast, store, widen
 from .costs import transfer_step
-from .declare import Attr, Example, In, Instruction, Out, Spelled, Step, rule
+from .declare import Attr, Example, Flag, In, Instruction, Out, Spelled, Step, rule
 from .operators import Operator, operator_named
+from .uses import Tile
 
 SOURCE = "nki.isa.dma_copy"
+DGE = "descriptor generation reference, mode selection"
 
 
 def _read_modify_write(spelled: Any) -> Operator | None:
     return None if spelled is None else operator_named(spelled)
 
 
+# a use whose rows are gathered at run time, as counterexamples write it
+ROWS = Tile((16, 1), "int32")
+OFFSET = Tile((1, 1), "int32")
+
+
 class DmaCopy(Instruction):
     """Copy src to dst element by element in the order of their axes, between HBM and SBUF.
 
     Types that differ are converted through float32. With `dst_rmw_op` the source is added to what dst holds.
+    Either side may begin at an offset that a register or tile of one element holds, or have its rows chosen
+    by a tile of indices, one per position of its first axis; with `oob_mode` skip, rows out of bounds are
+    left out.
     """
 
     source = SOURCE
     engines = ("dma",)
-    dst = Out("*", ("hbm", "sbuf"))
-    src = In("*", ("hbm", "sbuf", "psum"))
-    dst_rmw_op = Spelled(_read_modify_write, "None, add", None)
+    dst = Out("*", ("hbm", "sbuf"), rows=True)
+    src = In("*", ("hbm", "sbuf", "psum"), rows=True)
+    priority = Attr(None, (None, 0, 1, 2, 3))
     oob_mode = Attr("error", ("error", "skip"))
     dge_mode = Attr("unknown", ("unknown", "none", "swdge", "hwdge"))
     engine = Attr("unknown", ("unknown", "sync", "scalar", "gpsimd"))
+    dst_rmw_op = Spelled(_read_modify_write, "None, add", None)
+    unique_indices = Flag(True)
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4]]})
 
     @rule(
@@ -62,6 +74,43 @@ class DmaCopy(Instruction):
         return self.dge_mode != "hwdge" or self.machine.generation >= 3
 
     @rule(
+        "dge_mode is none and an address is known at run time only; descriptors made beforehand hold fixed "
+        "addresses",
+        source=DGE,
+        broken_by={"src.memory": "hbm", "src.index": OFFSET, "dge_mode": "none"},
+        hint="leave dge_mode out",
+    )
+    def fixed_descriptors_have_fixed_addresses(self) -> bool:
+        return self.dge_mode != "none" or not self.is_dynamic
+
+    @rule(
+        "dge_mode is hwdge and indices choose the rows; only software descriptors gather and scatter",
+        source=DGE,
+        broken_by={"src.memory": "hbm", "src.index": ROWS, "dge_mode": "hwdge"},
+        hint="leave dge_mode out, or pass nisa.dge_mode.swdge",
+        chips=("trn2", "trn3"),
+    )
+    def only_software_descriptors_gather(self) -> bool:
+        return self.dge_mode != "hwdge" or not (self.dst.is_gathered or self.src.is_gathered)
+
+    @rule(
+        "priority is given; DMA priorities exist from trn3 on",
+        source="nki.isa.dma_copy, priority",
+        broken_by={"priority": 1},
+        chips=("trn1", "trn2"),
+    )
+    def priorities_exist(self) -> bool:
+        return self.priority is None or self.machine.generation >= 4
+
+    @rule(
+        "unique_indices is False; indices that repeat are not supported",
+        source="nki.isa.dma_copy of NKI 0.2, unique_indices",
+        broken_by={"unique_indices": False},
+    )
+    def indices_do_not_repeat(self) -> bool:
+        return self.unique_indices
+
+    @rule(
         "dst_rmw_op is not add; a transfer can only add",
         source="nki.isa.dma_copy, dst_rmw_op",
         broken_by={"dst_rmw_op": "multiply"},
@@ -83,9 +132,14 @@ class DmaCopy(Instruction):
         return self.dst_rmw_op is not None
 
     @cached_property
+    def is_dynamic(self) -> bool:
+        """Whether an address is known at run time only."""
+        return bool(self.dst.indices or self.src.indices)
+
+    @cached_property
     def is_plain_copy(self) -> bool:
         """Whether nothing is added or converted."""
-        return self.dst_rmw_op is None and self.dst.dtype is self.src.dtype
+        return self.dst_rmw_op is None and self.dst.dtype is self.src.dtype and not self.is_dynamic
 
     def compute(self, dst: Any, src: Any) -> None:
         given = src if src.shape == dst.shape else src.reshape(dst.shape)
@@ -95,4 +149,7 @@ class DmaCopy(Instruction):
             store(dst, widen(dst, self.dst.dtype) + widen(given, self.src.dtype), self.dst.dtype)
 
     def cost(self) -> list[Step]:
-        return [transfer_step(self, self.dst, self.src, label="DMA")]
+        if not self.is_dynamic:
+            return [transfer_step(self, self.dst, self.src, label="DMA")]
+        # assumed: descriptors made while the kernel runs cost what others do; nothing is published of them
+        return [transfer_step(self, self.dst, self.src, label="DMA", widening=2)]

@@ -10,7 +10,7 @@ resolved accumulate flag) are *values*; limits, rules and cost get the form and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -18,7 +18,15 @@ from typing import Any, ClassVar
 from ..errors import LimitError, RuleError
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES, promoted
-from ..tiles.tile import PSUM, Layout
+from ..tiles.tile import PSUM, SEQUENCER, Layout
+from .attributes import NUMBER as NUMBER
+from .attributes import REQUIRED as REQUIRED
+from .attributes import Attr as Attr
+from .attributes import Attribute as Attribute
+from .attributes import Flag as Flag
+from .attributes import Immediate as Immediate
+from .attributes import Spelled as Spelled
+from .attributes import Value as Value
 from .parts import Example as Example
 from .parts import Fresh as Fresh
 from .parts import Step as Step
@@ -27,21 +35,11 @@ REGISTRY: dict[str, type[Instruction]] = {}
 
 ON_CHIP = ("sbuf", "psum")
 REGISTERS = "registers"
-ANY_DTYPE = tuple(DTYPES)
+# what engines compute on, and what transfers and copies move: packed types too
+ANY_DTYPE = tuple(d.name for d in DTYPES.values() if not d.is_packed)
+EVERY_DTYPE = tuple(DTYPES)
 FLOATS = tuple(d.name for d in DTYPES.values() if d.is_float)
 INTEGERS = tuple(d.name for d in DTYPES.values() if d.is_integer)
-
-
-class _Marker:
-    def __init__(self, word: str) -> None:
-        self.word = word
-
-    def __repr__(self) -> str:
-        return self.word
-
-
-REQUIRED = _Marker("required")
-NUMBER = _Marker("a number")
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,7 @@ class Operand:
         is_optional: whether None may stand for it.
         may_be_number: whether a Python number may stand for it (it then becomes a value).
         most: how many tiles a list of them may hold; 0 where it is a tile and no list.
+        takes_rows: whether its rows may be chosen at run time, by a vector of indices.
     """
 
     axes: tuple[str, ...]
@@ -68,11 +67,16 @@ class Operand:
     may_be_number: bool = False
     default: Any = REQUIRED
     most: int = 0
+    takes_rows: bool = False
 
 
-def Out(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
-    """Declare an operand that is written."""
-    return Operand(tuple(axes.split()), tuple(memories), tuple(dtypes), is_written=True)
+def Out(
+    axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE, *, rows: bool = False
+) -> Any:
+    """Declare an operand that is written; with `rows`, at rows that indices choose at run time."""
+    return Operand(
+        tuple(axes.split()), tuple(memories), _held(memories, dtypes), is_written=True, takes_rows=rows
+    )
 
 
 def In(
@@ -82,12 +86,21 @@ def In(
     *,
     optional: bool = False,
     number: bool = False,
+    rows: bool = False,
 ) -> Any:
-    """Declare an operand that is read; with `number`, a Python number may stand for it."""
+    """Declare an operand that is read.
+
+    With `number`, a Python number may stand for it; with `rows`, indices may choose its rows at run time.
+    """
     return Operand(
-        tuple(axes.split()), tuple(memories), tuple(dtypes), is_optional=optional, may_be_number=number,
-        default=None if optional else REQUIRED,
+        tuple(axes.split()), tuple(memories), _held(memories, dtypes), is_optional=optional,
+        may_be_number=number, default=None if optional else REQUIRED, takes_rows=rows,
     )  # fmt: skip
+
+
+def _held(memories: Sequence[str], dtypes: Sequence[str]) -> tuple[str, ...]:
+    """The types of an operand: where none were chosen, only the DMA engines, which reach HBM, move any."""
+    return EVERY_DTYPE if dtypes is ANY_DTYPE and "hbm" in memories else tuple(dtypes)
 
 
 def Registers() -> Any:
@@ -95,9 +108,9 @@ def Registers() -> Any:
     return Operand(("*",), (REGISTERS,), ANY_DTYPE, is_written=True, is_optional=True, default=None)
 
 
-def Several(axes: str, memories: Sequence[str], most: int) -> Any:
+def Several(axes: str, memories: Sequence[str], most: int, *, rows: bool = False) -> Any:
     """Declare the last operand as a list of tiles that are read; each gets a slot of its own in the form."""
-    return Operand(tuple(axes.split()), tuple(memories), ANY_DTYPE, most=most)
+    return Operand(tuple(axes.split()), tuple(memories), ANY_DTYPE, most=most, takes_rows=rows)
 
 
 def OptionalOut(axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE) -> Any:
@@ -114,63 +127,6 @@ def ScalarOrVector(
     return Operand(
         ("P", "1"), ON_CHIP, tuple(dtypes), is_optional=optional, may_be_number=True, default=default
     )
-
-
-class Attribute:
-    """A property that enters the form.
-
-    Args:
-        default: taken where the caller says nothing; REQUIRED if he must.
-        choices: the canonical values allowed, with the spellings that stand for each; or a function
-            from a spelling to a canonical value, which raises RuleError.
-    """
-
-    def __init__(self, default: Any, choices: Mapping[Any, Any] | Callable[[Any], Any], allowed: str) -> None:
-        self.default = default
-        self.allowed = allowed
-        self._choices = choices
-
-    def canonical(self, name: str, given: Any) -> Any:
-        """The canonical value that `given` spells.
-
-        Raises:
-            RuleError: if it spells none.
-        """
-        if callable(self._choices):
-            return self._choices(given)
-        word = getattr(given, "name", given)
-        try:
-            return self._choices[word]
-        except (KeyError, TypeError):
-            raise RuleError(f"{name} is {given!r}; it is one of {self.allowed}") from None
-
-
-def Attr(default: Any = REQUIRED, choices: Sequence[Any] = ()) -> Any:
-    """Declare an attribute with a few allowed values, matched by value or by enum member name."""
-    return Attribute(default, {c: c for c in choices}, ", ".join(map(str, choices)))
-
-
-def Flag(default: bool = False) -> Any:
-    """Declare a boolean attribute."""
-    return Attribute(default, {True: True, False: False}, "True, False")
-
-
-def Spelled(parse: Callable[[Any], Any], allowed: str, default: Any = REQUIRED) -> Any:
-    """Declare an attribute whose spellings a function understands (operators, axes, positions)."""
-    return Attribute(default, parse, allowed)
-
-
-@dataclass(frozen=True)
-class Value:
-    """Something that may differ from call to call and never enters the form."""
-
-    default: Any
-    allowed: str
-
-
-def Immediate(default: Any = REQUIRED, allowed: str = "a number") -> Any:
-    """Declare a value."""
-    return Value(default, allowed)
 
 
 @dataclass(frozen=True)
@@ -323,6 +279,18 @@ class Instruction:
         self.written_slots = tuple(i for i in self.view_slots if specs[i].is_written)
         self.read_slots = tuple(i for i in self.view_slots if not specs[i].is_written)
         self.psum_slots = tuple(i for i in self.written_slots if layouts[i].memory == PSUM)
+        self.is_indirect = any(layouts[i].indices for i in self.view_slots)
+
+    def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:
+        """Every tile that a row of this form names: its operands, then the indices of their addresses."""
+        named = [
+            (name, spec, given)
+            for (name, spec), given in zip(self.operands.items(), self.layouts, strict=True)
+            if isinstance(given, Layout)
+        ]
+        yield from named
+        for name, _, given in named:
+            yield from ((f"{name}.index", _INDEX, index.layout) for index in given.indices)
 
     def _name_list(self, count: int) -> None:
         """Give this form one operand per tile of the list, and the layouts of all under its name."""
@@ -358,6 +326,8 @@ class Instruction:
         need(given.memory in spec.memories, f"in {given.memory}", f"in {allowed}", "err_unsupported_memory",
              _MOVES.get((given.memory, spec.memories[0]), ""))  # fmt: skip
         need(given.dtype.name in spec.dtypes, given.dtype, " or ".join(spec.dtypes))
+        need(spec.takes_rows or not given.is_gathered, f"{given}, which indices choose", "at fixed rows",
+             hint="gather the rows to a tile with dma_copy first")  # fmt: skip
         if spec.axes == ("*",):
             return
         axis = given.partition_axis
@@ -432,6 +402,11 @@ class Instruction:
         """Whether every call of this form also reads what it writes, or leaves part of it as it was."""
         return False
 
+    def where_read(self, held: Any) -> Any:
+        """Where the first result gets elements of a source of which only those in `held`, [*shape], exist."""
+        layouts: Any = self.layouts
+        return held.reshape(layouts[self.written_slots[0]].shape)
+
     @property
     def written_part(self) -> Any:
         """Booleans, broadcastable over the first result, of what a call writes of it; None for all."""
@@ -455,6 +430,8 @@ class Instruction:
             dtype = promoted(dtype, other.dtype)
         return Fresh(same[0].shape, dtype, out.memories[0])
 
+
+_INDEX = Operand(("*",), ("sbuf", SEQUENCER), INTEGERS)
 
 _MOVES = {
     ("hbm", "sbuf"): "load it to sbuf first",

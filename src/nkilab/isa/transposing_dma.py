@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from ..errors import RuleError
@@ -11,8 +12,13 @@ from ..tiles.tile import SBUF, Layout
 from .costs import contiguous_run, transfer_step
 from .declare import Attr, Example, Flag, Fresh, In, Instruction, Out, Several, Spelled, Step, rule
 from .operators import operator_named
+from .uses import Tile
 
 DIRECT = "nki.isa.dma_transpose, direct transpose constraints"
+INDIRECT = "nki.isa.dma_transpose, indirect transpose constraints"
+# what makes the smallest use a gathering one
+GATHERED = {"src.memory": "hbm", "src.index": Tile((16, 1), "uint32"), "src.dtype": "bfloat16",
+            "dst.dtype": "bfloat16"}  # fmt: skip
 # the permutation for each number of axes
 PERMUTATIONS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
@@ -44,7 +50,7 @@ class DmaTranspose(Instruction):
     source = "nki.isa.dma_transpose"
     engines = ("dma",)
     dst = Out("*", ("sbuf",))
-    src = In("*", ("hbm", "sbuf"))
+    src = In("*", ("hbm", "sbuf"), rows=True)
     axes = Spelled(_axes, "None, (1, 0), (2, 1, 0), (3, 1, 2, 0)", None)
     priority = Attr(None, (None, 0, 1, 2, 3))
     dge_mode = Attr("unknown", ("unknown", "none", "swdge", "hwdge"))
@@ -118,7 +124,69 @@ class DmaTranspose(Instruction):
         hint="leave dge_mode out",
     )
     def software_descriptors_gather(self) -> bool:
-        return self.dge_mode != "swdge"
+        return self.dge_mode != "swdge" or self.src.is_gathered
+
+    @rule(
+        "indices choose the rows of src and dge_mode is neither unknown nor swdge",
+        source=INDIRECT,
+        broken_by={**GATHERED, "dge_mode": "none"},
+        hint="leave dge_mode out",
+    )
+    def only_software_descriptors_gather(self) -> bool:
+        return not self.src.is_gathered or self.dge_mode in ("unknown", "swdge")
+
+    @rule(
+        "indices choose the rows of src on trn1; a gathering transpose exists from trn2 on",
+        source=INDIRECT,
+        broken_by=GATHERED,
+        chips=("trn1",),
+    )
+    def gathering_exists(self) -> bool:
+        return not self.src.is_gathered or self.machine.generation >= 3
+
+    @rule(
+        "indices choose the rows of src and an element has not two bytes",
+        source=INDIRECT,
+        broken_by={**GATHERED, "src.dtype": "float32", "dst.dtype": "float32"},
+        chips=("trn2", "trn3"),
+    )
+    def gathered_elements_have_two_bytes(self) -> bool:
+        return not self.src.is_gathered or self.src.itemsize == 2
+
+    @rule(
+        "indices choose the rows of src, and these are not a multiple of 16",
+        source=INDIRECT,
+        broken_by={**GATHERED, "src.shape": (24, 16), "dst.shape": (16, 24),
+                   "src.index": Tile((32, 1), "uint32")},
+        chips=("trn2", "trn3"),
+    )  # fmt: skip
+    def gathered_rows_come_in_sixteens(self) -> bool:
+        return not self.src.is_gathered or self.src.shape[0] % 16 == 0
+
+    @rule(
+        "indices choose the rows of a four-dimensional src, and neither its second nor its third axis is one",
+        source=INDIRECT,
+        broken_by={**GATHERED, "src.shape": (16, 2, 2, 16), "dst.shape": (16, 2, 2, 16)},
+        chips=("trn2", "trn3"),
+    )
+    def gathered_blocks_have_three_axes(self) -> bool:
+        return not self.src.is_gathered or len(self.src.shape) != 4 or 1 in self.src.shape[1:3]
+
+    @rule(
+        "the indices are no two-dimensional uint32 tile of 16 to 128 partitions, a multiple of 16; with more "
+        "than one column, of 128 partitions",
+        source=INDIRECT,
+        broken_by={**GATHERED, "src.index": Tile((16, 1), "int32")},
+        chips=("trn2", "trn3"),
+    )
+    def indices_have_the_right_form(self) -> bool:
+        if not self.src.is_gathered:
+            return True
+        (index, *others) = self.src.indices
+        given = index.layout
+        rows, *columns = given.shape
+        fits = 16 <= rows <= 128 and rows % 16 == 0 and (prod(columns) == 1 or rows == 128)
+        return not others and fits and len(columns) == 1 and given.dtype.name == "uint32"
 
     @rule(
         "dge_mode is hwdge; trn1 has no hardware descriptor generator",
@@ -169,6 +237,10 @@ class DmaTranspose(Instruction):
         order = PERMUTATIONS.get(len(src.shape), tuple(range(len(src.shape))))
         return Fresh(tuple(src.shape[a] for a in order), src.dtype, SBUF)
 
+    def where_read(self, held: Any) -> Any:
+        """The same positions with their axes permuted."""
+        return held.transpose(PERMUTATIONS[held.ndim])
+
     def compute(self, dst: Any, src: Any) -> None:
         # a copy first: dst may be a view of the tile that src reads
         dst[...] = src.transpose(PERMUTATIONS[src.ndim]).copy()
@@ -185,13 +257,14 @@ class DmaTranspose(Instruction):
 class DmaCompute(Instruction):
     """Add tiles while moving them, in float32, rounded once: dst = srcs[0] + srcs[1] + ...
 
-    Scales, where they are given, are all 1. Indices at run time (vector_offset) are not modelled here.
+    Scales, where they are given, are all 1. Indices may choose the rows of dst (a scatter with addition,
+    where dst is also a source) or of a source (a gather).
     """
 
     source = "nki.isa.dma_compute"
     engines = ("dma",)
-    dst = Out("*", ("hbm", "sbuf"))
-    srcs = Several("*", ("hbm", "sbuf"), most=16)
+    dst = Out("*", ("hbm", "sbuf"), rows=True)
+    srcs = Several("*", ("hbm", "sbuf"), most=16, rows=True)
     reduce_op = Spelled(operator_named, "add")
     scales = Spelled(_scales, "None or a list of 1.0", None)
     unique_indices = Flag(True)
@@ -232,6 +305,15 @@ class DmaCompute(Instruction):
     )
     def same_number_of_elements(self) -> bool:
         return all(given.size == self.dst.size for given in self.srcs)
+
+    @rule(
+        "indices choose rows, and srcs does not hold two tiles",
+        source="nki.isa.dma_compute, indirect addressing",
+        broken_by={"srcs[0].memory": "hbm", "srcs[0].index": Tile((16, 1), "int32"), "srcs[2]": (16, 16)},
+    )
+    def gathering_adds_two(self) -> bool:
+        is_gathered = any(given.is_gathered for given in (self.dst, *self.srcs))
+        return not is_gathered or len(self.srcs) == 2
 
     @rule(
         "unique_indices is False; indices that repeat are not supported",

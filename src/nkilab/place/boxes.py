@@ -89,6 +89,14 @@ def _groups(program: Program) -> tuple[np.ndarray, list[tuple[tuple[int, ...], i
     return np.array(groups, np.int64), shapes
 
 
+def _anywhere(rows: np.ndarray, sizes: tuple[int, ...], axes: int) -> np.ndarray:
+    """Rows for accesses whose address is known at run time only: they may touch the whole storage."""
+    rows[:, axes : 4 * axes] = 1
+    rows[:, axes : axes + len(sizes)] = sizes
+    rows[:, 4 * axes + 1] = prod(sizes)
+    return rows
+
+
 def _decomposed(
     shape: tuple[int, ...], itemsize: int, given: Layout, offset: np.ndarray, axes: int
 ) -> np.ndarray:
@@ -98,6 +106,8 @@ def _decomposed(
     span, step, count = _spans(sizes, strides, given)
     first = offset * given.itemsize
     rows = np.zeros((len(offset), 4 * axes + 4), np.int64)
+    if given.indices:
+        return _anywhere(rows, sizes, axes)
     fits = np.full(len(offset), span is not None)
     reach = (
         sum((n - 1) * s for n, s in zip(given.shape, given.strides, strict=True) if s > 0) * given.itemsize

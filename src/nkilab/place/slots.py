@@ -10,7 +10,7 @@ from ..isa.declare import Instruction
 from ..tiles.tile import Layout
 from ..trace.program import Program
 
-ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma")
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 DMA = ENGINES.index("dma")
 
 
@@ -75,11 +75,9 @@ def _form_tables(forms: list[Instruction]) -> tuple[list[Layout], np.ndarray, np
     written: list[bool] = []
     for form in forms:
         base.append(len(layouts))
-        tiles = [
-            (s, g) for s, g in zip(form.operands.values(), form.layouts, strict=True) if isinstance(g, Layout)
-        ]
-        layouts.extend(numbers.setdefault(given, len(numbers)) for _, given in tiles)
-        written.extend(spec.is_written for spec, _ in tiles)
+        tiles = list(form.tile_slots())
+        layouts.extend(numbers.setdefault(given, len(numbers)) for _, _, given in tiles)
+        written.extend(spec.is_written for _, spec, _ in tiles)
     return list(numbers), np.array(base, np.int64), np.array(layouts, np.int64), np.array(written, np.bool_)
 
 

@@ -79,6 +79,27 @@ class Coverage:
         if not self._missing:
             self.fill()
 
+    def of_cells(self, places: np.ndarray, itemsize: int) -> np.ndarray:
+        """Whether each of some elements of `itemsize` bytes, given by their number, is covered."""
+        if self.is_full or self._bits is None:
+            return np.full(places.shape, self.is_full)
+        return self._bits[self._touched(places, itemsize)].all(axis=-1)
+
+    def add_cells(self, places: np.ndarray, itemsize: int) -> None:
+        """Cover some elements of `itemsize` bytes, given by their number."""
+        if self.is_full or not places.size:
+            return
+        bits = self._need_bits()
+        bits[self._touched(places, itemsize)] = True
+        self._missing = bits.size - int(np.count_nonzero(bits))
+        if not self._missing:
+            self.fill()
+
+    def _touched(self, places: np.ndarray, itemsize: int) -> np.ndarray:
+        """The storage's own elements that elements of `itemsize` bytes lie on, along a new last axis."""
+        own = self._itemsize
+        return places[..., None] * itemsize // own + np.arange(max(1, itemsize // own))
+
     @property
     def bits(self) -> np.ndarray:
         """One boolean per element of the storage, flat; a copy where all or none are covered."""

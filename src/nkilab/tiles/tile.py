@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,20 @@ from .coverage import Coverage
 from .dtypes import DType
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
+# where the registers of the engines' sequencers lie
+SEQUENCER = "sequencer"
+
+
+class IndexLayout(NamedTuple):
+    """What a form may depend on of an index that is known at run time only.
+
+    Args:
+        layout: of the tile that holds the index.
+        is_vector: whether it holds one index per position along the first axis of the indexed view.
+    """
+
+    layout: Layout
+    is_vector: bool
 
 
 class Layout:
@@ -30,10 +44,11 @@ class Layout:
         memory: "hbm", "sbuf" or "psum".
         partition_axis: the axis that runs over partitions; None in HBM.
         start_partition: the first partition; 0 in HBM.
+        indices: of the indices that are added to the address at run time.
     """
 
     __slots__ = (
-        "byte_strides", "dtype", "free_size", "is_compact", "itemsize", "memory", "partition_axis",
+        "byte_strides", "dtype", "free_size", "indices", "is_compact", "itemsize", "memory", "partition_axis",
         "partitions", "repeats", "shape", "size", "start_partition", "storage_dtype", "strides",
     )  # fmt: skip
 
@@ -45,6 +60,7 @@ class Layout:
         memory: str,
         partition_axis: int | None,
         start_partition: int,
+        indices: tuple[IndexLayout, ...] = (),
     ) -> None:
         self.shape = shape
         self.strides = strides
@@ -52,6 +68,7 @@ class Layout:
         self.memory = memory
         self.partition_axis = partition_axis
         self.start_partition = start_partition
+        self.indices = indices
         self.size = prod(shape)
         if partition_axis is None:
             self.partitions = shape[0] if len(shape) > 1 else self.size
@@ -69,8 +86,14 @@ class Layout:
         """Whether the memory is SBUF or PSUM."""
         return self.memory != HBM
 
+    @property
+    def is_gathered(self) -> bool:
+        """Whether each position along the first axis has an index of its own, known at run time."""
+        return any(index.is_vector for index in self.indices)
+
     def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)} in {self.memory}"
+        held = " at run-time rows" if self.is_gathered else " at a run-time offset" if self.indices else ""
+        return f"{self.dtype}{list(self.shape)} in {self.memory}{held}"
 
 
 _LAYOUTS: dict[tuple[Any, ...], Layout] = {}
@@ -83,9 +106,10 @@ def layout(
     memory: str,
     partition_axis: int | None,
     start_partition: int,
+    indices: tuple[IndexLayout, ...] = (),
 ) -> Layout:
     """The one `Layout` with these values."""
-    key = (shape, strides, dtype, memory, partition_axis, start_partition)
+    key = (shape, strides, dtype, memory, partition_axis, start_partition, indices)
     known = _LAYOUTS.get(key)
     if known is None:
         known = _LAYOUTS[key] = Layout(*key)
@@ -127,8 +151,8 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "_accumulated", "bytes", "data", "dtype", "is_mutable", "last_row", "lent", "line",
-        "memory", "name", "number", "scope", "shape", "strides", "written",
+        "__weakref__", "_accumulated", "bytes", "data", "dtype", "given", "is_mutable", "last_row", "lent",
+        "line", "memory", "name", "number", "place", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
     def __init__(
@@ -151,6 +175,11 @@ class Storage:
         self.written = Coverage(self)
         self._accumulated: Coverage | None = None
         self.last_row = -1
+        # the caller's array, of an input that may be written: its elements stay as they are until the launch
+        # ends, because tiles may hold them lent
+        self.given: Any = None
+        # where it lies, if the kernel says so (tiles.aliases.Place)
+        self.place: Any = None
 
     @property
     def accumulated(self) -> Coverage:
@@ -192,21 +221,59 @@ class Storage:
         if self.data is None:
             self.allocate(None if lent is None else lent.copy())
 
+    def copy_on_write(self) -> None:
+        """Make an input mutable, with elements of its own in place of the caller's."""
+        self.is_mutable = True
+        if self.data is not None:
+            self.allocate(self.data.copy())
+
     @property
     def is_known(self) -> bool:
         """Whether the storage has elements by now, its own or lent."""
         return self.data is not None or self.lent is not None
 
 
+class Index(NamedTuple):
+    """What is added to the address of a view at run time: an index times a step.
+
+    Args:
+        source: the tile or register that holds the index, or one per position along the first axis.
+        step_bytes: bytes in the indexed storage between neighbouring indices.
+        extent: indices from 0 up to this one, not included, are in bounds.
+        is_vector: whether there is one index per position along the first axis.
+    """
+
+    source: View
+    step_bytes: int
+    extent: int
+    is_vector: bool
+
+    @property
+    def layout(self) -> IndexLayout:
+        """What a form may depend on."""
+        return IndexLayout(self.source.layout, self.is_vector)
+
+
 class View:
-    """A strided rectangle of a storage. Abstract: each dialect's tensor class is its one final subclass."""
+    """A strided rectangle of a storage. Abstract: each dialect's tensor class is its one final subclass.
 
-    __slots__ = ("layout", "offset", "storage")
+    Args:
+        storage: where its elements lie.
+        offset: of its first element, in elements of its type; with indices, where all of them are 0.
+        layout: everything else that is known before the kernel runs.
+        indices: what is added to the address at run time. Along the first axis of a view with a vector of
+            indices the stride is 0.
+    """
 
-    def __init__(self, storage: Storage, offset: int, layout: Layout) -> None:
+    __slots__ = ("indices", "layout", "offset", "storage")
+
+    def __init__(
+        self, storage: Storage, offset: int, layout: Layout, indices: tuple[Index, ...] = ()
+    ) -> None:
         self.storage = storage
         self.offset = offset
         self.layout = layout
+        self.indices = indices
 
     def describe(self) -> str:
         """One line for messages: name, dtype, shape and memory."""
@@ -215,9 +282,10 @@ class View:
 
 
 def array_of(view: View) -> np.ndarray:
-    """The elements of a view, sharing memory with its storage, which must hold data."""
+    """The elements of a view without indices, sharing memory with its storage, which must hold data."""
     known = view.layout
     storage = view.storage
+    assert not known.indices, "its address is known at run time"
     if storage.bytes is None:
         assert storage.lent is not None, "shapes only"
         if known.shape == storage.shape and known.is_compact and known.dtype is storage.dtype:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..errors import RuleError
 from .dtypes import DType
-from .tile import View, compact_strides, layout
+from .tile import SBUF, SEQUENCER, Index, View, compact_strides, layout
 
 V = TypeVar("V", bound=View)
 
@@ -29,9 +29,43 @@ def derived(
     else:
         step = view.storage.partition_stride * view.storage.dtype.itemsize // dtype.itemsize
         start = offset // step if step else 0
-    return type(view)(
-        view.storage, offset, layout(shape, strides, dtype, known.memory, partition_axis, start)
-    )
+    if not known.indices:
+        return type(view)(
+            view.storage, offset, layout(shape, strides, dtype, known.memory, partition_axis, start)
+        )
+    if known.is_gathered and (shape[:1] != known.shape[:1] or strides[0] != 0):
+        raise RuleError(
+            f"axis 0 of {known}, which the indices select, is sliced or reshaped; it stays as it is",
+            hint="slice the indices instead",
+            source="NKI access pattern guide, vector dynamic access",
+        )
+    held = layout(shape, strides, dtype, known.memory, partition_axis, start, known.indices)
+    return type(view)(view.storage, offset, held, view.indices)
+
+
+def indexed(view: V, index: Index) -> V:
+    """`view` with one more index that is added to its address at run time.
+
+    A vector of indices selects along the first axis, whose stride becomes 0.
+
+    Raises:
+        RuleError: if the index is no integer in SBUF or a register, or a vector of them does not fit.
+    """
+    known, held = view.layout, index.source.layout
+    if not held.dtype.is_integer or held.memory not in (SBUF, SEQUENCER):
+        raise RuleError(f"the index is {held}; it is an integer in sbuf or a register")
+    strides = known.strides
+    if index.is_vector:
+        if held.size < known.shape[0]:
+            raise RuleError(f"{held.size} indices are given for {known.shape[0]} rows")
+        strides = (0, *strides[1:])
+    elif held.size != 1:
+        raise RuleError(f"the index is {held}; it has one element")
+    lay = layout(
+        known.shape, strides, known.dtype, known.memory, known.partition_axis, known.start_partition,
+        (*known.indices, index.layout),
+    )  # fmt: skip
+    return type(view)(view.storage, view.offset, lay, (*view.indices, index))
 
 
 def reshaped(view: V, shape: tuple[int, ...], partition_axis: int | None) -> V:

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..errors import NkilabError, RuleError, UseError
 from ..isa.declare import NUMBER, Instruction
-from ..tiles.tile import View
+from ..tiles.indirect import OutOfBoundsError, check_scalars, rows_of, scalar_values, settled
+from ..tiles.tile import Storage, View
 from .session import Session
 from .source import name_of, place_of, user_frame
 
@@ -61,19 +62,28 @@ def record(
             operands = _spread(cls, operands)
         form, number = _form_of(session, cls, operands, attributes)
         views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
+        named = views
+        if form.is_indirect:
+            named = [*views, *[index.source for v in views for index in v.indices]]
+            operands = settle(session, form, operands)
+            views = [operands[i] for i in form.view_slots]
         if cls.call_rules:
             _check_values(form, operands, values)
         if cls.resolves:
             values = cls.resolve(form, views, values)
         for slot in form.written_slots:
             if not operands[slot].storage.is_mutable:
-                _refuse_input(cls, slot)
+                _write_input(session, cls, slot, operands[slot].storage)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands, where) from None
     held = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
-    session.program.append(number, where, session.position, held, views)
+    session.program.append(number, where, session.position, held, named)
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
+        for slot in form.written_slots:
+            view = operands[slot]
+            if view.storage.place is not None:
+                view.storage.place.space.spread(view)
     for slot in form.psum_slots:
         # per PSUM storage, which elements a matmul wrote since anything else did
         view = operands[slot]
@@ -81,6 +91,36 @@ def record(
             view.storage.accumulated.add(view)
         else:
             view.storage.accumulated.remove(view)
+
+
+def settle(session: Session, form: Instruction, operands: Sequence[Any]) -> list[Any]:
+    """Operands at the addresses that their run-time offsets have by now; vectors of indices stay.
+
+    Where only shapes are known, offsets count as 0: dependences take such accesses for the whole storage. An
+    offset out of bounds stays in place if the instruction skips those, so that `execute` leaves the call out.
+
+    Raises:
+        OutOfBoundsError: if an offset is out of bounds and the instruction does not skip those.
+    """
+    placed: list[Any] = list(operands)
+    for slot in form.view_slots:
+        view = operands[slot]
+        if not view.indices:
+            continue
+        if not session.has_data:
+            placed[slot] = settled(view, None)
+            continue
+        values = scalar_values(view)
+        skips = getattr(form, "oob_mode", "error") == "skip"
+        try:
+            check_scalars(view, values)
+        except OutOfBoundsError:
+            if not skips:
+                raise
+            continue
+        placed[slot] = settled(view, values)
+        rows_of(placed[slot], skips=skips)
+    return placed
 
 
 def _spread(cls: type[Instruction], operands: Sequence[Any]) -> Sequence[Any]:
@@ -111,7 +151,12 @@ def _form_of(
     return known
 
 
-def _refuse_input(cls: type[Instruction], slot: int) -> None:
+def _write_input(session: Session, cls: type[Instruction], slot: int, storage: Storage) -> None:
+    """Give an input elements of its own, where the spelling writes inputs in place."""
+    if storage.given is not None:
+        storage.copy_on_write()
+        session.changed_inputs.append(storage)
+        return
     raise UseError(
         f"{list(cls.operands)[slot]} is an input of the kernel, which may not be written",
         hint="write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)",

@@ -134,13 +134,12 @@ class Program:
         form = self.form_of(row)
         at = self.operand_start[row]
         reads_result = form.reads_result(self.values_of(row)) or getattr(form, "reads_dst", False)
-        for (name, spec), given in zip(form.operands.items(), form.layouts, strict=True):
-            if isinstance(given, Layout):
-                is_read = not spec.is_written or reads_result
-                yield Access(
-                    name, self.storage_column[at], self.offset_column[at], given, is_read, spec.is_written
-                )
-                at += 1
+        for name, spec, given in form.tile_slots():
+            is_read = not spec.is_written or reads_result
+            yield Access(
+                name, self.storage_column[at], self.offset_column[at], given, is_read, spec.is_written
+            )
+            at += 1
 
     def opcodes(self) -> dict[str, int]:
         """How many rows each instruction has."""

@@ -18,6 +18,7 @@ BOUNDS = {
     "vector engine": "VectorE is occupied at least 80 % of the time between first and last event",
     "scalar engine": "ScalarE is occupied at least 80 % of the time between first and last event",
     "gpsimd engine": "GpSimdE is occupied at least 80 % of the time between first and last event",
+    "sync engine": "SyncE is occupied at least 80 % of the time between first and last event",
     "DMA bandwidth": "the DMA engines spend at least 80 % of that time moving bytes",
     "DMA issue": "the units that issue transfers are occupied at least 80 % of that time",
     "DMA latency": "no resource is; on the longest chain of waits, transfers take more than half of the time",

@@ -18,7 +18,7 @@ V = TypeVar("V", bound=View)
 GUIDE = "NKI language guide, tensor views"
 
 
-def _axis(view: View, dim: Any, *, may_be_partition: bool, called: str) -> int:
+def axis_of(view: View, dim: Any, *, may_be_partition: bool, called: str) -> int:
     rank = len(view.layout.shape)
     axis = whole_number(dim, "dim")
     if not -rank <= axis < rank:
@@ -33,7 +33,7 @@ def _axis(view: View, dim: Any, *, may_be_partition: bool, called: str) -> int:
 
 def slice_axis(view: V, dim: Any, start: Any, end: Any, step: Any = 1) -> V:
     """Elements start, start + step, ... below end of one axis."""
-    axis = _axis(view, dim, may_be_partition=True, called="slice")
+    axis = axis_of(view, dim, may_be_partition=True, called="slice")
     known = view.layout
     first, last, by = (whole_number(n, w) for n, w in ((start, "start"), (end, "end"), (step, "step")))
     size = known.shape[axis]
@@ -50,7 +50,7 @@ def slice_axis(view: V, dim: Any, start: Any, end: Any, step: Any = 1) -> V:
 
 def select(view: V, dim: Any, index: Any) -> V:
     """One index of an axis, which is dropped; on chip the partition axis stays."""
-    axis = _axis(view, dim, may_be_partition=False, called="select")
+    axis = axis_of(view, dim, may_be_partition=False, called="select")
     known = view.layout
     at = whole_number(index, "index")
     if not 0 <= at < known.shape[axis]:
@@ -76,7 +76,7 @@ def permute(view: V, dims: Sequence[int]) -> V:
 
 def broadcast_axis(view: V, dim: Any, size: Any) -> V:
     """An axis of one repeated `size` times, by stride 0."""
-    axis = _axis(view, dim, may_be_partition=False, called="broadcast")
+    axis = axis_of(view, dim, may_be_partition=False, called="broadcast")
     known = view.layout
     if known.shape[axis] != 1:
         raise UseError(f"axis {axis} has {known.shape[axis]} elements; broadcast repeats an axis of one")
@@ -99,7 +99,7 @@ def expand_dim(view: V, dim: Any) -> V:
 
 def squeeze_dim(view: V, dim: Any) -> V:
     """Without an axis of one."""
-    axis = _axis(view, dim, may_be_partition=False, called="squeeze_dim")
+    axis = axis_of(view, dim, may_be_partition=False, called="squeeze_dim")
     if view.layout.shape[axis] != 1:
         raise UseError(
             f"axis {axis} has {view.layout.shape[axis]} elements; squeeze_dim drops an axis of one"
@@ -109,7 +109,7 @@ def squeeze_dim(view: V, dim: Any) -> V:
 
 def reshape_dim(view: V, dim: Any, shape: Sequence[int]) -> V:
     """An axis split into several; one extent may be -1."""
-    axis = _axis(view, dim, may_be_partition=len(shape) == 1, called="reshape_dim")
+    axis = axis_of(view, dim, may_be_partition=len(shape) == 1, called="reshape_dim")
     known = view.layout
     extents = [whole_number(n, "shape") for n in shape]
     if extents.count(-1) == 1:
@@ -128,8 +128,10 @@ def reshape_dim(view: V, dim: Any, shape: Sequence[int]) -> V:
 
 def flatten_dims(view: V, start_dim: Any, end_dim: Any) -> V:
     """Axes start_dim to end_dim, inclusive, as one; they are contiguous among themselves."""
-    first = _axis(view, start_dim, may_be_partition=view.layout.partition_axis is None, called="flatten_dims")
-    last = _axis(view, end_dim, may_be_partition=view.layout.partition_axis is None, called="flatten_dims")
+    first = axis_of(
+        view, start_dim, may_be_partition=view.layout.partition_axis is None, called="flatten_dims"
+    )
+    last = axis_of(view, end_dim, may_be_partition=view.layout.partition_axis is None, called="flatten_dims")
     known = view.layout
     if last < first:
         raise UseError(f"axes {first} to {last} are in the wrong order")
@@ -164,11 +166,19 @@ def rearrange(view: V, src: Sequence[Any], dst: Sequence[Any], sizes: dict[str, 
     return view
 
 
-def access_pattern(view: V, pattern: Sequence[Sequence[int]], offset: Any = None, dtype: Any = None) -> V:
+def access_pattern(
+    view: V,
+    pattern: Sequence[Sequence[int]],
+    offset: Any = None,
+    dtype: Any = None,
+    *,
+    is_gathered: bool = False,
+) -> V:
     """Elements by [step, count] pairs, outermost first, over the storage as a flat array.
 
     On chip the first pair steps over partitions. `offset` counts from the first element of the storage; None
-    keeps that of the view. The shape of the view is ignored.
+    keeps that of the view. The shape of the view is ignored. Where the view `is_gathered`, indices will
+    choose its rows, and the first step counts for nothing.
 
     Raises:
         RuleError: if on chip the first step is not one partition.
@@ -182,7 +192,13 @@ def access_pattern(view: V, pattern: Sequence[Sequence[int]], offset: Any = None
         )
     held = dtype or view.layout.dtype
     scale = storage.dtype.itemsize / held.itemsize
-    start = view.offset if offset is None else whole_number(offset, "offset")
+    if is_gathered:
+        pairs[0] = (0, pairs[0][1])
+    start = (
+        view.offset * view.layout.itemsize // held.itemsize
+        if offset is None
+        else whole_number(offset, "offset")
+    )
     on_chip = view.layout.is_on_chip
     per_partition = int(storage.partition_stride * scale)
     if on_chip and pairs[0][0] != per_partition and pairs[0][1] > 1:

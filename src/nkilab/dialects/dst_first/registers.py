@@ -1,0 +1,181 @@
+"""Virtual registers, and the loops whose bounds and conditions they hold.
+
+The kernel runs as Python, so that a loop goes round as often as its registers say; where only shapes are
+known they say nothing, and the loop is refused.
+
+Source: nki.isa.register_alloc; NKI dynamic loops; nki.language.fori_loop, while_loop (NKI 0.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import SpellingError, UnsupportedError, UseError
+from ...isa.registers import RegisterLoad, RegisterMove, RegisterStore
+from ...tiles.dtypes import INT32
+from ...tiles.tile import SEQUENCER, Storage, View, array_of, layout
+from ...trace.builder import record
+from ...trace.session import current, running
+from ...trace.source import place_of, user_frame
+from ..indexing import whole_number
+from ..loops import LoopRange
+from ..places import placed
+from .tensor import Tensor
+
+_CELL = layout((1,), (1,), INT32, SEQUENCER, None, 0)
+
+
+class VirtualRegister(View):
+    """An int32 that a sequencer holds: an offset of an access, the bound of a loop or its condition."""
+
+    __slots__ = ("__weakref__",)
+
+    def describe(self) -> str:
+        """One line for messages."""
+        return "a register"
+
+    @property
+    def value(self) -> int:
+        """What it holds by now.
+
+        Raises:
+            UnsupportedError: if only shapes are known.
+        """
+        if not self.storage.is_known:
+            session = running()
+            if session is not None and session.has_data:
+                raise UseError("the register was never written", hint="pass a value to nisa.register_alloc")
+            raise UnsupportedError(
+                "the value of a register decides what runs, and only shapes are known here",
+                hint="give the argument that it is loaded from as data: --arg name=@file.npy",
+            )
+        return int(array_of(self)[0])
+
+    def _in_python(self, word: str) -> int:
+        session = running()
+        if session is not None and session.version == "0.7":
+            raise SpellingError(
+                f"a register is used in {word}, which NKI 0.7 does not have: its value is not known "
+                "while the kernel is traced",
+                hint="use nl.fori_loop, nl.while_loop or an access with scalar_offset",
+                source="nki.isa.VirtualRegister",
+            ).located(place_of(user_frame()), word)
+        try:
+            return self.value
+        except (UnsupportedError, UseError) as error:
+            raise error.located(place_of(user_frame()), word) from None
+
+    def __bool__(self) -> bool:
+        return self._in_python("if or while") != 0
+
+    def __int__(self) -> int:
+        return self._in_python("int()")
+
+    def __repr__(self) -> str:
+        return f"<register: {self.value if self.storage.is_known else 'not written'}>"
+
+
+def _new() -> VirtualRegister:
+    storage: Storage = current().new_storage((1,), INT32, SEQUENCER, "tile")
+    return VirtualRegister(storage, 0, _CELL)
+
+
+@placed("register_alloc")
+def register_alloc(x: Any = None) -> VirtualRegister:
+    """A new register; `x` is what it holds at first: an integer, a tensor of one element, or None."""
+    register = _new()
+    if isinstance(x, Tensor):
+        record(current(), RegisterLoad, [register, x], (), ())
+    elif isinstance(x, VirtualRegister):
+        record(current(), RegisterMove, [register, x], (), ())
+    elif x is not None:
+        record(current(), RegisterMove, [register, whole_number(x, "x")], (), ())
+    return register
+
+
+def _register(given: Any, name: str) -> VirtualRegister:
+    if not isinstance(given, VirtualRegister):
+        raise UseError(
+            f"{name} is of type {type(given).__name__}; it is a register",
+            hint="allocate it with nisa.register_alloc()",
+        )
+    return given
+
+
+@placed("register_move")
+def register_move(dst: Any, src: Any = None, imm: Any = None) -> None:
+    """Put an integer or another register's value into the register dst; NKI 0.1 and 0.2 call it imm."""
+    given = imm if src is None else src
+    if given is None:
+        raise SpellingError("src is not given")
+    value = given if isinstance(given, VirtualRegister) else whole_number(given, "src")
+    record(current(), RegisterMove, [_register(dst, "dst"), value], (), ())
+
+
+@placed("register_load")
+def register_load(dst: Any, src: Any) -> None:
+    """Load a tensor of one element, in SBUF or HBM, into the register dst."""
+    record(current(), RegisterLoad, [_register(dst, "dst"), src], (), ())
+
+
+@placed("register_store")
+def register_store(dst: Any, src: Any) -> None:
+    """Store the register src to a tensor of one element, in SBUF or HBM."""
+    held = register_alloc(src) if isinstance(src, int) else _register(src, "src")
+    record(current(), RegisterStore, [dst, held], (), ())
+
+
+class DynamicRange(LoopRange):
+    """Iterations that the device counts: one loop instruction, however often it goes round."""
+
+
+def _bound(given: Any, what: str) -> int:
+    return given.value if isinstance(given, VirtualRegister) else whole_number(given, what)
+
+
+def _step(step: Any) -> int:
+    if isinstance(step, VirtualRegister):
+        raise UseError("the step of a range is a register; it is a whole number known beforehand")
+    count = whole_number(step, "the step of a range")
+    if count < 1:
+        raise UseError(f"the step of a range is {count}; it is at least 1")
+    return count
+
+
+@placed("dynamic_range")
+def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> DynamicRange:
+    """Iterations from start up to stop, not included; the bounds are integers or registers."""
+    first, last = (0, start) if stop is None else (start, stop)
+    return DynamicRange("dynamic", _bound(first, "start"), _bound(last, "stop"), _step(step))
+
+
+@placed("fori_loop")
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: Any = 1) -> None:
+    """Call body_fun(i) for i from lower up to upper, not included; i is a register of its own each time."""
+    for i in dynamic_range(lower, upper, step):
+        body_fun(register_alloc(int(i)))
+
+
+@placed("while_loop")
+def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
+    """Call body_fun(r) while the register r is not 0: first init, then what the body returns."""
+    held = _register(init, "init")
+    session = current()
+    program, outer = session.program, session.position
+    loop, turn = len(program.positions), 0
+    try:
+        while held.value != 0:
+            session.position = len(program.positions)
+            program.positions.append((outer, loop, turn))
+            held = _register(body_fun(register_alloc(held)), "the value that the body returns")
+            turn += 1
+    finally:
+        session.position = outer
+
+
+ISA_NAMES = {
+    "register_alloc": register_alloc, "register_move": register_move, "register_load": register_load,
+    "register_store": register_store, "VirtualRegister": VirtualRegister,
+}  # fmt: skip
+LANGUAGE_NAMES = {"dynamic_range": dynamic_range, "fori_loop": fori_loop, "while_loop": while_loop}

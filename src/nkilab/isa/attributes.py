@@ -1,0 +1,78 @@
+"""What a declaration says of its attributes, which enter the form, and values, which never do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import RuleError
+
+
+class _Marker:
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def __repr__(self) -> str:
+        return self.word
+
+
+REQUIRED = _Marker("required")
+NUMBER = _Marker("a number")
+
+
+class Attribute:
+    """A property that enters the form.
+
+    Args:
+        default: taken where the caller says nothing; REQUIRED if he must.
+        choices: the canonical values allowed, with the spellings that stand for each; or a function
+            from a spelling to a canonical value, which raises RuleError.
+    """
+
+    def __init__(self, default: Any, choices: Mapping[Any, Any] | Callable[[Any], Any], allowed: str) -> None:
+        self.default = default
+        self.allowed = allowed
+        self._choices = choices
+
+    def canonical(self, name: str, given: Any) -> Any:
+        """The canonical value that `given` spells.
+
+        Raises:
+            RuleError: if it spells none.
+        """
+        if callable(self._choices):
+            return self._choices(given)
+        word = getattr(given, "name", given)
+        try:
+            return self._choices[word]
+        except (KeyError, TypeError):
+            raise RuleError(f"{name} is {given!r}; it is one of {self.allowed}") from None
+
+
+def Attr(default: Any = REQUIRED, choices: Sequence[Any] = ()) -> Any:
+    """Declare an attribute with a few allowed values, matched by value or by enum member name."""
+    return Attribute(default, {c: c for c in choices}, ", ".join(map(str, choices)))
+
+
+def Flag(default: bool = False) -> Any:
+    """Declare a boolean attribute."""
+    return Attribute(default, {True: True, False: False}, "True, False")
+
+
+def Spelled(parse: Callable[[Any], Any], allowed: str, default: Any = REQUIRED) -> Any:
+    """Declare an attribute whose spellings a function understands (operators, axes, positions)."""
+    return Attribute(default, parse, allowed)
+
+
+@dataclass(frozen=True)
+class Value:
+    """Something that may differ from call to call and never enters the form."""
+
+    default: Any
+    allowed: str
+
+
+def Immediate(default: Any = REQUIRED, allowed: str = "a number") -> Any:
+    """Declare a value."""
+    return Value(default, allowed)
