@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from array import array
 from hashlib import sha256
 from typing import cast
 
@@ -18,11 +17,8 @@ from .container import Header, pack, read_whole, unpack, write_whole
 from .values import decoded, decoded_layout, encoded, encoded_layout
 
 KIND = "NEFF"
-_COLUMNS = {
-    "form_column": "i", "line_column": "i", "position_column": "i", "value_column": "i",
-    "operand_start": "q", "storage_column": "i", "offset_column": "q",
-}  # fmt: skip
-_FILE_TYPES = {"i": np.int32, "q": np.int64}
+_ROW_COLUMNS = ("form_column", "line_column", "position_column", "value_column")
+_SLOT_COLUMNS = ("storage_column", "offset_column")
 
 
 def write(path: str | os.PathLike[str], program: Program) -> None:
@@ -64,7 +60,7 @@ def packed(program: Program) -> bytes:
         "storages": storages,
         "notes": program.notes,
     }  # fmt: skip
-    columns = {n: np.array(getattr(program, n), _FILE_TYPES[code]) for n, code in _COLUMNS.items()}
+    columns = {n: getattr(program, n) for n in (*_ROW_COLUMNS, *_SLOT_COLUMNS)}
     columns["value_column"] = value_column
     return pack(KIND, header, columns)
 
@@ -111,8 +107,7 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
         for name, shape, dtype, memory, scope, line in cast("list[list]", header["storages"])
     ]
     program.notes = [str(note) for note in cast("list[str]", header["notes"])]
-    for column, code in _COLUMNS.items():
-        setattr(program, column, array(code, arrays[column].tolist()))
+    program.fill([arrays[n] for n in _ROW_COLUMNS], [arrays[n] for n in _SLOT_COLUMNS])
     return program
 
 

@@ -151,7 +151,7 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "_accumulated", "bytes", "data", "dtype", "given", "is_mutable", "last_row", "lent",
+        "__weakref__", "_accumulated", "_initialised", "bytes", "data", "dtype", "given", "is_mutable", "last_row", "lent",
         "line", "memory", "name", "number", "place", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
@@ -174,6 +174,7 @@ class Storage:
         self.is_mutable = scope != "input"
         self.written = Coverage(self)
         self._accumulated: Coverage | None = None
+        self._initialised: Coverage | None = None
         self.last_row = -1
         # the caller's array, of an input that may be written: its elements stay as they are until the launch
         # ends, because tiles may hold them lent
@@ -187,6 +188,13 @@ class Storage:
         if self._accumulated is None:
             self._accumulated = Coverage(self)
         return self._accumulated
+
+    @property
+    def initialised(self) -> Coverage:
+        """Which elements anything but a matmul wrote, of a storage in PSUM; not through one that overlaps it."""
+        if self._initialised is None:
+            self._initialised = Coverage(self)
+        return self._initialised
 
     @property
     def partition_stride(self) -> int:
@@ -265,7 +273,7 @@ class View:
             indices the stride is 0.
     """
 
-    __slots__ = ("indices", "layout", "offset", "storage")
+    __slots__ = ("_bytes", "_elements", "indices", "layout", "offset", "storage")
 
     def __init__(
         self, storage: Storage, offset: int, layout: Layout, indices: tuple[Index, ...] = ()
@@ -274,6 +282,8 @@ class View:
         self.offset = offset
         self.layout = layout
         self.indices = indices
+        # the memory that `_elements` was cut from; the storage may get another
+        self._bytes: memoryview | None = None
 
     def describe(self) -> str:
         """One line for messages: name, dtype, shape and memory."""
@@ -283,8 +293,11 @@ class View:
 
 def array_of(view: View) -> np.ndarray:
     """The elements of a view without indices, sharing memory with its storage, which must hold data."""
-    known = view.layout
     storage = view.storage
+    if storage.bytes is not None and storage.bytes is view._bytes:
+        elements: np.ndarray = view._elements
+        return elements
+    known = view.layout
     assert not known.indices, "its address is known at run time"
     if storage.bytes is None:
         assert storage.lent is not None, "shapes only"
@@ -292,9 +305,11 @@ def array_of(view: View) -> np.ndarray:
             return storage.lent
         storage.own()
         assert storage.bytes is not None
-    return np.ndarray(
+    view._bytes = storage.bytes
+    view._elements = elements = np.ndarray(
         known.shape, known.storage_dtype, storage.bytes, view.offset * known.itemsize, known.byte_strides
     )
+    return elements
 
 
 def whole_layout(storage: Storage) -> Layout:

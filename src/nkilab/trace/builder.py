@@ -13,7 +13,7 @@ from ..isa.declare import NUMBER, Instruction
 from ..tiles.indirect import OutOfBoundsError, check_scalars, rows_of, scalar_values, settled
 from ..tiles.tile import Storage, View
 from .session import Session
-from .source import name_of, place_of, user_frame
+from .source import name_of, place_of, user_frame, user_site
 
 
 def _stand_in(operand: Any) -> Any:
@@ -54,8 +54,7 @@ def record(
     if session.pending is not None:
         session.flush()
     if where is None:
-        frame = user_frame(1)
-        where = (frame.f_code.co_filename, frame.f_lineno)
+        where = user_site(1)
     session.where = where
     try:
         if cls.list_name:
@@ -91,6 +90,7 @@ def record(
             view.storage.accumulated.add(view)
         else:
             view.storage.accumulated.remove(view)
+            view.storage.initialised.add(view)
 
 
 def settle(session: Session, form: Instruction, operands: Sequence[Any]) -> list[Any]:

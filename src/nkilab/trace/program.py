@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import copysign
@@ -40,6 +39,11 @@ class StorageRecord(NamedTuple):
         return size
 
 
+# numbers per row, and rows that are packed at a time
+ROW = 4
+ROWS_AT_ONCE = 1 << 15
+
+
 @dataclass(frozen=True)
 class Access:
     """One operand of one row: which storage, from which element, in which layout, read or written."""
@@ -56,7 +60,8 @@ class Program:
     """Rows of calls over shared forms.
 
     Columns hold, per row: form, source line, loop position, values, and for each tile operand a storage
-    and an offset in elements. Forms, lines, positions, values and storages are tables.
+    and an offset in elements. Forms, lines, positions, values and storages are tables. New rows wait in
+    lists, which cost less to grow, and are packed into arrays many at a time.
     """
 
     def __init__(self, machine: Machine, kernel_name: str = "kernel") -> None:
@@ -68,34 +73,109 @@ class Program:
         self.values: list[tuple[Any, ...]] = [()]
         self.storages: list[StorageRecord] = []
         self.notes: list[str] = []
-        self.form_column = array("i")
-        self.line_column = array("i")
-        self.position_column = array("i")
-        self.value_column = array("i")
-        self.operand_start = array("q", [0])
-        self.storage_column = array("i")
-        self.offset_column = array("q")
+        # per row: form, line, position, values; per tile operand: storage, offset
+        self._rows: list[int] = []
+        self._slots: list[int] = []
+        self._packed_rows: list[np.ndarray] = []
+        self._packed_slots: list[np.ndarray] = []
+        self._packed = 0
+        self._start = np.zeros(1, np.int64)
         self._line_numbers: dict[tuple[str, int], int] = {}
         self._value_numbers: dict[tuple[Any, ...], int] = {((),): 0}
 
     def __len__(self) -> int:
-        return len(self.form_column)
+        return self._packed + len(self._rows) // ROW
 
     def append(
         self, form: int, where: tuple[str, int], position: int, values: tuple[Any, ...], views: Sequence[View]
     ) -> None:
         """Add a row: number of the form, file and line, loop position, values, tile operands in order."""
-        row = len(self.form_column)
-        self.form_column.append(form)
-        self.line_column.append(self.line_number(*where))
-        self.position_column.append(position)
-        self.value_column.append(self.value_number(values) if values else 0)
+        line = self._line_numbers.get(where)
+        if line is None:
+            line = self.line_number(*where)
+        rows = self._rows
+        row = self._packed + len(rows) // ROW
+        rows += (form, line, position, self.value_number(values) if values else 0)
+        slots = self._slots
         for view in views:
             storage = view.storage
-            self.storage_column.append(storage.number)
-            self.offset_column.append(view.offset)
+            slots += (storage.number, view.offset)
             storage.last_row = row
-        self.operand_start.append(len(self.storage_column))
+        if len(rows) >= ROWS_AT_ONCE * ROW:
+            self._pack()
+
+    def _pack(self) -> None:
+        """Move what waits in lists into arrays."""
+        if self._rows:
+            self._packed_rows.append(np.array(self._rows, np.int64).reshape(-1, ROW).T.astype(np.int32))
+            self._packed_slots.append(np.array(self._slots, np.int64).reshape(-1, 2).T.copy())
+            self._packed += len(self._rows) // ROW
+            self._rows.clear()
+            self._slots.clear()
+
+    def _joined(self, packed: list[np.ndarray], height: int) -> np.ndarray:
+        """All columns of one kind, [height, N], in one array."""
+        self._pack()
+        if len(packed) != 1:
+            packed[:] = [np.concatenate(packed, axis=1) if packed else np.zeros((height, 0), np.int64)]
+        return packed[0]
+
+    @property
+    def form_column(self) -> np.ndarray:
+        """Per row the number of its form."""
+        return self._joined(self._packed_rows, ROW)[0]
+
+    @property
+    def line_column(self) -> np.ndarray:
+        """Per row the number of its source line."""
+        return self._joined(self._packed_rows, ROW)[1]
+
+    @property
+    def position_column(self) -> np.ndarray:
+        """Per row the number of its place in loops."""
+        return self._joined(self._packed_rows, ROW)[2]
+
+    @property
+    def value_column(self) -> np.ndarray:
+        """Per row the number of its values."""
+        return self._joined(self._packed_rows, ROW)[3]
+
+    @property
+    def storage_column(self) -> np.ndarray:
+        """Per tile operand, row after row, the number of its storage."""
+        return self._joined(self._packed_slots, 2)[0]
+
+    @property
+    def offset_column(self) -> np.ndarray:
+        """Per tile operand, row after row, its offset in elements of its type."""
+        return self._joined(self._packed_slots, 2)[1]
+
+    @property
+    def operand_start(self) -> np.ndarray:
+        """Per row where its tile operands begin, and the end of the last: [rows + 1]."""
+        if len(self._start) == len(self) + 1:
+            return self._start
+        counts = np.array([sum(1 for _ in form.tile_slots()) for form in self.forms], np.int64)
+        start = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(counts[self.form_column], out=start[1:])
+        self._start = start
+        return start
+
+    def fill(self, rows: Sequence[np.ndarray], slots: Sequence[np.ndarray]) -> None:
+        """Take over columns that were read from a file: form, line, position, values; storage, offset.
+
+        Raises:
+            ValueError: if they point outside the tables.
+        """
+        self._packed_rows = [np.array(rows, np.int32)]
+        self._packed_slots = [np.array(slots, np.int64)]
+        self._packed = self._packed_rows[0].shape[1]
+        tables = (self.forms, self.lines, self.positions, self.values)
+        columns = [*zip(self._packed_rows[0], tables, strict=True), (self.storage_column, self.storages)]
+        if any(len(c) and not 0 <= c.min() <= c.max() < len(table) for c, table in columns):
+            raise ValueError("a row points outside the tables")
+        if self.operand_start[-1] != len(self.storage_column):
+            raise ValueError("rows and operands do not agree")
 
     def line_number(self, filename: str, lineno: int) -> int:
         """The number of a source line in the table of lines."""
@@ -118,27 +198,26 @@ class Program:
 
     def form_of(self, row: int) -> Instruction:
         """The form of a row."""
-        return self.forms[self.form_column[row]]
+        return self.forms[int(self.form_column[row])]
 
     def values_of(self, row: int) -> tuple[Any, ...]:
         """The values of a row, in declared order, numbers that stand for operands last."""
-        return self.values[self.value_column[row]]
+        return self.values[int(self.value_column[row])]
 
     def place_of(self, row: int) -> str:
         """ "file.py:41" of a row."""
-        filename, lineno = self.lines[self.line_column[row]]
+        filename, lineno = self.lines[int(self.line_column[row])]
         return f"{filename.rsplit('/', 1)[-1]}:{lineno}"
 
     def accesses(self, row: int) -> Iterator[Access]:
         """The tile operands of a row, in declared order."""
         form = self.form_of(row)
-        at = self.operand_start[row]
+        at = int(self.operand_start[row])
         reads_result = form.reads_result(self.values_of(row)) or getattr(form, "reads_dst", False)
         for name, spec, given in form.tile_slots():
             is_read = not spec.is_written or reads_result
-            yield Access(
-                name, self.storage_column[at], self.offset_column[at], given, is_read, spec.is_written
-            )
+            storage, offset = int(self.storage_column[at]), int(self.offset_column[at])
+            yield Access(name, storage, offset, given, is_read, spec.is_written)
             at += 1
 
     def opcodes(self) -> dict[str, int]:

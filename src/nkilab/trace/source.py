@@ -13,6 +13,9 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
 # Whether a file belongs to nkilab; a dictionary look-up per frame instead of a string comparison.
 _IS_OURS: dict[str, bool] = {}
+# File and line by code object and instruction: working a line out costs more than looking it up. The code is
+# held, so that no other gets its identity.
+_SITES: dict[tuple[int, int], tuple[tuple[str, int], CodeType]] = {}
 
 
 def user_frame(depth: int = 1) -> FrameType:
@@ -26,6 +29,22 @@ def user_frame(depth: int = 1) -> FrameType:
         if not ours or frame.f_back is None:
             return frame
         frame = frame.f_back
+
+
+def user_site(depth: int = 1) -> tuple[str, int]:
+    """File and line of the nearest frame outside nkilab."""
+    frame = sys._getframe(depth + 1)
+    code = frame.f_code
+    while _IS_OURS.get(code.co_filename) or not is_users(code):
+        outer = frame.f_back
+        if outer is None:
+            break
+        frame, code = outer, outer.f_code
+    key = (id(code), frame.f_lasti)
+    known = _SITES.get(key)
+    if known is None:
+        known = _SITES[key] = ((code.co_filename, frame.f_lineno), code)
+    return known[0]
 
 
 def is_users(code: CodeType) -> bool:
