@@ -54,6 +54,12 @@ def jax_numpy() -> ModuleType:
     return import_module("jax.numpy")
 
 
+@cache
+def threadpools() -> Any:
+    """What sets the number of threads of the BLAS that NumPy calls."""
+    return import_module("threadpoolctl").ThreadpoolController()
+
+
 def part(name: str) -> ModuleType:
     """A module of nkilab by its name below the package, for verbs that need it only when they run."""
     return import_module(f"nkilab.{name}")

@@ -56,6 +56,8 @@ def _for_each(constant: str, source: str, **values: float) -> list[ChipFact]:
 
 
 CHIP_FACTS = [
+    # nki.isa.sendrecv: NeuronCore-v3 or newer; logical core guide: 1 or 2 cores
+    *_for_each("cores_per_logical_core", "logical cores", trn1=1, trn2=2, trn3=2),
     *_for_each("partitions", "SBUF", trn1=128, trn2=128, trn3=128),
     # 192 KiB - 16 KiB; 224 KiB - 16 KiB - 8; 256 KiB - 16 KiB - 8
     *_for_each("sbuf_bytes_per_partition", TILE_SIZE, trn1=180224, trn2=212984, trn3=245752),
@@ -63,6 +65,9 @@ CHIP_FACTS = [
     *_for_each("psum_bank_bytes", "PSUM, 2 KiB per bank and partition", trn1=2048, trn2=2048, trn3=2048),
     *_for_each("stationary_free_max", "nc_matmul, tile size", trn1=128, trn2=128, trn3=128),
     *_for_each("moving_free_max", "nc_matmul, tile size", trn1=512, trn2=512, trn3=4096),
+    *_for_each(
+        "moving_free_max_two_bytes", "nc_matmul, tile size; bfloat16 dst", trn1=512, trn2=512, trn3=8192
+    ),
     *_for_each("vector_transpose_max", "nc_transpose, Vector Engine", trn1=32, trn2=32, trn3=32),
     *_for_each("bn_stats_free_max", "tile_size.bn_stats_fmax", trn1=512, trn2=512, trn3=512),
     *_for_each("max8_free_max", "max8, at most 16,384 elements", trn1=16384, trn2=16384, trn3=16384),
@@ -102,6 +107,14 @@ MATMUL_FACTS = [
     CostFact("trn2", "nc_matmul", _FULL, (1024, 1024), 2.4, "2.26 costs: times 4; LOW and HIGH"),
     CostFact("trn1", "nc_matmul", _FULL, (1024, 1024), 2.8, "2.26 costs: times 4"),
     CostFact(
+        "trn2", "nc_matmul", {**_FULL, "is_moving_onezero": True}, (1024,), 2.4,
+        "nc_matmul, is_moving_onezero: 2x better performance in float32",
+    ),
+    CostFact(
+        "trn2", "nc_matmul", {**_FULL, **_BF16, "is_stationary_onezero": True}, (512,), 2.4,
+        "nc_matmul, is_stationary_onezero: no impact for other types",
+    ),
+    CostFact(
         "trn2", "nc_matmul", {**_FULL, "stationary.dtype": "tfloat32", "moving.dtype": "tfloat32"},
         (512,), 2.4, "trn2 guide: tf32 runs at the rate of bf16",
     ),
@@ -112,12 +125,20 @@ MATMUL_FACTS = [
          "moving.shape": (128, 2, 512)},
         (512,), 2.4, "trn2 guide: a contraction of 256 in the time of 128",
     ),
+    CostFact(
+        "trn3", "nc_matmul_mx", _FULL, (512,), 2.4, "trn3 guide: a contraction of 512 in the time of 128",
+    ),
+    CostFact("trn3", "nc_matmul_mx", {"N": 2}, (64,), 2.4, "trn3 guide: the interval of any product"),
     CostFact("trn2", "nc_transpose", {"P": 128, "F": 128}, (128,), 2.4, "2.26 costs: max(P, min(64, F))"),
     CostFact("trn2", "nc_transpose", {"P": 32, "F": 128}, (64,), 2.4, "2.26 costs: max(P, min(64, F))"),
     CostFact("trn1", "nc_transpose", {"P": 128, "F": 128}, (512,), 2.8, "trn1 guide: matmul path, times 4"),
 ]  # fmt: skip
 
 COST_FACTS = [
+    CostFact(
+        "trn3", "quantize_mx", {"P": 128, "F": 2048, "G": 512}, (512,), 1.2,
+        "trn3 guide: four elements per partition and cycle", 140.0,
+    ),
     CostFact("trn1", "iota", {"F": 512, "pattern": [[1, 512]]}, (662,), 1.4, COSTS + ": 150 + N"),
     CostFact("trn2", "iota", {"F": 512, "pattern": [[1, 512]]}, (662,), 1.2, COSTS + ": 150 + N"),
     CostFact("trn2", "iota", {}, (166,), 1.2, COSTS + ": 150 + N, also below 64"),

@@ -233,3 +233,70 @@ def test_unequal_contraction_sizes_are_named() -> None:
     with pytest.raises(RuleError) as caught:
         call(session, NC_MATMUL, dst=psum(session), stationary=a, moving=b)
     assert caught.value.problem == "moving is 5 along K; it is 4, as in the operands before it"
+
+
+def test_a_double_row_of_ocp_numbers_mixes_with_e5m2_on_trn3() -> None:
+    left, right = small_integers(1, 16, 2, 8), small_integers(2, 16, 2, 12)
+    got = result(
+        NC_MATMUL, Tile((8, 12), memory="psum"), machine="trn3", perf_mode="double_row",
+        stationary=(left, "float8_e4m3fn"), moving=(right, "float8_e5m2"),
+    )  # fmt: skip
+    np.testing.assert_array_equal(got, np.einsum("krm,krn->mn", left, right))
+
+
+def test_a_double_row_flattens_the_axes_after_its_rows() -> None:
+    left, right = small_integers(3, 16, 2, 2, 4), small_integers(4, 16, 2, 3, 5)
+    got = result(
+        NC_MATMUL, Tile((8, 3, 5), memory="psum"), perf_mode="double_row",
+        stationary=(left, "float8_e4m3"), moving=(right, "float8_e4m3"),
+    )  # fmt: skip
+    expected = np.einsum("krab,krcd->abcd", left, right).reshape(8, 3, 5)
+    np.testing.assert_array_equal(got, expected)
+
+
+# nki.isa.nc_matmul, tiling mode: any of the row tiles times any of the column tiles
+@pytest.mark.parametrize("size", [(32, 32), (32, 128), (64, 64), (128, 32), (128, 128)])
+def test_a_tile_of_the_array_gives_the_same_product(size: tuple[int, int]) -> None:
+    left, right = small_integers(5, 32, 16), small_integers(6, 32, 24)
+    for position in ((0, 0), (128 - size[0], 128 - size[1])):
+        got = result(
+            NC_MATMUL, Tile((16, 24), memory="psum"), stationary=(left,), moving=(right,),
+            tile_size=size, tile_position=position,
+        )  # fmt: skip
+        np.testing.assert_array_equal(got, left.T @ right)
+
+
+def test_products_of_column_tiles_lie_below_each_other() -> None:
+    session = open_session(MACHINES["trn2"])
+    acc = new_tile(session, Tile((128, 16), memory="psum"))
+    for column in (0, 32, 64, 96):
+        multiply(
+            session, part_of(acc, (column, 0), (32, 16)), float(column), tile_size=(128, 32),
+            tile_position=(0, column),
+        )  # fmt: skip
+    assert array_of(acc)[::32, 0].tolist() == [0, 32, 64, 96]
+
+
+def test_a_tile_position_is_a_pair() -> None:
+    with pytest.raises(RuleError) as caught:
+        NC_MATMUL.attributes["tile_size"].canonical("tile_size", (64, 64, 64))
+    assert caught.value.problem == "a tile position or size has 3 numbers; it is (row, column)"
+
+
+def test_trn3_fills_psum_with_one_product() -> None:
+    right = small_integers(7, 4, 8192)
+    left = small_integers(8, 4, 2)
+    got = result(
+        NC_MATMUL, Tile((2, 8192), "bfloat16", "psum"), machine="trn3",
+        stationary=(left, "bfloat16"), moving=(right, "bfloat16"),
+    )  # fmt: skip
+    np.testing.assert_array_equal(got.astype(np.float32), left.T @ right)
+
+
+def test_transpose_mode_moves_infinities_and_nan_bit_for_bit() -> None:
+    data = np.float32([[np.inf, 1], [np.nan, -np.inf], [2, 3]])
+    got = result(
+        NC_MATMUL, Tile((2, 3), memory="psum"), stationary=data, moving=np.eye(3, dtype=np.float32),
+        is_transpose=True,
+    )  # fmt: skip
+    np.testing.assert_array_equal(got, data.T)

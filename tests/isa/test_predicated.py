@@ -316,4 +316,5 @@ def test_the_filling_may_be_spelled_as_a_python_or_numpy_number() -> None:
 
 
 def test_selections_take_all_types_but_three() -> None:
-    assert set(DTYPES) - set(SELECT.operands["on_true"].dtypes) == {"tfloat32", "int32", "uint32"}
+    numbers = {name for name, dtype in DTYPES.items() if not dtype.is_packed}
+    assert numbers - set(SELECT.operands["on_true"].dtypes) == {"tfloat32", "int32", "uint32"}

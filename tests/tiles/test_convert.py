@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nkilab.errors import RuleError
 from nkilab.tiles.convert import (
     SMALL,
     cast,
@@ -299,3 +300,48 @@ def test_types_that_differ_are_converted(
 def test_a_float64_result_is_rounded_to_float32_first() -> None:
     # it lies above the float16 tie 1 + 2^-11, but float32 rounds it onto the tie, which goes to even
     assert stored(np.array([1 + 2.0**-11 + 2.0**-30]), "float16")[0] == 1.0
+
+
+# hand: OCP Microscaling Formats 1.0, E8M0 is 2^(pattern - 127), 255 is NaN; of two as near, the larger
+SCALES = [(1.0, 127), (2.0, 128), (3.0, 129), (6.0, 130), (5.9, 129), (0.75, 127), (0.7, 126),
+          (2.0**-127, 0), (2.0**127, 254), (3.4e38, 255), (math.inf, 255), (math.nan, 255), (-1.0, 255),
+          (0.0, 0), (-0.0, 0), (1e-45, 0)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "pattern"), SCALES)
+def test_a_number_becomes_the_nearest_scale_and_zero_the_least(value: float, pattern: int) -> None:
+    assert stored(np.float32([value]), "float8_e8m0fnu").view(np.uint8).tolist() == [pattern]
+
+
+def test_every_scale_widens_to_its_power_of_two() -> None:
+    got = widen(np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e8m0fnu), DTYPES["float8_e8m0fnu"])
+    assert got[:255].tolist() == [math.ldexp(1, k - 127) for k in range(255)]
+    assert math.isnan(got[255])
+
+
+PACKED = ["float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"]
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("other", ["float32", "uint32", "bool"])
+def test_packed_elements_are_not_converted(name: str, other: str) -> None:
+    bits = "uint16" if name.startswith("float4") else "uint32"
+    text = (
+        f"an element of {name} is four numbers; it is copied to the same type, not converted\n"
+        f"  hint: view the tile as {bits} to move its bits, or compute with nc_matmul_mx"
+    )
+    packed, plain = np.zeros((2, 4), DTYPES[name].storage), np.zeros((2, 4), DTYPES[other].storage)
+    for dst, target, src, source in ((plain, other, packed, name), (packed, name, plain, other)):
+        with pytest.raises(RuleError) as caught:
+            cast(dst, DTYPES[target], src, DTYPES[source])
+        assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_zero_alone_is_stored_into_packed_elements(name: str) -> None:
+    dst = np.full((2, 4 * DTYPES[name].itemsize), 0xFF, np.uint8).view(DTYPES[name].storage)
+    store(dst[:, ::2], 0, DTYPES[name])
+    assert dst[:, ::2].tobytes() == bytes(dst.nbytes // 2)
+    assert dst[:, 1::2].tobytes() == b"\xff" * (dst.nbytes // 2)
+    with pytest.raises(RuleError, match=r"^an element of .* is four numbers"):
+        store(dst, 1, DTYPES[name])

@@ -62,7 +62,7 @@ def test_a_type_promotes_with_itself_to_itself(name: str) -> None:
 
 
 def test_promotion_does_not_depend_on_the_order() -> None:
-    for a, b in product(DTYPES.values(), repeat=2):
+    for a, b in product((d for d in DTYPES.values() if not d.is_packed), repeat=2):
         assert promoted(a, b) is promoted(b, a), (a, b)
 
 
@@ -81,6 +81,10 @@ def test_a_number_has_its_documented_weak_type(number: object, expected: str) ->
         (ml_dtypes.bfloat16, "bfloat16"), (np.dtype(ml_dtypes.float8_e4m3), "float8_e4m3"),
         (ml_dtypes.float8_e4m3fn, "float8_e4m3fn"), (bool, "bool"), (np.bool_, "bool"), ("bool_", "bool"),
         ("tf32", "tfloat32"), ("fp8e5", "float8_e5m2"), (DTYPES["uint16"], "uint16"),
+        (ml_dtypes.float8_e8m0fnu, "float8_e8m0fnu"),
+        (np.dtype([("float8_e4m3fn_x4", np.uint32)]), "float8_e4m3fn_x4"),
+        (np.dtype([("float8_e5m2_x4", np.uint8, (4,))]), "float8_e5m2_x4"),
+        (np.dtype("float4_e2m1fn_x4"), "float4_e2m1fn_x4"),
     ],
 )  # fmt: skip
 def test_a_type_is_known_by_its_spellings(spelled: object, expected: str) -> None:
@@ -95,7 +99,8 @@ def test_a_64_bit_type_is_refused_with_a_hint(spelled: object, name: str) -> Non
         as_dtype(spelled)
     assert str(caught.value) == (
         f"dtype is {name}; it is one of float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, "
-        "float8_e4m3fn, int32, int16, int8, uint32, uint16, uint8, bool\n  hint: cast it on the host first"
+        "float8_e4m3fn, int32, int16, int8, uint32, uint16, uint8, bool, float8_e8m0fnu, float8_e5m2_x4, "
+        "float8_e4m3fn_x4, float4_e2m1fn_x4\n  hint: cast it on the host first"
     )
 
 
@@ -123,7 +128,7 @@ def test_floats_read_nan_unwritten(name: str) -> None:
 # NKI API common fields, "Supported data types": bits, stored mantissa bits, largest finite value
 FORMATS = {"float32": (4, 23, 3.4028234663852886e38), "bfloat16": (2, 7, 3.3895313892515355e38),
            "float16": (2, 10, 65504.0), "float8_e4m3": (1, 3, 240.0), "float8_e5m2": (1, 2, 57344.0),
-           "float8_e4m3fn": (1, 3, 448.0)}  # fmt: skip
+           "float8_e4m3fn": (1, 3, 448.0), "float8_e8m0fnu": (1, 0, 2.0**127)}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -131,3 +136,38 @@ def test_a_float_has_its_documented_size_and_range(name: str) -> None:
     dtype, (itemsize, mantissa, largest) = DTYPES[name], FORMATS[name]
     assert (dtype.itemsize, dtype.mantissa_bits) == (itemsize, mantissa)
     assert float(ml_dtypes.finfo(dtype.storage).max) == largest
+
+
+# MXFP matrix multiplication guide, "Data Tensor": four floats in 32 bits, four 4-bit floats in 16
+@pytest.mark.parametrize(
+    ("name", "size"), [("float8_e5m2_x4", 4), ("float8_e4m3fn_x4", 4), ("float4_e2m1fn_x4", 2)]
+)
+def test_a_packed_type_has_its_size_and_is_no_number(name: str, size: int) -> None:
+    dtype = DTYPES[name]
+    assert (dtype.itemsize, dtype.is_packed, dtype.is_float, dtype.is_integer) == (size, True, False, False)
+    assert unwritten_value(dtype).tobytes() == b"\xff" * size
+
+
+def test_numpy_makes_arrays_of_a_packed_type_by_its_name() -> None:
+    array = np.zeros((2, 3), "float8_e4m3fn_x4")
+    assert as_dtype(array.dtype) is DTYPES["float8_e4m3fn_x4"]
+    assert array.tobytes() == bytes(24)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        np.dtype([("float8_e4m3fn_x4", np.uint16)]),
+        np.dtype([("float8_e4m3fn_x4", np.uint16), ("b", np.uint16)]),
+        np.dtype([("a", np.uint32)]),
+    ],
+)
+def test_a_record_of_another_size_or_name_is_no_packed_type(record: np.dtype) -> None:
+    with pytest.raises(RuleError, match=r"^dtype is void(16|32); it is one of float32, "):
+        as_dtype(record)
+
+
+def test_a_packed_type_promotes_with_nothing_else() -> None:
+    with pytest.raises(RuleError) as caught:
+        promoted(DTYPES["float8_e4m3fn_x4"], DTYPES["float32"])
+    assert str(caught.value) == "float8_e4m3fn_x4 and float32 have no common type"

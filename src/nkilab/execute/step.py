@@ -9,10 +9,11 @@ import numpy as np
 
 from ..isa.declare import Instruction
 from ..tiles.dtypes import unwritten_value
-from ..tiles.tile import View, array_of
+from ..tiles.tile import View, memory_of, settle_elements
 from ..trace.session import Session
 from ..trace.source import name_of, user_frame
 from .indirect import execute_indirect
+from .lanes import LARGE, Lanes
 
 
 def execute(
@@ -32,28 +33,21 @@ def execute(
         return
     if form.is_plain_copy and mask is None and _lend(*operands):
         return
-    arrays: list[Any] = list(operands)
-    for slot in form.read_slots:
-        view = operands[slot]
-        if not view.storage.written.is_full:
-            _fill_unwritten(session, view, mask)
-        arrays[slot] = array_of(view)
-    written = form.written_slots
-    for slot in written:
-        view = operands[slot]
-        storage = view.storage
-        if storage.data is None:
-            storage.own()
-        if not storage.written.is_full and not form.keeps and (form.reads_dst or form.reads_result(values)):
-            _fill_unwritten(session, view)
-        arrays[slot] = array_of(view)
+    behind = session.lanes
+    if behind is not None and (mask is not None or form.keeps or form.registers):
+        behind.drain()
+        behind = None
+    arrays = _arrays(session, form, operands, values, mask)
     part = _part(form, arrays, mask) if form.keeps else mask
     if mask is not None:
         _compute_masked(session, form, arrays, values, mask)
     elif form.registers:
         _compute(session, form, arrays, values)
-    else:
+    elif behind is None:
         form.compute(*arrays, *values)
+    else:
+        _hand_over(behind, form, operands, (*arrays, *values))
+    written = form.written_slots
     for slot in written:
         coverage = operands[slot].storage.written
         if not coverage.is_full:
@@ -62,6 +56,27 @@ def execute(
                 coverage.add(operands[slot])
             else:
                 coverage.add_where(operands[slot], part)
+
+
+def _arrays(
+    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
+) -> list[Any]:
+    """Operands as arrays; what was never written is filled, and the user warned, where it is read."""
+    arrays: list[Any] = list(operands)
+    for slot in form.read_slots:
+        view = operands[slot]
+        if not view.storage.written.is_full:
+            _fill_unwritten(session, view, mask)
+        arrays[slot] = memory_of(view)
+    for slot in form.written_slots:
+        view = operands[slot]
+        storage = view.storage
+        if storage.data is None:
+            storage.own()
+        if not storage.written.is_full and not form.keeps and (form.reads_dst or form.reads_result(values)):
+            _fill_unwritten(session, view)
+        arrays[slot] = memory_of(view)
+    return arrays
 
 
 def _lend(dst: View, src: View) -> bool:
@@ -73,7 +88,7 @@ def _lend(dst: View, src: View) -> bool:
     known = dst.layout
     if given.is_mutable or known.shape != storage.shape or not known.is_compact or not known.is_on_chip:
         return False
-    elements = array_of(src)
+    elements = memory_of(src)
     if elements.shape != storage.shape:
         squeezed = [n for n in elements.shape if n != 1]
         if squeezed != [n for n in storage.shape if n != 1]:
@@ -87,6 +102,16 @@ def _part(form: Instruction, arrays: list[Any], mask: Any) -> Any:
     """Where a call writes its first result: booleans that broadcast over it, or None for everywhere."""
     own = form.written_where(*arrays)
     return mask if own is None else own if mask is None else mask & own
+
+
+def _hand_over(behind: Lanes, form: Instruction, operands: Sequence[Any], arguments: tuple[Any, ...]) -> None:
+    """Have a call computed behind the caller if it is large, or needs what is under way; else compute it."""
+    reads = [operands[slot].storage for slot in form.read_slots]
+    writes = [operands[slot].storage for slot in form.written_slots]
+    if form.largest < LARGE and (behind.is_idle or not behind.touches((*reads, *writes))):
+        form.compute(*arguments)
+    else:
+        behind.submit(form.compute, arguments, reads, writes)
 
 
 def fits(mask: np.ndarray, shape: tuple[int, ...]) -> bool:
@@ -118,6 +143,7 @@ def _fill_unwritten(session: Session, view: View, mask: Any = None) -> None:
 
     Where a mask over the result fits the view, what it leaves out counts as not read.
     """
+    settle_elements()
     storage = view.storage
     if storage.data is None:
         storage.own()

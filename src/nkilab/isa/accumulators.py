@@ -85,11 +85,6 @@ def read_out(reduce_res: Any, active: Any, given: Any) -> None:
         store(reduce_res, active.reshape(reduce_res.shape), given.dtype)
 
 
-def idle_is_not_read(form: Any) -> bool:
-    """Whether no call reads registers that it leaves unknown."""
-    return form.reduce_res is None or form.reduce_cmd != "idle"
-
-
 def read_step(form: Any, label: str) -> Step:
     """VectorE's step that writes the registers out: MIN_II (2.26 costs, tensor_scalar_reduce)."""
     return Step("vector", label, busy_ns=MIN_INTERVAL_CYCLES / form.machine["vector_clock_ghz"])

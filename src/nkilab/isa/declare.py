@@ -280,6 +280,7 @@ class Instruction:
         self.read_slots = tuple(i for i in self.view_slots if not specs[i].is_written)
         self.psum_slots = tuple(i for i in self.written_slots if layouts[i].memory == PSUM)
         self.is_indirect = any(layouts[i].indices for i in self.view_slots)
+        self.largest = max((layouts[i].size for i in self.view_slots), default=0)
 
     def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:
         """Every tile that a row of this form names: its operands, then the indices of their addresses."""

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
-from ..tiles.dtypes import BFLOAT16, FLOAT16, INT32, UINT32, DType, integer_bounds
+from ..tiles.dtypes import BFLOAT16, FLOAT16, INT32, UINT32
 from ..tiles.tile import PSUM, Layout
+from . import common_rules
+from .common_rules import ALU as ALU
 from .costs import engine_step, one_input_step, two_input_step
 from .declare import (
+    EVERY_DTYPE,
     NUMBER,
     Attr,
     Example,
@@ -27,9 +31,12 @@ from .declare import (
     call_rule,
     rule,
 )
+from .elements import as_column as as_column
+from .elements import as_shape as as_shape
+from .elements import store_bits as store_bits
+from .elements import store_number as store_number
 from .operators import OPERATORS, Operator, apply, operator_named
 
-ALU = 'NKI API common fields, "Supported math operators"'
 PARTITIONS = Limit("P", "partitions", "trn1 architecture guide, SBUF", "err_num_partition_exceed_arch_limit")
 ENGINES = ("unknown", "vector", "scalar", "gpsimd")
 # Operators that GpSimdE does not have in integer arithmetic.
@@ -41,18 +48,6 @@ def optional_operator(spelled: Any) -> Operator | None:
     return None if spelled is None else operator_named(spelled)
 
 
-def as_shape(array: Any, shape: tuple[int, ...]) -> Any:
-    """`array` under another shape of the same elements; numbers stay numbers."""
-    if type(array) is not np.ndarray or array.shape == shape:
-        return array
-    return array.reshape(shape)
-
-
-def as_column(array: Any, dims: int) -> Any:
-    """A [P, 1] operand under `dims` axes, so that it broadcasts along the free ones."""
-    return array.reshape(-1, *(1,) * (dims - 1)) if isinstance(array, np.ndarray) else array
-
-
 def widen_operand(array: Any, given: Any) -> Any:
     """A tile or number as float32."""
     return widen(array, given.dtype) if isinstance(given, Layout) else np.float32(array)
@@ -61,26 +56,6 @@ def widen_operand(array: Any, given: Any) -> Any:
 def is_integer(given: Any) -> bool:
     """Whether an operand is a tile of integers or a number."""
     return given is None or given is NUMBER or given.dtype.is_integer
-
-
-def store_bits(dst: Any, bits: Any, dtype: DType) -> None:
-    """Write integer results: bit for bit within one width, saturated into a narrower type."""
-    if bits.dtype.itemsize > 4:
-        # int32 with uint32 becomes int64 in NumPy; the engine has 32 bits
-        bits = bits.astype(np.uint32)
-    if bits.dtype.itemsize == dtype.itemsize:
-        dst[...] = bits.view(dtype.storage)
-    else:
-        cast(dst, dtype, bits, INT32)
-
-
-def store_number(dst: Any, number: Any, dtype: DType) -> None:
-    """Write a Python number: integers exactly into integer types, saturated; all else through float32."""
-    if dtype.is_integer and isinstance(number, int | np.integer):
-        low, high = integer_bounds(dtype)
-        dst[...] = min(max(int(number), low), high)
-    else:
-        store(dst, np.float32(number), dtype)
 
 
 def memories(*given: Any) -> tuple[str, ...]:
@@ -105,15 +80,7 @@ class TensorTensor(Instruction):
     limits = (PARTITIONS,)
     example = Example({"data1": [[1, 2]], "data2": [[3, -5]]}, {"dst": [[4, -3]]}, {"op": "add"})
 
-    @rule(
-        "data1 and data2 are both in psum; at least one is in sbuf",
-        source="nki.isa.tensor_tensor",
-        broken_by={"data1.memory": "psum", "data2.memory": "psum"},
-        hint="copy one of them to sbuf with tensor_copy",
-        key="err_unsupported_memory",
-    )
-    def one_input_in_sbuf(self) -> bool:
-        return not (self.data1.memory == PSUM == self.data2.memory)
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("data1", "data2", "nki.isa.tensor_tensor")
 
     @rule(
         "op takes one input; tensor_tensor takes operators of two",
@@ -150,9 +117,7 @@ class TensorTensor(Instruction):
     def engine_knows_the_operator(self) -> bool:
         return not (self.op.name == "power" and self.engine == "vector")
 
-    @rule("op exists from trn3 on", source=ALU, broken_by={"op": "abs_max"}, chips=("trn1", "trn2"))
-    def operator_exists(self) -> bool:
-        return self.op.since <= self.machine.generation
+    operator_exists = common_rules.operator_exists("op")
 
     @cached_property
     def is_native_integer(self) -> bool:
@@ -287,14 +252,7 @@ class TensorScalar(Instruction):
         known = names in (("multiply", "add"), ("multiply", None), ("add", None))
         return known and self.machine.generation >= 3
 
-    @rule(
-        "an operator exists from trn3 on",
-        source=ALU,
-        broken_by={"op0": "abs_max", "operand0": 1.0},
-        chips=("trn1", "trn2"),
-    )
-    def operators_exist(self) -> bool:
-        return all(op is None or op.since <= self.machine.generation for op in (self.op0, self.op1))
+    operators_exist = common_rules.operators_exist("op0", "op1", broken="op0", operand0=1.0)
 
     @cached_property
     def runs_on(self) -> str:
@@ -351,15 +309,7 @@ class ScalarTensorTensor(Instruction):
         {"op0": "add", "op1": "subtract", "reverse1": True},
     )
 
-    @rule(
-        "data and operand1 are both in psum; at least one is in sbuf",
-        source="nki.isa.scalar_tensor_tensor",
-        broken_by={"data.memory": "psum", "operand1.memory": "psum"},
-        hint="copy one of them to sbuf with tensor_copy",
-        key="err_unsupported_memory",
-    )
-    def one_input_in_sbuf(self) -> bool:
-        return not (self.data.memory == PSUM == self.operand1.memory)
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("data", "operand1", "nki.isa.scalar_tensor_tensor")
 
     @rule(
         "an operator is bitwise; scalar_tensor_tensor takes arithmetic ones",
@@ -377,14 +327,7 @@ class ScalarTensorTensor(Instruction):
     def second_operator_is_binary(self) -> bool:
         return not self.op1.is_unary
 
-    @rule(
-        "an operator exists from trn3 on",
-        source=ALU,
-        broken_by={"op0": "abs_max"},
-        chips=("trn1", "trn2"),
-    )
-    def operators_exist(self) -> bool:
-        return max(self.op0.since, self.op1.since) <= self.machine.generation
+    operators_exist = common_rules.operators_exist("op0", "op1", broken="op0")
 
     def compute(self, dst: Any, data: Any, operand0: Any, operand1: Any) -> None:
         data, operand1 = as_shape(data, dst.shape), as_shape(operand1, dst.shape)
@@ -409,21 +352,25 @@ class TensorCopy(Instruction):
 
     source = "nki.isa.tensor_copy"
     engines = ("vector", "scalar", "gpsimd")
-    dst = Out("P F*")
-    src = In("P F*")
+    dst = Out("P F*", dtypes=EVERY_DTYPE)
+    src = In("P F*", dtypes=EVERY_DTYPE)
     engine = Attr("unknown", ENGINES)
     limits = (PARTITIONS,)
     example = Example({"src": [[1.5, -2.5]]}, {"dst": [[2, -2]]}, dtypes={"dst": "int32"})
 
-    @rule(
-        "engine is gpsimd, which cannot reach psum",
-        source="nki.isa.tensor_copy",
-        broken_by={"engine": "gpsimd", "src.memory": "psum"},
-        hint="choose vector or scalar",
-        key="err_unsupported_memory",
+    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf(
+        "dst", "src", source="nki.isa.tensor_copy", hint="choose vector or scalar"
     )
-    def gpsimd_stays_in_sbuf(self) -> bool:
-        return self.engine != "gpsimd" or PSUM not in memories(self.dst, self.src)
+
+    @rule(
+        "one type is packed and the other is not the same; packed elements are copied as they are",
+        source="nki.isa.tensor_copy",
+        broken_by={"dst.dtype": "float8_e4m3fn_x4", "src.dtype": "uint32"},
+        hint="view one side as the type of the other",
+    )
+    def packed_types_agree(self) -> bool:
+        dst, src = self.dst.dtype, self.src.dtype
+        return dst is src or not (dst.is_packed or src.is_packed)
 
     def compute(self, dst: Any, src: Any) -> None:
         src = as_shape(src, dst.shape)
@@ -460,20 +407,13 @@ class Memset(Instruction):
 
     source = "nki.isa.memset"
     engines = ("vector", "gpsimd")
-    dst = Out("P F*")
+    dst = Out("P F*", dtypes=EVERY_DTYPE)
     value = Immediate()
     engine = Attr("unknown", ("unknown", "vector", "gpsimd"))
     limits = (PARTITIONS,)
     example = Example({}, {"dst": [[7, 7]]}, {"value": 7})
 
-    @rule(
-        "engine is gpsimd, which cannot reach psum",
-        source="nki.isa.memset",
-        broken_by={"engine": "gpsimd", "dst.memory": "psum"},
-        key="err_unsupported_memory",
-    )
-    def gpsimd_stays_in_sbuf(self) -> bool:
-        return self.engine != "gpsimd" or self.dst.memory != PSUM
+    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", source="nki.isa.memset")
 
     @call_rule(
         "value is not a number",
@@ -482,6 +422,16 @@ class Memset(Instruction):
     )
     def value_is_a_number(self, value: Any) -> bool:
         return isinstance(value, int | float | np.generic)
+
+    @classmethod
+    def resolve(cls, form: Any, views: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if values[0] != 0 and form.dst.dtype.is_packed:
+            raise RuleError(
+                f"value is {values[0]!r}; tiles of {form.dst.dtype} are filled with 0 only",
+                hint="view the tile as an integer type to fill it with a pattern",
+                source="nki.isa.memset",
+            )
+        return values
 
     def compute(self, dst: Any, value: Any) -> None:
         store_number(dst, value, self.dst.dtype)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..tiles.convert import store, widen
+from . import common_rules
 from .accumulators import SOURCE as ACCUMULATORS
-from .accumulators import accumulated, idle_is_not_read, read_out, read_step
+from .accumulators import accumulated, read_out, read_step
 from .costs import engine_step
 from .declare import (
     NUMBER,
@@ -24,7 +25,7 @@ from .declare import (
     Step,
     rule,
 )
-from .elementwise import ALU, PARTITIONS, as_column, as_shape, widen_operand
+from .elementwise import PARTITIONS, as_column, as_shape, widen_operand
 from .operators import OPERATORS, apply, operator_named
 
 REDUCE = "nki.isa.tensor_scalar_reduce"
@@ -93,14 +94,7 @@ class TensorScalarReduce(Instruction):
     def operands_stand_in_order(self) -> bool:
         return not self.reverse0
 
-    @rule(
-        "reduce_cmd is load_reduce and reduce_init is missing",
-        source=REDUCE,
-        broken_by={"reduce_cmd": "load_reduce"},
-        hint="give reduce_init, from which the registers are loaded",
-    )
-    def registers_are_loaded_from_something(self) -> bool:
-        return self.reduce_cmd != "load_reduce" or self.reduce_init is not None
+    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("reduce_init", REDUCE)
 
     @rule(
         "reduce_init is given and reduce_cmd is not load_reduce, which alone reads it",
@@ -110,9 +104,7 @@ class TensorScalarReduce(Instruction):
     def initial_value_is_read(self) -> bool:
         return self.reduce_cmd == "load_reduce" or self.reduce_init is None
 
-    @rule("op0 exists from trn3 on", source=ALU, broken_by={"op0": "abs_max"}, chips=("trn1", "trn2"))
-    def operator_exists(self) -> bool:
-        return self.op0.since <= self.machine.generation
+    operator_exists = common_rules.operator_exists("op0")
 
     def compute(
         self, dst: Any, data: Any, operand0: Any, reduce_res: Any, reduce_init: Any, registers: Any
@@ -156,9 +148,7 @@ class Exponential(Instruction):
         {"reduce_cmd": "load_reduce"},
     )
 
-    @rule("it exists from trn3 on", source=EXPONENTIAL, broken_by={}, chips=("trn1", "trn2"))
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 4
+    chip_has_it = common_rules.chip_has_it(4, "it exists from trn3 on", source=EXPONENTIAL)
 
     @rule(
         "src or dst has more than four axes",
@@ -169,14 +159,7 @@ class Exponential(Instruction):
     def four_axes_at_most(self) -> bool:
         return max(len(self.src.shape), len(self.dst.shape)) <= 4
 
-    @rule(
-        "reduce_res is given and reduce_cmd is idle, which leaves the registers unknown",
-        source=ACCUMULATORS,
-        broken_by={"reduce_res.dtype": "float32"},
-        hint="give reduce_cmd=nisa.reduce_cmd.reset_reduce",
-    )
-    def registers_are_known(self) -> bool:
-        return idle_is_not_read(self)
+    registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
 
     @rule(
         "reduce_init is a tile and reduce_cmd is not load_reduce, which alone reads it",

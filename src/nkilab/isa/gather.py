@@ -12,6 +12,7 @@ from ..errors import RuleError
 from ..tiles.convert import widen
 from ..tiles.dtypes import DType, unwritten_value
 from ..tiles.tile import SBUF
+from . import common_rules
 from .costs import engine_step
 from .declare import Attr, Example, Fresh, In, Instruction, Out, Spelled, Step, rule
 from .elementwise import PARTITIONS
@@ -75,14 +76,11 @@ class LocalGather(Instruction):
         dtypes={"index": "uint16"},
     )
 
-    @rule(
-        "dst and src_buffer differ in type; a gather does not cast",
-        source="nki.isa.local_gather",
-        broken_by={"dst.dtype": "bfloat16"},
+    types_agree = common_rules.types_agree(
+        "dst", "src_buffer", "dst and src_buffer differ in type; a gather does not cast",
+        source="nki.isa.local_gather", broken_by={"dst.dtype": "bfloat16"},
         hint="gather first and cast with tensor_copy",
-    )
-    def types_agree(self) -> bool:
-        return self.dst.dtype is self.src_buffer.dtype
+    )  # fmt: skip
 
     @rule(
         "the number of partitions is no multiple of 16, which one GpSimd core reaches",
@@ -167,14 +165,11 @@ class NcNGather(Instruction):
         dtypes={"indices": "uint32"},
     )
 
-    @rule(
-        "dst and data differ in type; a gather does not cast",
-        source="nki.isa.nc_n_gather, data types",
-        broken_by={"dst.dtype": "bfloat16"},
+    types_agree = common_rules.types_agree(
+        "dst", "data", "dst and data differ in type; a gather does not cast",
+        source="nki.isa.nc_n_gather, data types", broken_by={"dst.dtype": "bfloat16"},
         hint="gather first and cast with tensor_copy",
-    )
-    def types_agree(self) -> bool:
-        return self.dst.dtype is self.data.dtype
+    )  # fmt: skip
 
     @classmethod
     def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:

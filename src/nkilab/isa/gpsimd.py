@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,9 @@ import numpy as np
 from ..errors import RuleError
 from ..tiles.convert import cast
 from ..tiles.dtypes import INT32
+from . import common_rules
 from .costs import engine_step
-from .declare import Example, Immediate, Instruction, Out, Spelled, Step, call_rule, rule
+from .declare import Example, Immediate, Instruction, Out, Spelled, Step, call_rule
 from .elementwise import PARTITIONS
 
 
@@ -60,21 +60,9 @@ class Iota(Instruction):
         dtypes={"dst": "int32"},
     )
 
-    @rule(
-        "pattern has no axis, or more than four",
-        source="nki.isa.iota",
-        broken_by={"pattern": [[1, 1], [1, 1], [1, 1], [1, 1], [1, 16]]},
-    )
-    def pattern_has_up_to_four_axes(self) -> bool:
-        return 1 <= len(self.pattern) <= 4
+    pattern_has_up_to_four_axes = common_rules.pattern_has_up_to_four_axes("nki.isa.iota")
 
-    @rule(
-        "the counts of pattern do not multiply to the elements per partition of dst",
-        source="nki.isa.iota",
-        broken_by={"pattern": [[1, 3]]},
-    )
-    def pattern_fills_dst(self) -> bool:
-        return prod(count for _, count in self.pattern) == self.sizes["F*"]
+    pattern_fills_dst = common_rules.pattern_fills_dst("nki.isa.iota")
 
     @call_rule(
         "offset or channel_multiplier is not an int32",

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import RuleError
 from ..tiles.convert import store, widen
 from ..tiles.tile import Layout
+from . import common_rules
 from .activations import ACTIVATIONS, Activation, activation_named, applied
 from .costs import engine_step
 from .declare import (
@@ -97,10 +98,10 @@ class Activate2(Instruction):
          "reduce_cmd": "reset_reduce"},
     )  # fmt: skip
 
-    @rule("activate2 exists from trn3 on", source=SOURCE, broken_by={}, chips=("trn1", "trn2"),
-          hint="use activation, or tensor_scalar before it")  # fmt: skip
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 4
+    chip_has_it = common_rules.chip_has_it(
+        4, "activate2 exists from trn3 on", source="nki.isa.activate2",
+        hint="use activation, or tensor_scalar before it",
+    )  # fmt: skip
 
     @rule(
         "op0 and op1 are not multiply with add, subtract or bypass, nor add, subtract or bypass with bypass",

@@ -9,8 +9,9 @@ import numpy as np
 from ..errors import RuleError
 from ..tiles.convert import store, widen
 from ..tiles.tile import PSUM, Layout
+from . import common_rules
 from .accumulators import SOURCE as ACCUMULATORS
-from .accumulators import accumulated, idle_is_not_read, read_out
+from .accumulators import accumulated, read_out
 from .costs import engine_step
 from .declare import (
     ANY_DTYPE,
@@ -76,15 +77,7 @@ class TensorCopyPredicated(Instruction):
         dtypes={"predicate": "uint8"},
     )
 
-    @rule(
-        "src and predicate are both in psum; at least one is in sbuf",
-        source="nki.isa.tensor_copy_predicated",
-        broken_by={"src.memory": "psum", "predicate.memory": "psum"},
-        hint="copy one of them to sbuf with tensor_copy",
-        key="err_unsupported_memory",
-    )
-    def one_input_in_sbuf(self) -> bool:
-        return memories(self.src, self.predicate).count(PSUM) < 2
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("src", "predicate", "nki.isa.tensor_copy_predicated")
 
     @rule(
         "src and dst are of two types; they share one",
@@ -145,28 +138,13 @@ class SelectReduce(Instruction):
         dtypes={"predicate": "uint8"},
     )
 
-    @rule(
-        "on_true and predicate are both in psum; at least one is in sbuf",
-        source="nki.isa.select_reduce, memory constraints",
-        broken_by={"on_true.memory": "psum", "predicate.memory": "psum"},
-        hint="copy one of them to sbuf with tensor_copy",
-        key="err_unsupported_memory",
+    one_input_in_sbuf = common_rules.one_input_in_sbuf(
+        "on_true", "predicate", "nki.isa.select_reduce, memory constraints"
     )
-    def one_input_in_sbuf(self) -> bool:
-        return memories(self.on_true, self.predicate).count(PSUM) < 2
 
-    @rule("reduce_op is not maximum", source="nki.isa.select_reduce", broken_by={"reduce_op": "add"})
-    def reduction_is_maximum(self) -> bool:
-        return self.reduce_op.name == "maximum"
+    reduction_is_maximum = common_rules.reduction_is_maximum("nki.isa.select_reduce")
 
-    @rule(
-        "reduce_res is given and reduce_cmd is idle, which leaves the registers unknown",
-        source=ACCUMULATORS,
-        broken_by={"reduce_res.dtype": "float32"},
-        hint="give reduce_cmd=nisa.reduce_cmd.reset_reduce",
-    )
-    def registers_are_known(self) -> bool:
-        return idle_is_not_read(self)
+    registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
 
     def compute(
         self, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any, registers: Any
@@ -224,9 +202,7 @@ class RangeSelect(Instruction):
         {"comp_op0": "greater_equal", "comp_op1": "less", "range_start": 10},
     )
 
-    @rule("it exists from trn2 on", source="nki.isa.range_select", broken_by={}, chips=("trn1",))
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 3
+    chip_has_it = common_rules.chip_has_it(3, "it exists from trn2 on", source="nki.isa.range_select")
 
     @rule(
         "comp_op0 or comp_op1 is none of equal, less, less_equal, greater, greater_equal",
@@ -245,18 +221,9 @@ class RangeSelect(Instruction):
     def filling_is_the_lowest(self) -> bool:
         return self.on_false_value == FP32_MIN
 
-    @rule("reduce_op is not maximum", source="nki.isa.range_select", broken_by={"reduce_op": "add"})
-    def reduction_is_maximum(self) -> bool:
-        return self.reduce_op.name == "maximum"
+    reduction_is_maximum = common_rules.reduction_is_maximum("nki.isa.range_select")
 
-    @rule(
-        "reduce_res is given and reduce_cmd is idle, which leaves the registers unknown",
-        source=ACCUMULATORS,
-        broken_by={"reduce_res.dtype": "float32", "reduce_cmd": "idle"},
-        hint="give reduce_cmd=nisa.reduce_cmd.reset_reduce",
-    )
-    def registers_are_known(self) -> bool:
-        return idle_is_not_read(self)
+    registers_are_known = common_rules.registers_are_known(ACCUMULATORS, reduce_cmd="idle")
 
     @call_rule(
         "range_start is not a whole number",

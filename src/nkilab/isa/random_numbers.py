@@ -16,6 +16,7 @@ import numpy as np
 
 from ..tiles.convert import store
 from ..tiles.tile import PSUM
+from . import common_rules
 from .costs import engine_step
 from .declare import (
     FLOATS,
@@ -116,14 +117,10 @@ class Dropout(Instruction):
     limits = (PARTITIONS,)
     example = Example({"data": [[1, 2], [3, 4]], "prob": [[0], [1]]}, {"dst": [[1, 2], [0, 0]]})
 
-    @rule(
-        "dst and data differ in type",
-        source="nki.isa.dropout",
-        broken_by={"dst.dtype": "bfloat16"},
-        hint="cast with tensor_copy afterwards",
-    )
-    def types_agree(self) -> bool:
-        return self.dst.dtype is self.data.dtype
+    types_agree = common_rules.types_agree(
+        "dst", "data", "dst and data differ in type", source="nki.isa.dropout",
+        broken_by={"dst.dtype": "bfloat16"}, hint="cast with tensor_copy afterwards",
+    )  # fmt: skip
 
     @rule(
         "data is of an integer type and prob is not float32",
@@ -160,14 +157,7 @@ class Rng(Instruction):
     # by hand: one step of the first two generators of lane 0, from their words for seed 0
     example = Example({}, {"dst": [[4037970609, 797287012]]}, dtypes={"dst": "uint32"})
 
-    @rule(
-        "engine is gpsimd, which cannot reach psum",
-        source="nki.isa.rng, constraints",
-        broken_by={"engine": "gpsimd", "dst.memory": "psum"},
-        key="err_unsupported_memory",
-    )
-    def gpsimd_stays_in_sbuf(self) -> bool:
-        return self.engine != "gpsimd" or self.dst.memory != PSUM
+    gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", source="nki.isa.rng, constraints")
 
     @rule(
         "engine is gpsimd; on trn1 only vector makes random numbers",
@@ -208,10 +198,12 @@ class Rand2(Instruction):
     smallest = {"min": 0.0, "max": 1.0}
     example = Example({"min": [[3], [-2]], "max": [[3], [-2]]}, {"dst": [[3, 3], [-2, -2]]})
 
-    @rule("rand2 exists from trn3 on", source="nki.isa.rand2", broken_by={}, chips=("trn1", "trn2"),
-          hint="fill an integer tile with rng and scale it")  # fmt: skip
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 4
+    chip_has_it = common_rules.chip_has_it(
+        4,
+        "rand2 exists from trn3 on",
+        source="nki.isa.rand2",
+        hint="fill an integer tile with rng and scale it",
+    )
 
     @call_rule(
         "min is not below max",
@@ -256,10 +248,9 @@ class RandSetState(Instruction):
         registers={"gpsimd": [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]]},
     )
 
-    @rule("trn1 has no rand_set_state", source="nki.isa.rand_set_state, constraints", broken_by={},
-          chips=("trn1",))  # fmt: skip
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 3
+    chip_has_it = common_rules.chip_has_it(
+        3, "trn1 has no rand_set_state", source="nki.isa.rand_set_state, constraints"
+    )
 
     @rule(
         "engine is vector; on trn2 only gpsimd has a visible state",
@@ -307,10 +298,9 @@ class RandGetState(Instruction):
         dtypes={"dst": "uint32"},
     )
 
-    @rule("trn1 has no rand_get_state", source="nki.isa.rand_get_state, constraints", broken_by={},
-          chips=("trn1",))  # fmt: skip
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 3
+    chip_has_it = common_rules.chip_has_it(
+        3, "trn1 has no rand_get_state", source="nki.isa.rand_get_state, constraints"
+    )
 
     @rule(
         "engine is vector; on trn2 only gpsimd has a visible state",

@@ -13,6 +13,7 @@ from ..errors import RuleError
 from ..tiles.convert import store, widen
 from ..tiles.dtypes import BFLOAT16
 from ..tiles.tile import SBUF, Layout
+from . import common_rules
 from .costs import engine_step
 from .declare import Example, Flag, Fresh, In, Instruction, Out, Spelled, Step, rule
 from .elementwise import ALU, PARTITIONS, is_integer, store_bits
@@ -106,9 +107,7 @@ class TensorReduce(Instruction):
     def only_arithmetic_negates(self) -> bool:
         return not (self.negate and self.op.is_bitvec)
 
-    @rule("op exists from trn3 on", source=ALU, broken_by={"op": "abs_max"}, chips=("trn1", "trn2"))
-    def operator_exists(self) -> bool:
-        return self.op.since <= self.machine.generation
+    operator_exists = common_rules.operator_exists("op")
 
     @classmethod
     def fresh(cls, given: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:

@@ -169,35 +169,11 @@ class ActivationReduce(Instruction):
         {"op": "square", "reduce_op": "add"},
     )
 
-    @rule(
-        "scale is a tile that is not float32",
-        source=SOURCE,
-        broken_by={"scale.dtype": "bfloat16"},
-        hint="cast it with tensor_copy",
-        key="err_activation_scale_invalid_type",
-    )
-    def scale_is_float32(self) -> bool:
-        return not isinstance(self.scale, Layout) or self.scale.dtype.name == "float32"
+    scale_is_float32 = Activation.scale_is_float32
 
-    @rule(
-        "bias is a tile of integers; it is float32, float16 or bfloat16",
-        source=SOURCE,
-        broken_by={"bias.dtype": "int32"},
-        hint="cast it with tensor_copy",
-        key="err_activation_bias_invalid_type",
-    )
-    def bias_is_a_float(self) -> bool:
-        return _bias_type_message(self)
+    bias_is_a_float = Activation.bias_is_a_float
 
-    @rule(
-        "bias is a number; on trn1 it is a tile [P, 1]",
-        source=SOURCE,
-        broken_by={"bias": 1.0},
-        chips=("trn1",),
-        hint="fill a tile [P, 1] with memset",
-    )
-    def bias_is_a_tile_on_trn1(self) -> bool:
-        return self.bias is not NUMBER or self.machine.generation >= 3
+    bias_is_a_tile_on_trn1 = Activation.bias_is_a_tile_on_trn1
 
     @rule(
         "reduce_op is not add",

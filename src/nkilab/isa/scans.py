@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..tiles.convert import store, widen
-from ..tiles.tile import PSUM
+from . import common_rules
 from .accumulators import IDENTITY, prepared
 from .costs import engine_step
 from .declare import Attr, Example, Flag, In, Instruction, Out, ScalarOrVector, Spelled, Step, rule
-from .elementwise import ALU, PARTITIONS, as_column, memories, widen_operand
+from .elementwise import PARTITIONS, as_column, widen_operand
 from .operators import OPERATORS, Operator, apply, operator_named
 
 SCAN = "nki.isa.tensor_tensor_scan"
@@ -50,15 +50,7 @@ class TensorTensorScan(Instruction):
         {"op0": "multiply", "op1": "add"},
     )
 
-    @rule(
-        "data0 and data1 are both in psum; at least one is in sbuf",
-        source=SCAN,
-        broken_by={"data0.memory": "psum", "data1.memory": "psum"},
-        hint="copy one of them to sbuf with tensor_copy",
-        key="err_unsupported_memory",
-    )
-    def one_input_in_sbuf(self) -> bool:
-        return memories(self.data0, self.data1).count(PSUM) < 2
+    one_input_in_sbuf = common_rules.one_input_in_sbuf("data0", "data1", "nki.isa.tensor_tensor_scan")
 
     @rule(
         "an operator is bitwise or takes one input; both are arithmetic and take two",
@@ -68,9 +60,7 @@ class TensorTensorScan(Instruction):
     def operators_are_binary(self) -> bool:
         return not any(op.is_bitvec or op.is_unary for op in (self.op0, self.op1))
 
-    @rule("an operator exists from trn3 on", source=ALU, broken_by={"op1": "abs_max"}, chips=("trn1", "trn2"))
-    def operators_exist(self) -> bool:
-        return max(self.op0.since, self.op1.since) <= self.machine.generation
+    operators_exist = common_rules.operators_exist("op0", "op1", broken="op1")
 
     def compute(self, dst: Any, data0: Any, data1: Any, initial: Any) -> None:
         first, second = _columns(data0, self.data0), _columns(data1, self.data1)
@@ -123,18 +113,9 @@ class TensorScalarCumulative(Instruction):
     def operator_accumulates(self) -> bool:
         return self.op1.name in IDENTITY
 
-    @rule(
-        "reduce_cmd is load_reduce and imm1 is missing",
-        source=CUMULATIVE,
-        broken_by={"reduce_cmd": "load_reduce"},
-        hint="give imm1, from which the registers are loaded",
-    )
-    def registers_are_loaded_from_something(self) -> bool:
-        return self.reduce_cmd != "load_reduce" or self.imm1 is not None
+    registers_are_loaded_from_something = common_rules.registers_are_loaded_from("imm1", CUMULATIVE)
 
-    @rule("op0 exists from trn3 on", source=ALU, broken_by={"op0": "abs_max"}, chips=("trn1", "trn2"))
-    def operator_exists(self) -> bool:
-        return self.op0.since <= self.machine.generation
+    operator_exists = common_rules.operator_exists("op0")
 
     def compute(self, dst: Any, src: Any, imm0: Any, imm1: Any, registers: Any) -> str:
         column = widen_operand(as_column(imm0, 2), self.imm0)

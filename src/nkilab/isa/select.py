@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
 from ..tiles.tile import SBUF
+from . import common_rules
 from .costs import engine_step
 from .declare import Example, Fresh, Immediate, In, Instruction, Out, Spelled, Step, call_rule, rule
 from .elementwise import PARTITIONS, as_shape, is_integer, store_bits
@@ -50,21 +50,9 @@ class AffineSelect(Instruction):
         {"pattern": [[-1, 3]], "channel_multiplier": 1, "on_false_value": -8.0, "cmp_op": "greater_equal"},
     )
 
-    @rule(
-        "pattern has no axis, or more than four",
-        source="nki.isa.affine_select",
-        broken_by={"pattern": [[1, 1], [1, 1], [1, 1], [1, 1], [1, 16]]},
-    )
-    def pattern_has_up_to_four_axes(self) -> bool:
-        return 1 <= len(self.pattern) <= 4
+    pattern_has_up_to_four_axes = common_rules.pattern_has_up_to_four_axes("nki.isa.affine_select")
 
-    @rule(
-        "the counts of pattern do not multiply to the elements per partition of dst",
-        source="nki.isa.affine_select, tile size",
-        broken_by={"pattern": [[1, 3]]},
-    )
-    def pattern_fills_dst(self) -> bool:
-        return prod(count for _, count in self.pattern) == self.sizes["F*"]
+    pattern_fills_dst = common_rules.pattern_fills_dst("nki.isa.affine_select, tile size")
 
     @rule(
         "cmp_op is no comparison",
@@ -218,10 +206,9 @@ class NonzeroWithCount(Instruction):
         dtypes={"dst": "int32"},
     )
 
-    @rule("trn1 has no nonzero_with_count", source="nki.isa.nonzero_with_count, constraints", broken_by={},
-          chips=("trn1",))  # fmt: skip
-    def chip_has_it(self) -> bool:
-        return self.machine.generation >= 3
+    chip_has_it = common_rules.chip_has_it(
+        3, "trn1 has no nonzero_with_count", source="nki.isa.nonzero_with_count, constraints"
+    )
 
     @rule(
         "dst does not hold one element per partition more than src",

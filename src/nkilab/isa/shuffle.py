@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import RuleError
 from .costs import engine_step
-from .declare import Example, In, Instruction, Limit, Out, Spelled, Step, rule
+from .declare import EVERY_DTYPE, Example, In, Instruction, Limit, Out, Spelled, Step, rule
 from .elementwise import PARTITIONS, as_shape
 
 SOURCE = "nki.isa.nc_stream_shuffle"
@@ -39,8 +39,8 @@ class NcStreamShuffle(Instruction):
 
     source = SOURCE
     engines = ("vector",)
-    dst = Out("P F*")
-    src = In("S F*")
+    dst = Out("P F*", dtypes=EVERY_DTYPE)
+    src = In("S F*", dtypes=EVERY_DTYPE)
     shuffle_mask = Spelled(_mask, "a list of 32 integers")
     limits = (PARTITIONS, Limit("S", PARTITIONS.constant, PARTITIONS.source, PARTITIONS.key))
     smallest = {"S": 128}

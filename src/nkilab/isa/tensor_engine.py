@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,20 @@ from ..tiles.convert import cast, store, widen
 from ..tiles.dtypes import FLOAT32, TFLOAT32
 from ..tiles.tile import PSUM, SBUF, Layout
 from .costs import engine_step
-from .declare import Attr, Example, Flag, Fresh, Immediate, In, Instruction, Limit, Out, Spelled, Step, rule
+from .declare import (
+    Attr,
+    Example,
+    Flag,
+    Fresh,
+    Immediate,
+    In,
+    Instruction,
+    Limit,
+    Out,
+    Spelled,
+    Step,
+    rule,
+)
 
 SIZE = "nki.isa.nc_matmul, tile size"
 TYPES = "nki.isa.nc_matmul, data types"
@@ -21,9 +36,12 @@ TILING = "nki.isa.nc_matmul, tiling mode"
 MATMUL_DTYPES = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn", "bfloat16", "float16", "tfloat32", "float32")
 FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
 WIDE = (FLOAT32, TFLOAT32)
+PERFORMANCE = "nki.isa.nc_matmul, performance mode"
+_DOUBLE_ROW = {"perf_mode": "double_row", "stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3",
+               "stationary.shape": (16, 2, 16), "moving.shape": (16, 2, 16)}  # fmt: skip
 
 
-def _pair(spelled: Any) -> tuple[int, ...]:
+def pair(spelled: Any) -> tuple[int, ...]:
     """A pair (row, column), or () where tiling is off."""
     if spelled is None or len(spelled) == 0:
         return ()
@@ -33,6 +51,70 @@ def _pair(spelled: Any) -> tuple[int, ...]:
             f"a tile position or size has {len(pair)} numbers; it is (row, column)", source=TILING
         )
     return pair
+
+
+def agree_on_axes(form: Any, name: str) -> None:
+    """Hold the free axes of an operand of a product to the sizes that dst has for them.
+
+    M is the partition axis of dst and the free axis of stationary; both spell one size.
+
+    Raises:
+        RuleError: if they differ.
+    """
+    for axis in ("M", "N", "K"):
+        starred = f"{axis}*"
+        if starred not in form.sizes:
+            continue
+        if form.sizes.setdefault(axis, form.sizes[starred]) != form.sizes[starred]:
+            raise RuleError(
+                f"axis {axis} of {name} is {form.sizes[starred]}; it is {form.sizes[axis]} in dst",
+                source=form.source,
+            )
+
+
+def resolved_accumulate(cls: Any, form: Any, views: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Whether a product is added to dst: as asked, else if matmuls wrote dst and nothing did since.
+
+    Raises:
+        RuleError: if nothing is asked and matmuls wrote dst in part.
+    """
+    (accumulate,) = values
+    if accumulate is not None:
+        return (bool(accumulate),)
+    covered = views[0].storage.accumulated.of(views[0])
+    if covered == "part":
+        raise RuleError(
+            "dst overlaps what earlier matmuls wrote in part; accumulate is ambiguous",
+            hint="say accumulate=True or accumulate=False, or write one rectangle at a time",
+            source="nki.isa.nc_matmul, accumulation mode",
+        )
+    return (covered == "all",)
+
+
+# one product of each shape and thread, so that adding one needs no fresh memory
+_products = local()
+
+
+def _scratch(shape: tuple[int, ...]) -> np.ndarray:
+    held: np.ndarray | None = vars(_products).get(str(shape))
+    if held is None:
+        held = vars(_products)[str(shape)] = np.empty(shape, np.float32)
+    return held
+
+
+def write_product(form: Any, dst: Any, left: Any, right: Any, accumulate: bool) -> None:
+    """Write left [K, M] transposed times right [K, N], both float32, to dst, or add it; rounded once."""
+    if dst.dtype != np.float32 or dst.ndim != 2 or not dst.flags.c_contiguous:
+        product = np.matmul(left.T, right).reshape(dst.shape)
+        if accumulate:
+            product += widen(dst, form.dst.dtype)
+        store(dst, product, form.dst.dtype)
+    elif accumulate:
+        # memory for one product per form, so that accumulation allocates none
+        scratch = _scratch(form.dst.shape)
+        np.add(dst, np.matmul(left.T, right, out=scratch), out=dst)
+    else:
+        np.matmul(left.T, right, out=dst)
 
 
 def _is_identity(matrix: np.ndarray) -> bool:
@@ -54,6 +136,19 @@ def multiplication(form: Any, cycles: float, label: str, passes: float = 1) -> S
     return Step("tensor", label, busy_ns=interval, latency_ns=machine["tensor_latency_ns"])
 
 
+LIMITS = (
+    Limit("K", "partitions", SIZE, hint="split the contraction axis and accumulate into one PSUM tile"),
+    Limit("M", "stationary_free_max", SIZE, hint="split the free axis of `stationary` into tiles of 128"),
+    Limit("N", "moving_free_max", SIZE, hint="split the free axis of `moving`"),
+)
+_TWO_BYTES = (*LIMITS[:2], replace(LIMITS[2], constant="moving_free_max_two_bytes"))
+
+
+def product_limits(form: Any) -> tuple[Limit, ...]:
+    """The limits of a product into a dst of its type."""
+    return LIMITS if form.dst.itemsize == 4 else _TWO_BYTES
+
+
 class NcMatmul(Instruction):
     """Multiply on the systolic array: dst[M, N] = stationary[K, M].T @ moving[K, N].
 
@@ -72,14 +167,10 @@ class NcMatmul(Instruction):
     is_moving_onezero = Flag()
     is_transpose = Flag()
     accumulate = Immediate(None, "None, True, False")
-    tile_position = Spelled(_pair, "(row, column)", ())
-    tile_size = Spelled(_pair, "(rows, columns)", ())
+    tile_position = Spelled(pair, "(row, column)", ())
+    tile_size = Spelled(pair, "(rows, columns)", ())
     perf_mode = Attr("none", ("none", "double_row"))
-    limits = (
-        Limit("K", "partitions", SIZE, hint="split the contraction axis and accumulate into one PSUM tile"),
-        Limit("M", "stationary_free_max", SIZE, hint="split the free axis of `stationary` into tiles of 128"),
-        Limit("N", "moving_free_max", SIZE, hint="split the free axis of `moving`"),
-    )
+    limits = LIMITS
     example = Example(
         {"stationary": [[1, 2], [0, 1]], "moving": [[3, 4, 5], [1, -1, 2]]}, {"dst": [[3, 4, 5], [7, 7, 12]]}
     )
@@ -88,18 +179,11 @@ class NcMatmul(Instruction):
         if self.perf_mode == "double_row":
             # moving holds two rows for each of dst; `_check_limits` compares them
             self.sizes.pop("N*", None)
-        # M is the partition axis of dst and the free axis of stationary; both spell one size
-        super()._check_operand(name, spec, given)
-        for axis in ("M", "N", "K"):
-            starred = f"{axis}*"
-            if axis in self.sizes and starred in self.sizes and self.perf_mode == "none":
-                if self.sizes[axis] != self.sizes[starred]:
-                    raise RuleError(
-                        f"axis {axis} of {name} is {self.sizes[starred]}; it is {self.sizes[axis]} in dst",
-                        source=self.source,
-                    )
-            elif starred in self.sizes:
-                self.sizes[axis] = self.sizes[starred]
+            super()._check_operand(name, spec, given)
+            self.sizes.update({a: self.sizes[f"{a}*"] for a in "MN" if f"{a}*" in self.sizes})
+        else:
+            super()._check_operand(name, spec, given)
+            agree_on_axes(self, name)
 
     @rule(
         "one operand is float32 or tfloat32 and the other is not; both are or neither",
@@ -186,14 +270,8 @@ class NcMatmul(Instruction):
 
     @rule(
         "perf_mode is double_row, which trn1 does not have",
-        source="nki.isa.nc_matmul, performance mode",
-        broken_by={
-            "perf_mode": "double_row",
-            "stationary.dtype": "float8_e4m3",
-            "moving.dtype": "float8_e4m3",
-            "stationary.shape": (16, 2, 16),
-            "moving.shape": (16, 2, 16),
-        },
+        source=PERFORMANCE,
+        broken_by=_DOUBLE_ROW,
         chips=("trn1",),
     )
     def double_row_exists(self) -> bool:
@@ -201,7 +279,7 @@ class NcMatmul(Instruction):
 
     @rule(
         "perf_mode is double_row and an operand is not float8",
-        source="nki.isa.nc_matmul, performance mode",
+        source=PERFORMANCE,
         broken_by={"perf_mode": "double_row", "stationary.shape": (16, 2, 16), "moving.shape": (16, 2, 16)},
         chips=("trn2", "trn3"),
     )
@@ -212,20 +290,22 @@ class NcMatmul(Instruction):
 
     @rule(
         "perf_mode is double_row with column tiling",
-        source="nki.isa.nc_matmul, performance mode",
-        broken_by={
-            "perf_mode": "double_row",
-            "stationary.dtype": "float8_e4m3",
-            "moving.dtype": "float8_e4m3",
-            "stationary.shape": (16, 2, 16),
-            "moving.shape": (16, 2, 16),
-            "tile_size": (128, 64),
-            "tile_position": (0, 0),
-        },
+        source=PERFORMANCE,
+        broken_by={**_DOUBLE_ROW, "tile_size": (128, 64), "tile_position": (0, 0)},
         chips=("trn2", "trn3"),
     )
     def double_row_has_all_columns(self) -> bool:
         return self.perf_mode == "none" or not self.tile_size or self.tile_size[1] == 128
+
+    @rule(
+        "perf_mode is double_row and is_transpose is True",
+        source="trn2 architecture guide, Double FP8 Matmul Performance",
+        broken_by={**_DOUBLE_ROW, "is_transpose": True},
+        hint="transpose without perf_mode",
+        chips=("trn2", "trn3"),
+    )
+    def double_row_is_no_transpose(self) -> bool:
+        return self.perf_mode == "none" or not self.is_transpose
 
     @rule(
         "perf_mode is double_row and the first free axis of stationary and moving is not 2",
@@ -243,6 +323,7 @@ class NcMatmul(Instruction):
         return all(len(o.shape) >= 3 and o.shape[1] == 2 for o in (self.stationary, self.moving))
 
     def _check_limits(self) -> None:
+        vars(self)["limits"] = product_limits(self)
         if self.perf_mode == "double_row":
             # half of the contraction lies on the first free axis
             self.sizes["M"] = self.dst.partitions
@@ -257,19 +338,7 @@ class NcMatmul(Instruction):
                 )
         super()._check_limits()
 
-    @classmethod
-    def resolve(cls, form: Any, views: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        (accumulate,) = values
-        if accumulate is not None:
-            return (bool(accumulate),)
-        covered = views[0].storage.accumulated.of(views[0])
-        if covered == "part":
-            raise RuleError(
-                "dst overlaps what earlier matmuls wrote in part; accumulate is ambiguous",
-                hint="say accumulate=True or accumulate=False, or write one rectangle at a time",
-                source="nki.isa.nc_matmul, accumulation mode",
-            )
-        return (covered == "all",)
+    resolve = classmethod(resolved_accumulate)
 
     @classmethod
     def reads_result(cls, values: tuple[Any, ...]) -> bool:
@@ -285,34 +354,24 @@ class NcMatmul(Instruction):
 
     def compute(self, dst: Any, stationary: Any, moving: Any, accumulate: bool) -> None:
         rows = stationary.shape[0] * (2 if self.perf_mode == "double_row" else 1)
-        left = widen(stationary, self.stationary.dtype).reshape(rows, -1).T
+        left = widen(stationary, self.stationary.dtype).reshape(rows, -1)
         right = widen(moving, self.moving.dtype).reshape(rows, -1)
         if self.is_transpose and self.machine.generation >= 3 and not accumulate and _is_identity(right):
             # hw: transpose mode passes the stationary tile through, bit for bit
             turned = stationary.reshape(rows, -1).T.reshape(dst.shape)
             cast(dst, self.dst.dtype, turned, self.stationary.dtype)
             return
-        is_plain = dst.dtype == np.float32 and dst.ndim == 2 and dst.flags.c_contiguous
-        if not is_plain:
-            product = np.matmul(left, right).reshape(dst.shape)
-            if accumulate:
-                product += widen(dst, self.dst.dtype)
-            store(dst, product, self.dst.dtype)
-        elif accumulate:
-            np.add(dst, np.matmul(left, right, out=self.scratch), out=dst)
-        else:
-            np.matmul(left, right, out=dst)
-
-    @cached_property
-    def scratch(self) -> np.ndarray:
-        """Memory for one product, so that accumulation allocates none."""
-        return np.empty(self.dst.shape, np.float32)
+        write_product(self, dst, left, right, accumulate)
 
     def cost(self) -> list[Step]:
         is_wide = self.stationary.dtype is FLOAT32 and not self.is_transpose
         load = weight_load(self, self.sizes["M"])
         if not is_wide:
             return [load, multiplication(self, self.sizes["N"], "MATMUL")]
+        if self.is_stationary_onezero or self.is_moving_onezero:
+            # ones and zeros are exact in half the passes; the page promises no more than that it may be so
+            step = multiplication(self, self.sizes["N"], "MATMUL", self.machine["fp32_passes"] / 2)
+            return [load, replace(step, widening=2.0)]
         # float32 is two instructions of two passes each (profile schema, fp32_mode)
         half = self.machine["fp32_passes"] / 2
         return [

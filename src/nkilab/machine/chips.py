@@ -16,14 +16,17 @@ from .model import Machine, assumed, documented, measured
 TRN2 = Machine(
     name="trn2",
     generation=3,
+    cores_per_logical_core=documented(2, "logical core guide: 1 or 2 cores"),
     partitions=documented(128, "trn2 guide, SBUF"),
     sbuf_bytes_per_partition=documented(
         (224 - 16) * 1024 - 8, "trn2 guide, 224 KiB; less the 16 KiB and 8 bytes that tile_size leaves out"
     ),
+    sbuf_physical_bytes_per_partition=documented(224 * 1024, "trn2 guide, SBUF"),
     psum_banks=documented(8, "trn2 guide, PSUM"),
     psum_bank_bytes=documented(2048, "trn2 guide, PSUM"),
     stationary_free_max=documented(128, "nki.isa.nc_matmul, tile size"),
     moving_free_max=documented(512, "nki.isa.nc_matmul, tile size"),
+    moving_free_max_two_bytes=documented(512, "nki.isa.nc_matmul, tile size"),
     vector_transpose_max=documented(32, "nki.isa.nc_transpose"),
     bn_stats_free_max=documented(512, "nki.language.tile_size, bn_stats_fmax"),
     max8_free_max=documented(16384, "nki.isa.max8, nc_find_index8 and nc_match_replace8"),
@@ -67,8 +70,12 @@ TRN1 = replace(
     TRN2,
     name="trn1",
     generation=2,
+    cores_per_logical_core=documented(
+        1, "nki.isa.sendrecv and core_barrier: logical cores from NeuronCore-v3 on"
+    ),
     partitions=documented(128, "trn1 guide, SBUF"),
     sbuf_bytes_per_partition=documented((192 - 16) * 1024, "trn1 guide; direct allocation guide"),
+    sbuf_physical_bytes_per_partition=documented(192 * 1024, "trn1 guide, SBUF"),
     tensor_clock_ghz=documented(2.8, "trn1 guide, engines"),
     vector_clock_ghz=documented(1.12, "trn1 guide, engines"),
     scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
@@ -92,11 +99,14 @@ TRN3 = replace(
     TRN2,
     name="trn3",
     generation=4,
+    cores_per_logical_core=documented(2, "logical core guide: 1 or 2 cores"),
     partitions=documented(128, "trn3 guide, SBUF"),
     sbuf_bytes_per_partition=documented(
         (256 - 16) * 1024 - 8, "trn3 guide, 256 KiB; less the 16 KiB and 8 bytes that tile_size leaves out"
     ),
+    sbuf_physical_bytes_per_partition=documented(256 * 1024, "trn3 guide, SBUF"),
     moving_free_max=documented(4096, "nki.isa.nc_matmul: float32 destination over all banks"),
+    moving_free_max_two_bytes=documented(8192, "nki.isa.nc_matmul: bfloat16 destination over all banks"),
     vector_clock_ghz=documented(1.2, "trn3 guide, engines"),
     vector_overhead_ns=assumed(140.0, "trn2 overhead in cycles at the trn3 clock"),
     dma_bytes_per_ns=documented(33.0, "DMA guide, peak per engine"),

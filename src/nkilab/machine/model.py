@@ -44,12 +44,15 @@ class Machine:
 
     name: str
     generation: int
+    cores_per_logical_core: Fact
     partitions: Fact
     sbuf_bytes_per_partition: Fact
+    sbuf_physical_bytes_per_partition: Fact
     psum_banks: Fact
     psum_bank_bytes: Fact
     stationary_free_max: Fact
     moving_free_max: Fact
+    moving_free_max_two_bytes: Fact
     vector_transpose_max: Fact
     bn_stats_free_max: Fact
     max8_free_max: Fact

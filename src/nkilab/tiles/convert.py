@@ -7,27 +7,78 @@ Not documented, our choice: NaN becomes 0 in an integer.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .._lazy import half_kernels
-from .dtypes import BFLOAT16, FLOAT16, FLOAT32, TFLOAT32, DType, integer_bounds
+from ..errors import RuleError
+from .dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, TFLOAT32, DType, integer_bounds
 
 # Below this many elements NumPy's own conversion costs less than a call into compiled code.
 SMALL = 2048
 
 
 def widen(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """Elements of `values` as float32; the same array if they are already."""
+    """Elements of `values` as float32; the same array if they are already.
+
+    Raises:
+        RuleError: for packed types, whose elements are no numbers.
+    """
     if dtype is FLOAT32 or dtype is TFLOAT32:
         return values
+    if dtype.is_float and dtype.itemsize == 1:
+        return _values_of_patterns(dtype).take(values.view(np.uint8), mode="clip")
+    if dtype.is_packed:
+        raise _no_number(dtype)
     if values.size >= SMALL:
         if dtype is FLOAT16:
             return half_kernels().widen_float16(values)
         if dtype is BFLOAT16:
             return widen_bfloat16(values)
     return values.astype(np.float32)
+
+
+def _no_number(dtype: DType) -> RuleError:
+    return RuleError(
+        f"an element of {dtype} is four numbers; it is copied to the same type, not converted",
+        hint=f"view the tile as uint{dtype.itemsize * 8} to move its bits, or compute with nc_matmul_mx",
+    )
+
+
+@cache
+def _values_of_patterns(dtype: DType) -> np.ndarray:
+    """float32 of each of the 256 patterns of an 8-bit float."""
+    return np.arange(256, dtype=np.uint8).view(dtype.storage).astype(np.float32)
+
+
+@cache
+def _patterns_of_halves(dtype: DType, saturates: bool) -> np.ndarray:
+    """The pattern of an 8-bit float nearest to each float32 whose lower half is zero, by its upper half."""
+    values = (np.arange(65536, dtype=np.uint32) << np.uint32(16)).view(np.float32)
+    if saturates:
+        most = np.float32(ml_dtypes.finfo(dtype.storage).max)
+        values = np.clip(values, -most, most)
+    with np.errstate(all="ignore"):
+        patterns = values.astype(dtype.storage).view(np.uint8)
+    if dtype is FLOAT8_E8M0FNU:
+        # no zero: the least scale is nearest, as quantize_mx writes it for a group of zeros
+        patterns[[0, 0x8000]] = 0
+    return patterns
+
+
+def round_eight_bits(values: np.ndarray, dtype: DType, *, saturates: bool = False) -> np.ndarray:
+    """Patterns of float32 `values` rounded to an 8-bit float, to nearest even.
+
+    What lies beyond the largest finite number becomes that number if `saturates`, else infinity or NaN.
+    """
+    bits = values.view(np.uint32)
+    halves = (bits >> np.uint32(16)).astype(np.uint16)
+    # 8 significant bits, rounded to odd, round to the 4 or fewer of the result as all 24 would
+    halves |= (bits & np.uint32(0xFFFF)) != 0
+    return _patterns_of_halves(dtype, saturates).take(halves, mode="clip")
 
 
 def widen_bfloat16(values: np.ndarray) -> np.ndarray:
@@ -38,7 +89,11 @@ def widen_bfloat16(values: np.ndarray) -> np.ndarray:
 
 
 def store(dst: np.ndarray, values: Any, dtype: DType) -> None:
-    """Round float32 `values` (an array or a number, broadcastable) into `dst`, which holds `dtype`."""
+    """Round float32 `values` (an array or a number, broadcastable) into `dst`, which holds `dtype`.
+
+    Raises:
+        RuleError: for packed types, into which only 0 is stored.
+    """
     if dtype is FLOAT32:
         dst[...] = values
     elif dtype is TFLOAT32:
@@ -47,6 +102,12 @@ def store(dst: np.ndarray, values: Any, dtype: DType) -> None:
         dst[...] = to_integer(np.asarray(values), dtype)
     elif dtype.kind == "b":
         dst[...] = np.asarray(values) != 0
+    elif dtype.is_packed:
+        if np.any(values):
+            raise _no_number(dtype)
+        dst[...] = np.zeros((), dtype.storage)
+    elif dtype.itemsize == 1:
+        dst.view(np.uint8)[...] = round_eight_bits(np.asarray(values, np.float32), dtype)
     elif dtype is FLOAT16 and dst.size >= SMALL and np.shape(values) == dst.shape:
         half_kernels().round_float16(np.asarray(values, np.float32), dst)
     elif dtype is BFLOAT16 and dst.size >= SMALL and np.shape(values) == dst.shape:
@@ -88,9 +149,15 @@ def to_integer(values: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def cast(dst: np.ndarray, dst_dtype: DType, src: np.ndarray, src_dtype: DType) -> None:
-    """Copy `src` into `dst`: bit for bit if the types agree, through float32 otherwise."""
+    """Copy `src` into `dst`: bit for bit if the types agree, through float32 otherwise.
+
+    Raises:
+        RuleError: if one type is packed and the other is not that type.
+    """
     if src_dtype is dst_dtype:
         dst[...] = src
+    elif dst_dtype.is_packed:
+        raise _no_number(dst_dtype)
     elif src_dtype.is_integer and dst_dtype.is_integer and max(src_dtype.itemsize, dst_dtype.itemsize) < 4:
         dst[...] = to_integer(src, dst_dtype)
     else:

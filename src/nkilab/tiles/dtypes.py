@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +19,7 @@ class DType:
     Args:
         name: as in nki.language.
         storage: how NumPy holds one element.
-        kind: "f" float, "i" signed, "u" unsigned, "b" boolean.
+        kind: "f" float, "i" signed, "u" unsigned, "b" boolean, "p" packed: four numbers in one element.
         mantissa_bits: stored mantissa bits of floats; 0 otherwise.
     """
 
@@ -43,6 +43,11 @@ class DType:
         """Whether elements are signed or unsigned integers."""
         return self.kind in "iu"
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether an element holds four numbers, which only the microscaling instructions compute on."""
+        return self.kind == "p"
+
     def __str__(self) -> str:
         return self.name
 
@@ -54,6 +59,11 @@ def _float(name: str, storage: Any, mantissa_bits: int) -> DType:
     return DType(name, np.dtype(storage), "f", mantissa_bits)
 
 
+def _packed(name: str, word: Any) -> DType:
+    # NumPy has no packed type: a record of one field that bears the name, whose bytes are those of the word
+    return DType(name, np.dtype([(name, word)]), "p")
+
+
 FLOAT32 = _float("float32", np.float32, 23)
 # tfloat32 has the range of float32 and 10 mantissa bits; it occupies 4 bytes.
 TFLOAT32 = _float("tfloat32", np.float32, 10)
@@ -62,6 +72,8 @@ FLOAT16 = _float("float16", np.float16, 10)
 FLOAT8_E4M3 = _float("float8_e4m3", ml_dtypes.float8_e4m3, 3)
 FLOAT8_E5M2 = _float("float8_e5m2", ml_dtypes.float8_e5m2, 2)
 FLOAT8_E4M3FN = _float("float8_e4m3fn", ml_dtypes.float8_e4m3fn, 3)
+# a power of two from 2^-127 to 2^127 without sign, the scale of a microscaling group; it has no zero
+FLOAT8_E8M0FNU = _float("float8_e8m0fnu", ml_dtypes.float8_e8m0fnu, 0)
 INT32 = DType("int32", np.dtype(np.int32), "i")
 INT16 = DType("int16", np.dtype(np.int16), "i")
 INT8 = DType("int8", np.dtype(np.int8), "i")
@@ -69,12 +81,16 @@ UINT32 = DType("uint32", np.dtype(np.uint32), "u")
 UINT16 = DType("uint16", np.dtype(np.uint16), "u")
 UINT8 = DType("uint8", np.dtype(np.uint8), "u")
 BOOL = DType("bool", np.dtype(np.bool_), "b")
+FLOAT8_E5M2_X4 = _packed("float8_e5m2_x4", np.uint32)
+FLOAT8_E4M3FN_X4 = _packed("float8_e4m3fn_x4", np.uint32)
+FLOAT4_E2M1FN_X4 = _packed("float4_e2m1fn_x4", np.uint16)
 
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (
         FLOAT32, TFLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E4M3FN,
         INT32, INT16, INT8, UINT32, UINT16, UINT8, BOOL,
+        FLOAT8_E8M0FNU, FLOAT8_E5M2_X4, FLOAT8_E4M3FN_X4, FLOAT4_E2M1FN_X4,
     )
 }  # fmt: skip
 
@@ -82,6 +98,9 @@ _BY_STORAGE: dict[np.dtype, DType] = {d.storage: d for d in reversed(DTYPES.valu
 _SYNONYMS = {"bool_": "bool", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "tf32": "tfloat32",
              "i32": "int32", "i16": "int16", "i8": "int8", "u32": "uint32", "u16": "uint16", "u8": "uint8",
              "fp8e4": "float8_e4m3", "fp8e5": "float8_e5m2"}  # fmt: skip
+# A kernel's host names types by string: np.zeros(shape, dtype=nl.float8_e4m3fn_x4). ml_dtypes makes its
+# names known to NumPy in this table; those that only Trainium has are added to it.
+cast("dict[str, Any]", np.sctypeDict).update({d.name: d.storage for d in DTYPES.values() if d.is_packed})
 _KNOWN: dict[Any, DType] = {}
 
 
@@ -112,20 +131,32 @@ def _resolve(spelled: Any) -> DType:
     found = None
     with suppress(TypeError, ValueError, SyntaxError):
         held = np.dtype(spelled)
-        found, name = _BY_STORAGE.get(held), held.name
+        found, name = _BY_STORAGE.get(held) or _record(held), held.name
     if found is None:
         hint = "cast it on the host first" if name.endswith("64") else ""
         raise RuleError(f"dtype is {name}; it is one of {', '.join(DTYPES)}", hint=hint)
     return found
 
 
+def _record(held: np.dtype) -> DType | None:
+    """The packed type of a NumPy record: one field of its name, whatever holds the bytes."""
+    packed = DTYPES.get((held.names or ("",))[0])
+    is_one = packed is not None and len(held.names or ()) == 1 and packed.is_packed
+    return packed if is_one and packed is not None and packed.itemsize == held.itemsize else None
+
+
 def promoted(a: DType, b: DType) -> DType:
     """The type of an arithmetic result over two types, as Beta 1 documents.
+
+    Raises:
+        RuleError: for a packed type and another, which have no common type.
 
     Source: NKI API common fields, NKI type promotion (SDK 2.26).
     """
     if a is b:
         return a
+    if a.is_packed or b.is_packed:
+        raise RuleError(f"{a} and {b} have no common type")
     if a.is_float != b.is_float:
         return a if a.is_float else b
     if a.is_float:
@@ -170,7 +201,12 @@ def integer_bounds(dtype: DType) -> tuple[int, int]:
 
 
 def unwritten_value(dtype: DType) -> Any:
-    """What reading a never-written element yields: NaN, or the most negative value of integers."""
+    """What reading a never-written element yields: NaN, or the most negative value of integers.
+
+    In packed types every bit is set: four NaN, or four times -6 where the format has no NaN.
+    """
+    if dtype.is_packed:
+        return np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype.storage)[0]
     if dtype.is_float:
         return np.array(np.nan, dtype.storage)
     return np.array(False) if dtype.kind == "b" else np.array(integer_bounds(dtype)[0], dtype.storage)

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import UseError
-from .tile import Index, Storage, View, array_of, compact_strides, layout
+from .tile import Index, Storage, View, array_of, compact_strides, layout, settle_elements
 
 V = TypeVar("V", bound=View)
 
@@ -96,9 +96,9 @@ def elements_of(view: View) -> int:
     return prod(storage.shape) * storage.dtype.itemsize // view.layout.itemsize
 
 
-def reach(view: View) -> tuple[int, int]:
-    """The lowest and highest element of a view, from its first, in elements."""
-    steps = [(n - 1) * s for n, s in zip(view.layout.shape, view.layout.strides, strict=True)]
+def reach(view: View, from_axis: int = 0) -> tuple[int, int]:
+    """The lowest and highest element of a view along its axes from one on, from its first, in elements."""
+    steps = [(n - 1) * s for n, s in zip(view.layout.shape, view.layout.strides, strict=True)][from_axis:]
     return sum(min(s, 0) for s in steps), sum(max(s, 0) for s in steps)
 
 
@@ -127,12 +127,13 @@ def rows_of(view: View, *, skips: bool) -> Rows:
     known = view.layout
     count = known.shape[0]
     starts = np.full(count, view.offset, np.int64)
+    starts += np.arange(count) * known.strides[0]
     are_in = np.ones(count, np.bool_)
     for index in view.indices:
         values = index_values(index)[:count]
         starts += values * (index.step_bytes // known.itemsize)
         are_in &= (values >= 0) & (values < index.extent)
-    low, high = reach(view)
+    low, high = reach(view, from_axis=1)
     size = elements_of(view)
     are_in &= (starts + low >= 0) & (starts + high < size)
     if not skips and not are_in.all():
@@ -158,6 +159,7 @@ def cells(view: View, starts: np.ndarray) -> np.ndarray:
 
 def flat(view: View) -> np.ndarray:
     """The storage of a view as one run of elements of the view's type, sharing memory."""
+    settle_elements()
     storage = view.storage
     if storage.bytes is None:
         storage.own()

@@ -6,7 +6,7 @@ elsewhere (block dimensions stand before it), which `Layout.partition_axis` reme
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -291,8 +291,31 @@ class View:
         return f"{name}: {self.layout}"
 
 
+# what waits for calls that are still computed behind the caller; None if there never are any
+_settle: Callable[[], None] | None = None
+
+
+def before_reading(settle: Callable[[], None] | None) -> None:
+    """Have `settle` called before anybody looks at elements."""
+    global _settle
+    _settle = settle
+
+
+def settle_elements() -> None:
+    """Wait until all elements are what the calls so far make them."""
+    if _settle is not None:
+        _settle()
+
+
 def array_of(view: View) -> np.ndarray:
     """The elements of a view without indices, sharing memory with its storage, which must hold data."""
+    if _settle is not None:
+        _settle()
+    return memory_of(view)
+
+
+def memory_of(view: View) -> np.ndarray:
+    """As `array_of`, but calls that are under way may still write there."""
     storage = view.storage
     if storage.bytes is not None and storage.bytes is view._bytes:
         elements: np.ndarray = view._elements

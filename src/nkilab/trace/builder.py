@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import NkilabError, RuleError, UseError
 from ..isa.declare import NUMBER, Instruction
 from ..tiles.indirect import OutOfBoundsError, check_scalars, rows_of, scalar_values, settled
-from ..tiles.tile import Storage, View
+from ..tiles.tile import SEQUENCER, Storage, View, array_of
 from .session import Session
 from .source import name_of, place_of, user_frame, user_site
 
@@ -53,21 +53,18 @@ def record(
     """
     if session.pending is not None:
         session.flush()
-    if where is None:
-        where = user_site(1)
-    session.where = where
+    session.where = where = where or user_site(1)
     try:
         if cls.list_name:
             operands = _spread(cls, operands)
         form, number = _form_of(session, cls, operands, attributes)
-        views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
-        named = views
+        named = views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
         if form.is_indirect:
             named = [*views, *[index.source for v in views for index in v.indices]]
             operands = settle(session, form, operands)
             views = [operands[i] for i in form.view_slots]
-        if cls.call_rules:
-            _check_values(form, operands, values)
+        if values or cls.call_rules:
+            values = _checked_values(session, form, operands, values)
         if cls.resolves:
             values = cls.resolve(form, views, values)
         for slot in form.written_slots:
@@ -79,13 +76,16 @@ def record(
     session.program.append(number, where, session.position, held, named)
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
-        for slot in form.written_slots:
-            view = operands[slot]
+        for view in [operands[slot] for slot in form.written_slots]:
             if view.storage.place is not None:
                 view.storage.place.space.spread(view)
-    for slot in form.psum_slots:
-        # per PSUM storage, which elements a matmul wrote since anything else did
-        view = operands[slot]
+    if form.psum_slots:
+        _note_psum(cls, [operands[slot] for slot in form.psum_slots])
+
+
+def _note_psum(cls: type[Instruction], written: list[View]) -> None:
+    """Note per PSUM storage which elements a matmul wrote since anything else did."""
+    for view in written:
         if cls.accumulates:
             view.storage.accumulated.add(view)
         else:
@@ -176,6 +176,26 @@ def check_form(
         _form_of(session, cls, _spread(cls, operands) if cls.list_name else operands, attributes)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands) from None
+
+
+def _checked_values(
+    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Values with registers replaced by what they hold, by 0 where only shapes are known; rules are kept."""
+    if any(isinstance(v, View) for v in values):
+        values = tuple(_held(session, v) if isinstance(v, View) else v for v in values)
+    if form.call_rules:
+        _check_values(form, operands, values)
+    return values
+
+
+def _held(session: Session, register: View) -> int:
+    if register.layout.memory != SEQUENCER:
+        raise UseError(
+            f"a value is {register.layout}; it is a number or a register",
+            hint="load it into a register with nisa.register_load",
+        )
+    return int(array_of(register)[0]) if session.has_data else 0
 
 
 def _check_values(form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]) -> None:

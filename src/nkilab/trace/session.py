@@ -16,15 +16,37 @@ from ..isa.declare import Instruction
 from ..isa.random_numbers import fresh_generators
 from ..machine import Machine
 from ..tiles.dtypes import DType
-from ..tiles.tile import Storage
+from ..tiles.tile import HBM, Storage, settle_elements
 from .program import Program, StorageRecord
 from .source import place_of, user_frame
 
 Execute = Callable[["Session", Instruction, Sequence[Any], tuple[Any, ...], Any], None]
 
 
+# What a memory that all programs of a launch see is called: "input" or "shared", its name, and which of that
+# name it is.
+MemoryKey = tuple[str, str, int]
+
+
+class Together:
+    """What the programs of one launch have in common.
+
+    Args:
+        count: how many programs there are, each on a core of its own.
+
+    Attributes:
+        storages: of the first program that met it, per memory that all of them see.
+        warned: which warnings were given, by line and kind.
+    """
+
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
+        self.storages: dict[MemoryKey, Storage] = {}
+        self.warned: set[tuple[str, int, str]] = set()
+
+
 class Session:
-    """One launch: the program under construction and everything that a call may look at.
+    """One program of a launch: the rows under construction and everything that a call may look at.
 
     Args:
         machine: the chip.
@@ -32,6 +54,13 @@ class Session:
         execute: computes a row; None where only shapes are known.
         version: the NKI version asked for, or "" for whatever some version accepts.
         grid: number of program instances along each axis.
+        together: what it has in common with the other programs of the launch; None if it is alone.
+        rank: its core within the launch.
+
+    Attributes:
+        has_data: whether tiles hold elements.
+        shared: its storages in memory that all programs of the launch see.
+        changed_inputs: inputs that were written, whose elements the caller's arrays get at the end.
     """
 
     def __init__(
@@ -41,10 +70,13 @@ class Session:
         execute: Execute | None,
         version: str = "",
         grid: tuple[int, ...] = (),
+        together: Together | None = None,
+        rank: int = 0,
     ) -> None:
         self.machine = machine
         self.program = program
         self.execute = execute
+        self.has_data = execute is not None
         self.version = version
         self.grid = grid
         self.program_id: tuple[int, ...] = (0,) * len(grid)
@@ -54,15 +86,19 @@ class Session:
         self.forms: dict[Any, tuple[Instruction, int]] = {}
         lanes = machine.limit("partitions")
         self.registers = {**register_files(lanes), "random": fresh_generators(lanes)}
-        self.shared: list[Storage] = []
-        self.shared_at = 0
+        self.together = Together() if together is None else together
+        self.rank = rank
+        self.shared: dict[MemoryKey, Storage] = {}
+        self._created: dict[str, int] = {}
         self.keyed: dict[Any, Any] = {}
-        self._warned: set[tuple[str, int, str]] = set()
+        # threads that compute calls behind the caller (execute.lanes.Lanes); None to compute them at once
+        self.lanes: Any = None
+        self.changed_inputs: list[Storage] = []
 
-    @property
-    def has_data(self) -> bool:
-        """Whether tiles hold elements."""
-        return self.execute is not None
+    def begin(self, instance: tuple[int, ...]) -> None:
+        """Turn to the next program instance that runs on this core."""
+        self.program_id = instance
+        self._created.clear()
 
     def new_storage(
         self, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = ""
@@ -83,6 +119,40 @@ class Session:
             )
         )
 
+    def shared_output(self, shape: tuple[int, ...], dtype: DType, name: str) -> Storage:
+        """The storage of an HBM tensor that all program instances see: the n-th of its name is the same."""
+        nth = self._created.get(name, 0)
+        self._created[name] = nth + 1
+        return self.shared_storage(("shared", name, nth), shape, dtype)
+
+    def shared_storage(self, key: MemoryKey, shape: tuple[int, ...], dtype: DType) -> Storage:
+        """This program's storage in a memory that all programs of the launch see; made if nobody has it."""
+        mine = self.shared.get(key)
+        if mine is None:
+            scope, name, _ = key
+            first = self.together.storages.get(key)
+            if first is None:
+                mine = self.new_storage(shape, dtype, HBM, scope, name)
+            else:
+                mine = self.new_storage(first.shape, first.dtype, HBM, scope, name)
+                if self.has_data and first.data is None:
+                    first.allocate()
+                _put_on(mine, first)
+            self.share(key, mine)
+        return mine
+
+    def catch_up(self) -> None:
+        """See the inputs that other programs gave new elements while this one waited."""
+        for storage in self.changed_inputs:
+            mine = self.shared.get(("input", storage.name, 0))
+            if mine is not None and mine is not storage:
+                _put_on(mine, storage)
+
+    def share(self, key: MemoryKey, storage: Storage) -> None:
+        """Let the other programs of the launch find one of this program's storages."""
+        self.shared[key] = storage
+        self.together.storages.setdefault(key, storage)
+
     def flush(self) -> None:
         """Commit the result that waits for its destination, if one does."""
         pending = self.pending
@@ -94,9 +164,16 @@ class Session:
         """Warn once per source line and kind of message, at the line of the row being recorded."""
         filename, lineno = self.where
         mark = (filename, lineno, key or message)
-        if mark not in self._warned:
-            self._warned.add(mark)
+        if mark not in self.together.warned:
+            self.together.warned.add(mark)
             warnings.warn_explicit(message, NkilabWarning, filename, lineno)
+
+
+def _put_on(mine: Storage, other: Storage) -> None:
+    """Put a storage on the elements and the shadow bits of another program's."""
+    # numbers and last rows are a program's own, so that each has a Storage of its own
+    mine.data, mine.bytes, mine.written = other.data, other.bytes, other.written
+    mine.is_mutable, mine.given = other.is_mutable, other.given
 
 
 _current: ContextVar[Session | None] = ContextVar("nkilab_session", default=None)
@@ -133,6 +210,7 @@ def tracing(session: Session) -> Iterator[Session]:
             yield session
     finally:
         _current.reset(token)
+        settle_elements()
 
 
 class World(Protocol):
@@ -158,6 +236,9 @@ class World(Protocol):
         self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
     ) -> Any:
         """Time a kernel from shapes and write its program and trace to a folder."""
+
+    def machine(self) -> Machine:
+        """The chip chosen for kernels that name none."""
 
     def notice(self, text: str) -> None:
         """Tell the user something once per process."""

@@ -1,0 +1,194 @@
+"""Computing calls behind the caller, on as many threads as there are cores: same results, in less time.
+
+A call goes to a *lane*, a thread that computes its calls in order. One that needs what others leave goes to
+their lane, or waits for them; calls that touch different storages run side by side. Everything that a user
+can be told is decided before a call is handed over, and whoever looks at elements waits for all of them first
+(`tiles.tile.array_of`), so that nothing but time tells the difference. Small calls are computed at once:
+handing one over costs more than computing it.
+
+NKILAB_SYNC=1, or a tracing function (debuggers, coverage), switches lanes off.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from threading import Condition, Thread
+from typing import Any
+
+import numpy as np
+
+from .._lazy import threadpools
+from ..tiles.tile import Storage, before_reading
+
+# elements from which a call is worth handing over: about 10 us of work
+LARGE = 1 << 14
+# calls under way from which the caller waits, so that memory does not fill with tiles
+MOST_UNDER_WAY = 128
+
+
+class Task:
+    """A call under way.
+
+    Args:
+        compute: the meaning of its form.
+        arguments: arrays and values.
+        lane: number of the thread that computes it.
+        waits: calls of other lanes that it needs.
+    """
+
+    __slots__ = ("arguments", "compute", "is_done", "lane", "waits")
+
+    def __init__(self, compute: Callable[..., Any], arguments: Sequence[Any], lane: int, waits: list[Task]):
+        self.compute = compute
+        self.arguments = arguments
+        self.lane = lane
+        self.waits = waits
+        self.is_done = False
+
+
+class Lanes:
+    """The threads, and which calls under way touch which storages.
+
+    Args:
+        count: of threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._queues: list[SimpleQueue[Task]] = [SimpleQueue() for _ in range(count)]
+        # per lane, counted by one thread each: a number that two threads change loses changes
+        self._submitted = [0] * count
+        self._finished_in = [0] * count
+        self._writers: dict[int, Task] = {}
+        self._readers: dict[int, list[Task]] = {}
+        # storages are held while a call under way touches them: their identities are keys
+        self._touched: list[Storage] = []
+        self._finished = Condition()
+        self._waiting = 0
+        self._failure: BaseException | None = None
+        self.is_idle = True
+        for lane in range(count):
+            Thread(target=self._work, args=(lane,), name=f"nkilab-lane-{lane}", daemon=True).start()
+
+    def touches(self, storages: Sequence[Storage]) -> bool:
+        """Whether a call under way touches one of these storages."""
+        return any(id(s) in self._writers or id(s) in self._readers for s in storages)
+
+    def submit(
+        self,
+        compute: Callable[..., Any],
+        arguments: Sequence[Any],
+        reads: Sequence[Storage],
+        writes: Sequence[Storage],
+    ) -> None:
+        """Have a call computed after those under way that leave what it needs or use what it overwrites."""
+        if self._under_way() >= MOST_UNDER_WAY:
+            self._wait(lambda: self._under_way() < MOST_UNDER_WAY // 2)
+        needed: dict[int, Task] = {}
+        for storage in (*reads, *writes):
+            writer = self._writers.get(id(storage))
+            if writer is not None and not writer.is_done:
+                needed[id(writer)] = writer
+        for storage in writes:
+            for reader in self._readers.pop(id(storage), ()):
+                if not reader.is_done:
+                    needed[id(reader)] = reader
+        before = list(needed.values())
+        lanes = {task.lane for task in before}
+        lane = min(lanes or range(len(self._queues)), key=lambda i: self._submitted[i] - self._finished_in[i])
+        task = Task(compute, arguments, lane, [t for t in before if t.lane != lane])
+        for storage in writes:
+            self._writers[id(storage)] = task
+        for storage in reads:
+            self._readers.setdefault(id(storage), []).append(task)
+        self._touched += (*reads, *writes)
+        self.is_idle = False
+        self._submitted[lane] += 1
+        self._queues[lane].put(task)
+
+    def drain(self) -> None:
+        """Wait until everything is computed; raise what went wrong, a fault of ours."""
+        if self.is_idle:
+            return
+        self._wait(lambda: self._under_way() == 0)
+        self._writers.clear()
+        self._readers.clear()
+        self._touched.clear()
+        self.is_idle = True
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _under_way(self) -> int:
+        return sum(self._submitted) - sum(self._finished_in)
+
+    def _wait(self, holds: Callable[[], bool]) -> None:
+        # counted before looking, so that whoever finishes in between sees somebody to wake
+        with self._finished:
+            self._waiting += 1
+            try:
+                while not holds():
+                    self._finished.wait(1.0)
+            finally:
+                self._waiting -= 1
+
+    def _work(self, lane: int) -> None:
+        queue = self._queues[lane]
+        with np.errstate(all="ignore"):
+            while True:
+                task = queue.get()
+                for other in task.waits:
+                    if not other.is_done:
+                        self._wait(lambda other=other: other.is_done)  # type: ignore[misc]
+                try:
+                    if self._failure is None:
+                        task.compute(*task.arguments)
+                except BaseException as error:  # it is raised where somebody waits
+                    self._failure = error
+                task.is_done = True
+                task.arguments = task.waits = ()  # type: ignore[assignment]
+                self._finished_in[lane] += 1
+                if self._waiting:
+                    with self._finished:
+                        self._finished.notify_all()
+
+
+_lanes: Lanes | None = None
+
+
+def open_lanes() -> Lanes | None:
+    """The threads of this process; None where calls are computed at once."""
+    global _lanes
+    if _lanes is None and _count() > 1:
+        _lanes = Lanes(_count())
+        before_reading(_lanes.drain)
+    return _lanes
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Have products computed by the thread that asks for them: tiles are too small to share."""
+    with threadpools().limit(limits=1):
+        yield
+
+
+def _count() -> int:
+    if os.environ.get("NKILAB_SYNC") == "1" or sys.gettrace() is not None:
+        return 1
+    with suppress(AttributeError):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _forget() -> None:
+    """A forked process has no threads but its own."""
+    global _lanes
+    _lanes = None
+    before_reading(None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,100 @@
+"""Calls computed behind the caller leave what calls computed at once leave, bit for bit."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nkilab
+from nkilab.execute.lanes import LARGE, Lanes
+from nkilab.tiles.dtypes import FLOAT32
+from nkilab.tiles.tile import Storage
+
+
+def storage(name: str) -> Storage:
+    return Storage(0, name, (4,), FLOAT32, "sbuf", "tile", 0)
+
+
+@pytest.fixture(scope="module")
+def two() -> Lanes:
+    return Lanes(2)
+
+
+# per call: tiles that it reads, the tile that it writes
+calls = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=2), st.integers(0, 3)), max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(calls)
+def test_any_order_of_reads_and_writes_ends_as_in_sequence(two: Lanes, given_calls: Any) -> None:
+    tiles = [storage(str(n)) for n in range(4)]
+    arrays, expected = ([np.full(4, n, np.float32) for n in range(4)] for _ in range(2))
+
+    def compute(out: np.ndarray, step: int, *ins: np.ndarray) -> None:
+        out[...] = out * 3 + sum(i * 5 for i in ins) + step
+        out %= 1009
+
+    for step, (reads, write) in enumerate(given_calls):
+        compute(expected[write], step, *[expected[r] for r in reads])
+        arguments = (arrays[write], step, *[arrays[r] for r in reads])
+        two.submit(compute, arguments, [tiles[r] for r in reads], [tiles[write]])
+    two.drain()
+    assert two.is_idle
+    np.testing.assert_array_equal(arrays, expected)
+
+
+def test_calls_on_different_tiles_run_side_by_side(two: Lanes) -> None:
+    together = threading.Barrier(2, timeout=20)
+    for n in range(2):
+        two.submit(together.wait, (), [], [storage(str(n))])
+    two.drain()
+
+
+def test_a_failure_is_raised_where_somebody_waits_and_only_there(two: Lanes) -> None:
+    tile, seen = storage("t"), []
+    two.submit(lambda: 1 / 0, (), [], [tile])
+    two.submit(lambda: seen.append(1), (), [], [tile])
+    with pytest.raises(ZeroDivisionError):
+        two.drain()
+    assert seen == []
+    two.submit(lambda: seen.append(2), (), [], [tile])
+    two.drain()
+    assert seen == [2]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_kernel_of_large_tiles_computes_what_numpy_does(
+    alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if alone:
+        monkeypatch.setattr("nkilab.execute.lanes._lanes", None)
+        monkeypatch.setenv("NKILAB_SYNC", "1")
+    with nkilab.activate():
+        import nki  # type: ignore[import-not-found]
+        import nki.isa as nisa  # type: ignore[import-not-found]
+        import nki.language as nl  # type: ignore[import-not-found]
+
+        @nki.jit
+        def kernel(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            for start in range(0, x.shape[0], 128):
+                tile = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+                nisa.dma_copy(dst=tile, src=x[start : start + 128])
+                for _ in range(3):
+                    nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+                    nisa.tensor_scalar(dst=tile[:, 0:1], data=tile[:, 1:2], op0=nl.add, operand0=1.0)
+                nisa.dma_copy(dst=out[start : start + 128], src=tile)
+            return out
+
+        x = np.random.default_rng(0).standard_normal((512, 512), dtype=np.float32)
+        assert x.size > LARGE
+        expected = x.copy()
+        for _ in range(3):
+            expected += expected
+            expected[:, 0] = expected[:, 1] + 1
+        np.testing.assert_array_equal(nkilab.simulate(kernel)(x), expected)
