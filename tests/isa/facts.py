@@ -88,7 +88,7 @@ CHIP_FACTS = [
     ChipFact("trn1", "dma_start_ns", 1300, "DMA bandwidth guide, semaphore to start"),
     ChipFact("trn2", "activation_table_load_ns", 1323, "DMA overview, figure of an exp after a cold start"),
     ChipFact("trn2", "semaphore_ns", 58, "kernel optimization guide, figure of a semaphore wait"),
-    ChipFact("trn2", "dma_issue_ns", 523, "kernel optimization guide, trigger on the Sync queue"),
+    ChipFact("trn2", "dma_issue_ns", 486, "course, 25600 iterations of 3 one-element transfers in 37.3 ms"),
 ]
 
 _BF16 = {"stationary.dtype": "bfloat16", "moving.dtype": "bfloat16"}

@@ -11,6 +11,7 @@ from nkilab.machine import MACHINES, Machine
 from nkilab.machine.model import Fact, assumed
 from nkilab.place import plan
 from nkilab.timing import REASONS, Timeline, simulate
+from nkilab.timing.work import descriptor_ns
 from tests.place.handmade import Kernel, columns, part, rows
 
 
@@ -32,6 +33,8 @@ ROUND = replace(
     dma_engines=fact(16),
     dma_start_ns=fact(1000.0),
     dma_issue_ns=fact(500.0),
+    dma_descriptor_issue_ns=fact(0.0),
+    dma_short_descriptor_ns=fact(0.0),
     dma_bytes_per_ns=fact(10.0),
     dma_descriptor_ns=fact(0.0),
     dma_semaphore_write_ns=fact(0.0),
@@ -235,6 +238,38 @@ def test_descriptor_and_semaphore_costs_are_per_descriptor_and_per_engine() -> N
     k.load(k.tile(128, 100), k.hbm(128, 100))
     # 8 * (5 + 40) + 3
     assert spans(timed(k), 0) == [("DMA", 1000.0, 1363.0)]
+
+
+@pytest.mark.parametrize(
+    ("size", "measured"),
+    [(256, 31.8), (512, 41.2), (2304, 89.4), (4096, 156.5), (8192, 306.5), (32000, 1185)],
+)
+def test_a_descriptor_takes_as_long_as_packets_do_in_course_dumps(size: int, measured: float) -> None:
+    # spacing of packets on one DMA engine of trn2, from published profiles
+    assert descriptor_ns(MACHINES["trn2"], size) == pytest.approx(measured, rel=0.01)
+
+
+def test_a_descriptor_between_short_and_long_costs_in_between() -> None:
+    machine = replace(
+        ROUND,
+        dma_short_descriptor_ns=fact(12.0),
+        dma_short_descriptor_bytes=fact(500),
+        dma_long_descriptor_bytes=fact(2000),
+    )
+    # a third of the way from short to long: 12 * 2 / 3 + 1000 / 10
+    assert descriptor_ns(machine, 1000) == pytest.approx(108.0)
+
+
+def test_issuing_costs_once_per_transfer_and_for_each_descriptor() -> None:
+    # 486 + 128 * 1.05 = 620.4: three of them in 1861 ns, as the course measured 1860
+    k = Kernel(
+        replace(ROUND, dma_issuing_units=fact(1), dma_issue_ns=fact(486), dma_descriptor_issue_ns=fact(1.05))
+    )
+    for _ in range(3):
+        k.load(k.tile(128, 1), k.hbm(128, 1))
+    timeline = timed(k)
+    assert timeline.start_ns.tolist() == pytest.approx([1000.0, 1620.4, 2240.8])
+    assert timeline.issue_ns == pytest.approx(1861.2)
 
 
 def test_a_long_contiguous_copy_is_split_into_packets() -> None:

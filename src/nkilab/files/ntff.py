@@ -15,7 +15,7 @@ from .neff import digest_of
 from .values import decoded, encoded
 
 KIND = "NTFF"
-_SCALARS = ("machine", "model", "latency_ns", "window", "labels")
+_SCALARS = ("machine", "model", "latency_ns", "window", "issue_ns", "labels")
 _COLUMNS = tuple(f.name for f in fields(Timeline) if f.name not in _SCALARS)
 
 

@@ -50,13 +50,19 @@ TRN2 = Machine(
     dma_start_ns=measured(
         1000.0, "DMA overview figures: trigger to first byte 614 to 1006 ns; guide 1300 ns"
     ),
-    dma_issue_ns=measured(523.0, "optimization guide: trigger on the Sync queue"),
-    dma_bytes_per_ns=measured(24.0, "course dumps: bytes inside packets per engine"),
-    dma_descriptor_ns=assumed(
-        2.5, "512-byte rows reach 0.209 of the rate of long ones in the DMA overview chart"
+    dma_issue_ns=measured(486.0, "course, vector add of single elements: 3 transfers in 1457 ns"),
+    dma_descriptor_issue_ns=measured(
+        1.05, "course, vector add of 128 elements: 3 transfers of 128 descriptors in 1860 ns"
     ),
+    dma_bytes_per_ns=measured(27.3, "course dumps: packets of 2304 to 36864 bytes, slope"),
+    dma_descriptor_ns=measured(5.0, "course dumps: packets of 2304 to 36864 bytes, intercept"),
+    dma_short_descriptor_ns=measured(
+        17.4, "course dumps: packets of 256 and 512 bytes take 31.8 and 41.2 ns"
+    ),
+    dma_short_descriptor_bytes=measured(512, "course dumps: the longest packet that is seen to be slow"),
+    dma_long_descriptor_bytes=assumed(2048, "between 512 bytes, slow, and 2304 bytes, not; linear"),
     dma_semaphore_write_ns=measured(8.0, "DMA overview figures: 7 to 10 ns"),
-    dma_issuing_units=documented(2, "trn2 guide: two descriptor generation blocks"),
+    dma_issuing_units=measured(1, "course: transfers of one kernel are issued one after another"),
     dma_packet_bytes=measured(32768, "course dumps: long contiguous rows travel in packets of about 32 KiB"),
     hbm_bytes_per_ns=measured(435.0, "profiler metadata dma_ddr_bandwidth: share of one core"),
     hbm_stack_bytes_per_ns=measured(716.0, "course dumps: peak_flops_bandwidth_ratio 109.837"),
@@ -85,9 +91,10 @@ TRN1 = replace(
     vector_mode_speedup=documented(1, "the trn1 guide has no performance modes"),
     vector_fp32_lanes=documented(1, "trn1 guide, VectorE 128 elements per cycle"),
     dma_start_ns=documented(1300.0, "DMA guide, semaphore to start"),
+    dma_descriptor_issue_ns=assumed(0.0, "descriptors lie ready in HBM"),
     dma_issue_ns=assumed(100.0, "no hardware descriptor generation; static rings"),
     dma_bytes_per_ns=measured(18.0, "performance guide figure: 32 KiB per engine in 1810 ns"),
-    dma_issuing_units=assumed(2, "as trn2"),
+    dma_issuing_units=assumed(2, "two rings"),
     hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),
     hbm_stack_bytes_per_ns=measured(410.0, "performance guide figure: 704 MiB in 7.03 ms are 25.61 % MBU"),
     kernel_start_ns=measured(13000.0, "course dumps on trn1: 19 us for one tile"),

@@ -75,8 +75,12 @@ class Machine:
     dma_engines: Fact
     dma_start_ns: Fact
     dma_issue_ns: Fact
+    dma_descriptor_issue_ns: Fact
     dma_bytes_per_ns: Fact
     dma_descriptor_ns: Fact
+    dma_short_descriptor_ns: Fact
+    dma_short_descriptor_bytes: Fact
+    dma_long_descriptor_bytes: Fact
     dma_semaphore_write_ns: Fact
     dma_issuing_units: Fact
     dma_packet_bytes: Fact

@@ -172,6 +172,7 @@ def _timeline(machine: Machine, work: Work, clock: _Clock) -> Timeline:
         MODEL_VERSION,
         float(ended.max() if len(node) else begin) + machine["kernel_end_ns"],
         (float(began[moving].min()), float(ended[moving].max())) if len(node) else (begin, begin),
+        float(np.array([s.issue_ns for s in work.shares])[work.share].sum()),
         tuple(labels),
         work.engine[node].astype(np.int8),
         queue[node],

@@ -34,6 +34,7 @@ class Timeline:
         model: version of the timing model.
         latency_ns: from the start of the kernel to its end, its fixed costs included.
         window: start of the first and end of the last transfer; of all events if there is none.
+        issue_ns: how long the units that issue transfers are occupied, over all transfers.
         labels: opcodes, as the vendor's profiler names them.
         engine: per event, position in `ENGINES`.
         queue: per event, DMA queue; -1 on other engines.
@@ -51,6 +52,7 @@ class Timeline:
     model: str
     latency_ns: float
     window: tuple[float, float]
+    issue_ns: float
     labels: tuple[str, ...]
     engine: np.ndarray
     queue: np.ndarray

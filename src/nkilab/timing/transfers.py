@@ -35,8 +35,8 @@ class Transfers:
         self.hbm_limit = machine["hbm_bytes_per_ns"]
         # whether all engines together can ask for more than HBM gives
         self.hbm_binds = max(self.hbm_rate, default=0.0) * self.engines > self.hbm_limit
-        self.issue_ns = machine["dma_issue_ns"]
-        self.start_ns = max(machine["dma_start_ns"], self.issue_ns)
+        self.issue_ns = [s.issue_ns for s in shares]
+        self.start_ns = machine["dma_start_ns"]
         self.units = [0.0] * machine.limit("dma_issuing_units")
         self.unit_node = [-1] * len(self.units)
         self.now = 0.0
@@ -82,9 +82,11 @@ class Transfers:
         if self.units[unit] > ready:
             at = self.units[unit]
             self.held_by[node] = ("issue", self.unit_node[unit])
-        self.units[unit], self.unit_node[unit] = at + self.issue_ns, node
+        issue = self.issue_ns[self.share[node]]
+        self.units[unit], self.unit_node[unit] = at + issue, node
         queue = unit * len(QUEUES) + self.kind[self.share[node]]
         self.queue_of[node] = queue
+        # the first byte moves while later descriptors are still being made
         self.issued.append((at + self.start_ns, node, queue))
 
     def _begin(self, at: float, node: int, queue: int) -> None:

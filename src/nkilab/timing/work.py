@@ -6,6 +6,7 @@ planning inserted. Everything is a column of numbers, so that the clock touches 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -44,6 +45,7 @@ class Share:
         hbm_bytes: DMA only: bytes that cross the HBM interface.
         queue: DMA only: kind of queue.
         total_bytes: DMA only: bytes moved.
+        issue_ns: DMA only: how long the unit that issues it is occupied.
     """
 
     steps: tuple[Step, ...]
@@ -57,6 +59,7 @@ class Share:
     hbm_bytes: int = 0
     queue: int = 0
     total_bytes: int = 0
+    issue_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -195,8 +198,14 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step]) -> S
         lanes, work, total = max(lanes, wide), work + busy, total + moved
     return Share(
         tuple(steps), DMA, lanes=lanes, work_ns=work, hbm_bytes=total * (from_hbm + to_hbm), queue=queue,
-        total_bytes=total,
+        total_bytes=total, issue_ns=_issue_ns(machine, steps),
     )  # fmt: skip
+
+
+def _issue_ns(machine: Machine, steps: Sequence[Step]) -> float:
+    """How long the descriptor generator is occupied: once per transfer, and for each of its descriptors."""
+    descriptors = sum(s.descriptors for s in steps)
+    return machine["dma_issue_ns"] + descriptors * machine["dma_descriptor_issue_ns"]
 
 
 def _spill_share(machine: Machine, transfer: Transfer) -> Share:
@@ -205,7 +214,22 @@ def _spill_share(machine: Machine, transfer: Transfer) -> Share:
     lanes, work = transfer_lanes(machine, transfer.descriptors, transfer.descriptor_bytes)
     total = transfer.total_bytes
     return Share(
-        (step,), DMA, lanes=lanes, work_ns=work, hbm_bytes=total, queue=SPILL_QUEUE, total_bytes=total
+        (step,), DMA, lanes=lanes, work_ns=work, hbm_bytes=total, queue=SPILL_QUEUE, total_bytes=total,
+        issue_ns=_issue_ns(machine, [step]),
+    )  # fmt: skip
+
+
+def descriptor_ns(machine: Machine, size: float) -> float:
+    """How long one DMA engine takes for a descriptor of `size` contiguous bytes.
+
+    A short one costs more than its bytes; between short and long the surplus falls linearly.
+    """
+    short, long = machine["dma_short_descriptor_bytes"], machine["dma_long_descriptor_bytes"]
+    share = min(1.0, max(0.0, (long - size) / (long - short)))
+    return (
+        machine["dma_descriptor_ns"]
+        + share * machine["dma_short_descriptor_ns"]
+        + size / machine["dma_bytes_per_ns"]
     )
 
 
@@ -222,7 +246,7 @@ def transfer_lanes(machine: Machine, descriptors: int, descriptor_bytes: int) ->
     pieces = max(1, -(-descriptor_bytes // packet))
     count, size = descriptors * pieces, descriptor_bytes / pieces
     engines = min(machine.limit("dma_engines"), count)
-    each = machine["dma_descriptor_ns"] + size / machine["dma_bytes_per_ns"]
+    each = descriptor_ns(machine, size)
     longest = -(-count // engines) * each + machine["dma_semaphore_write_ns"]
     work = count * each + engines * machine["dma_semaphore_write_ns"]
     return work / longest, work

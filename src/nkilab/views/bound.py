@@ -36,10 +36,8 @@ def occupancies(machine: Machine, timeline: Timeline) -> dict[str, float]:
         f"{engine} engine": float(timeline.busy_ns[timeline.of_engine(engine)].sum()) / span
         for engine in ENGINES[:-1]
     }
-    moving = timeline.of_engine("dma")
-    issue = len(moving) * machine["dma_issue_ns"] / machine["dma_issuing_units"]
     result["DMA bandwidth"] = timeline.active_ns("dma") / span
-    result["DMA issue"] = issue / span
+    result["DMA issue"] = timeline.issue_ns / machine["dma_issuing_units"] / span
     return result
 
 
