@@ -1,93 +1,109 @@
-"""Pages of `nkilab explain`: instructions and chips, made from their declarations."""
+"""What `nkilab explain NAME` finds: the pages of a name, the nearest names where there is none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from inspect import cleandoc, signature
+from functools import cache, partial
 from typing import Any
 
-from .dialects.dst_first.modules import ISA
-from .dialects.serve import tables
+from .error_keys import ERROR_KEYS
 from .errors import UsageError
 from .isa import REGISTRY
-from .isa.declare import Instruction
-from .machine import MACHINES, Machine
+from .isa.activations import ACTIVATIONS
+from .isa.operators import NUMPY_NAMES, OPERATORS
+from .machine import MACHINES
+from .machine.chips import ALIASES
+from .pages.content import Page, as_data
+from .pages.instruction import instruction_page
+from .pages.subjects import (
+    FINDINGS,
+    bound_page,
+    chip_page,
+    error_page,
+    finding_page,
+    metric_page,
+    rule_page,
+    rules,
+)
+from .pages.terminal import print_page, text
+from .pages.tokens import activation_page, dtype_page, operator_page
+from .tiles.dtypes import DTYPES
+from .views.bound import BOUNDS
 from .views.metrics import METRICS
+
+SCHEMA = "nkilab.explain/1"
+_PREFIXES = ("neuronxcc.", "nki.", "isa.", "language.", "nisa.", "nl.")
+
+Makers = Mapping[str, Callable[[], list[Page]]]
+
+
+@cache
+def _tables() -> list[Makers]:
+    """What there are pages of, by kind; a name may stand in several."""
+
+    def one(make: Callable[[Any], Page], rows: Mapping[str, Any]) -> Makers:
+        return {name: partial(lambda row: [make(row)], row) for name, row in rows.items()}
+
+    aliases = {alias: OPERATORS[name] for alias, name in NUMPY_NAMES.items()}
+    chips = {**MACHINES, **{alias: MACHINES[name] for alias, name in ALIASES.items()}}
+    return [
+        one(instruction_page, REGISTRY),
+        one(operator_page, {**aliases, **OPERATORS}),
+        one(activation_page, ACTIVATIONS),
+        one(dtype_page, DTYPES),
+        one(chip_page, chips),
+        one(metric_page, METRICS),
+        one(bound_page, {name: name for name in BOUNDS}),
+        one(finding_page, {name: name for name in FINDINGS}),
+        one(error_page, {key: key for key in ERROR_KEYS}),
+        {
+            name: partial(lambda uses: [rule_page(*use) for use in uses], uses)
+            for name, uses in rules().items()
+        },
+    ]
+
+
+def pages_of(name: str) -> list[Page]:
+    """All pages of a name: an instruction, an operator, a data type, a chip, a metric, a rule, an error key.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    word = name
+    for prefix in _PREFIXES:
+        word = word.removeprefix(prefix)
+    tables = _tables()
+    pages = [page for makers in tables if word in makers for page in makers[word]()]
+    if not pages:
+        known = [other for makers in tables for other in makers]
+        near = list(dict.fromkeys(get_close_matches(word, known, 6)))[:3]
+        listing = f"instructions are {', '.join(REGISTRY)}"
+        hint = f"did you mean {' or '.join(near)}?" if near else listing
+        raise UsageError(f"there is no page of {name}", hint=hint)
+    return pages
 
 
 def explanation(name: str) -> str:
-    """The page of an instruction, a metric or a chip.
+    """The pages of a name as plain text, 100 columns wide.
 
     Raises:
-        UsageError: if there is no page of this name.
+        UsageError: if there is none.
     """
-    word = name.removeprefix("nki.isa.").removeprefix("nisa.")
-    if word in REGISTRY:
-        return instruction_page(REGISTRY[word])
-    if word in MACHINES:
-        return chip_page(MACHINES[word])
-    if word in METRICS:
-        metric = METRICS[word]
-        return f"{word} [{metric.unit}]\n\n{metric.definition}"
-    near = get_close_matches(word, [*REGISTRY, *MACHINES, *METRICS], 3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"instructions are {', '.join(REGISTRY)}"
-    raise UsageError(f"there is no page of {name}", hint=hint)
+    return "\n\n".join(text(page) for page in pages_of(name))
 
 
-def instruction_page(cls: type[Instruction]) -> str:
-    """Signature in each spelling, operands, limits per chip, rules, source."""
-    old: Callable[..., Any] | None = tables("neuronxcc", "")["neuronxcc.nki.isa"].get(cls.name)
-    lines = [
-        cls.name,
-        "",
-        cleandoc(cls.__doc__ or ""),
-        "",
-        f"  nki            {cls.name}{_plain_signature(ISA[cls.name])}",
-        f"  neuronxcc.nki  {cls.name}{_plain_signature(old)}" if old else "  neuronxcc.nki  does not have it",
-        "",
-        "operands",
-    ]
-    for name, operand in cls.operands.items():
-        kind = "written" if operand.is_written else "read"
-        number = ", or a number" if operand.may_be_number else ""
-        shape = "any shape" if operand.axes == ("*",) else f"[{', '.join(operand.axes)}]"
-        lines.append(f"  {name:12} {kind:8} {shape:10} in {' or '.join(operand.memories)}{number}")
-    if cls.attributes:
-        lines.append("attributes")
-        lines += [f"  {name:12} {attribute.allowed}" for name, attribute in cls.attributes.items()]
-    if cls.values:
-        lines.append("values")
-        lines += [f"  {name:12} {value.allowed}" for name, value in cls.values.items()]
-    lines.append("limits")
-    for limit in cls.limits:
-        most = ", ".join(f"{m.limit(limit.constant)} on {m.name}" for m in MACHINES.values())
-        lines.append(f"  {limit.axis.rstrip('*')} at most {most}")
-    if cls.rules or cls.call_rules:
-        lines.append("refused")
-        lines += [f"  {r.sentence}" + (f" ({', '.join(r.chips)})" if r.chips else "") for r in cls.rules]
-        lines += [f"  {r.sentence}" for r in cls.call_rules]
-    lines.append(f"source: {cls.source}")
-    return "\n".join(lines)
+def explanation_data(name: str) -> dict[str, Any]:
+    """The pages of a name as data: `page` is the text, `pages` its parts."""
+    pages = pages_of(name)
+    told = "\n\n".join(text(page) for page in pages)
+    return {"schema": SCHEMA, "name": name, "page": told, "pages": [as_data(page) for page in pages]}
 
 
-def _plain_signature(function: Callable[..., Any]) -> str:
-    parts = []
-    for p in signature(function).parameters.values():
-        if p.kind is p.VAR_KEYWORD:
-            continue
-        if p.kind is p.KEYWORD_ONLY and "*" not in parts:
-            parts.append("*")
-        shown = getattr(p.default, "name", p.default)
-        required = repr(p.default) == "required" or p.default is p.empty
-        parts.append(p.name if required else f"{p.name}={shown!r}")
-    return f"({', '.join(parts)})"
-
-
-def chip_page(machine: Machine) -> str:
-    """Every number about a chip, with how sure it is and its source."""
-    lines = [f"{machine.name}, NeuronCore-v{machine.generation}", ""]
-    for name, fact in machine.facts().items():
-        value = f"{fact.value:g}"
-        lines.append(f"  {name:28} {value:>12}  {fact.certainty}: {fact.source}")
-    return "\n".join(lines)
+def print_explanation(name: str) -> None:
+    """Print the pages of a name, in colour on a terminal."""
+    for place, page in enumerate(pages_of(name)):
+        if place:
+            sys.stdout.write("\n")
+        print_page(page)

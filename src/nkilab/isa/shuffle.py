@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RuleError
+from . import common_rules
 from .costs import engine_step
 from .declare import EVERY_DTYPE, Example, In, Instruction, Limit, Out, Spelled, Step, rule
 from .elementwise import PARTITIONS, as_shape
@@ -50,14 +51,10 @@ class NcStreamShuffle(Instruction):
         {"shuffle_mask": [2, KEEP, 0, *range(3, QUADRANT)]},
     )
 
-    @rule(
-        "dst and src are of two types; they share one",
-        source=SOURCE,
-        broken_by={"src.dtype": "bfloat16"},
-        hint="cast one of them with tensor_copy first",
-    )
-    def types_agree(self) -> bool:
-        return self.dst.dtype is self.src.dtype
+    types_agree = common_rules.types_agree(
+        "dst", "src", "dst and src are of two types; they share one", source=SOURCE,
+        broken_by={"src.dtype": "bfloat16"}, hint="cast one of them with tensor_copy first",
+    )  # fmt: skip
 
     @rule(
         "dst or src starts where the larger of them may not: up to 32 partitions start at 0, 32, 64 or 96, "

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import RuleError
 from ..tiles.convert import store, widen
 from ..tiles.tile import SBUF, Layout
+from . import common_rules
 from .costs import contiguous_run, transfer_step
 from .declare import Attr, Example, Flag, Fresh, In, Instruction, Out, Several, Spelled, Step, rule
 from .operators import operator_named
@@ -82,13 +83,10 @@ class DmaTranspose(Instruction):
     def shapes_agree(self) -> bool:
         return self.dst.shape == tuple(self.src.shape[a] for a in PERMUTATIONS[len(self.src.shape)])
 
-    @rule(
-        "dst and src differ in type; a transpose does not cast",
-        source="nki.isa.dma_transpose, src",
-        broken_by={"dst.dtype": "int32"},
-    )
-    def types_agree(self) -> bool:
-        return self.dst.dtype is self.src.dtype
+    types_agree = common_rules.types_agree(
+        "dst", "src", "dst and src differ in type; a transpose does not cast",
+        source="nki.isa.dma_transpose, src", broken_by={"dst.dtype": "int32"},
+    )  # fmt: skip
 
     @rule(
         "an element has one byte; a transpose moves elements of two or four",

@@ -1,0 +1,164 @@
+"""Pages of rules, error keys, findings, metrics, bounds and chips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..error_keys import ERROR_KEYS
+from ..errors import KernelError
+from ..isa import REGISTRY
+from ..isa.declare import CallRule, Instruction, Limit, Rule
+from ..isa.uses import chips_of, form_of, smallest_use
+from ..machine import MACHINES, Machine
+from ..machine.chips import ALIASES
+from ..views.bound import BOUNDS
+from ..views.metrics import Metric
+from .content import Block, Bullets, Code, Page, Section, Text, code, listed, sentence, table
+from .example import spelled
+
+_REPLIES = {
+    "error": "nkilab raises it as an error.",
+    "warning": "nkilab runs the kernel and warns",
+    "accepted": "nkilab accepts it",
+}
+_SPECIFICATION_OF_KEYS = "documents of SDK 2.20 to 2.26, NKI API Errors"
+
+# What a run reports beside its result: when, and the way out.
+FINDINGS = {
+    "spill": (
+        "SBUF does not hold all tiles that are live at an instruction. Some are saved to HBM and read back, "
+        "as the vendor's compiler does; the traffic takes its time and is counted in `spill_save_bytes` and "
+        "`spill_reload_bytes`.",
+        "make the tiles smaller, or use one up before the next is loaded",
+    )
+}
+
+
+def rules() -> dict[str, list[tuple[type[Instruction], Rule | CallRule]]]:
+    """Every rule of an instruction under its identifier, `instruction.rule`, and under its bare name."""
+    found: dict[str, list[tuple[type[Instruction], Rule | CallRule]]] = {}
+    for cls in REGISTRY.values():
+        of_instruction: tuple[Rule | CallRule, ...] = (*cls.rules, *cls.call_rules)
+        for rule in of_instruction:
+            for name in (rule_name(cls, rule), rule.holds.__name__):
+                found.setdefault(name, []).append((cls, rule))
+    return found
+
+
+def rule_name(cls: type[Instruction], rule: Rule | CallRule) -> str:
+    """The identifier of a rule."""
+    return f"{cls.name}.{rule.holds.__name__}"
+
+
+def rule_page(cls: type[Instruction], rule: Rule | CallRule) -> Page:
+    """What a rule refuses, on which chips, a use that breaks it and the message that follows."""
+    chips = [m.name for m in chips_of(cls)]
+    where = (rule.chips if isinstance(rule, Rule) else ()) or chips
+    facts = [f"instruction: {code(cls.name)}", f"chips: {', '.join(where)}"]
+    if rule.hint:
+        facts.append(f"way out: {rule.hint}")
+    facts.append(f"source: {rule.source}")
+    if getattr(rule, "key", ""):
+        facts.append(f"key: {code(getattr(rule, 'key', ''))}")
+    sections = [Section("", (Text(f"Refused: {rule.sentence}."), Bullets(tuple(facts))))]
+    if rule.broken_by:
+        sections.append(
+            Section("Broken by", tuple(_counterexample(cls, rule, "trn2" if "trn2" in where else where[-1])))
+        )
+    return Page(rule_name(cls, rule), "rule", tuple(sections))
+
+
+def _counterexample(cls: type[Instruction], rule: Rule | CallRule, chip: str) -> Iterator[Block]:
+    yield Text(f"A use of {code(cls.name)} that is legal but for:")
+    yield Bullets(
+        tuple(f"{code(path)} = {code(_said(path, given))}" for path, given in rule.broken_by.items())
+    )
+    if isinstance(rule, Rule):
+        message = _message(cls, rule, chip)
+        yield Text(f"On {chip} the message reads, behind the line of the kernel:")
+        yield Code(message, "text")
+
+
+def _said(path: str, given: object) -> str:
+    is_plain = given is None or isinstance(given, str | int | float | tuple | list)
+    return spelled(path, given) if is_plain else str(given)
+
+
+def _message(cls: type[Instruction], rule: Rule, chip: str) -> str:
+    """What is raised for the counterexample, word for word."""
+    try:
+        form_of(cls, MACHINES[chip], smallest_use(cls, rule.broken_by))
+    except KernelError as error:
+        return f"{cls.name}: {error}"
+    raise AssertionError(f"{cls.name} accepts what breaks {rule.holds.__name__}")
+
+
+def error_page(name: str) -> Page:
+    """When a documented error is raised, how to mend it, an example, and which instructions raise it."""
+    key = ERROR_KEYS[name]
+    reply = _REPLIES[key.reply] + (f": {key.why_accepted}." if key.why_accepted else "")
+    facts = (f"way out: {key.way_out}", f"documented since: SDK {key.since}",
+             f"source: {_SPECIFICATION_OF_KEYS}")  # fmt: skip
+    opening = (Text(f"Beta 1 raises it where {key.condition}."), Text(reply), Bullets(facts))
+    sections = [Section("", opening), Section("Example", (Code(key.example),))]
+    raisers = list(_raisers(name))
+    if raisers:
+        heads = ("instruction", "what is refused", "way out")
+        sections.append(Section("Raised by", (table(heads, raisers),)))
+    return Page(name, "error key", tuple(sections))
+
+
+def _raisers(key: str) -> Iterator[tuple[str, str, str]]:
+    """Rules and limits of instructions that carry a key; a limit that all share is one row."""
+    shared: dict[tuple[str, str], list[str]] = {}
+    for cls in REGISTRY.values():
+        facts: tuple[Rule | Limit, ...] = (*cls.rules, *cls.limits)
+        for fact in facts:
+            if fact.key == key:
+                shared.setdefault((_refusal(fact), fact.hint), []).append(cls.name)
+    for (refusal, hint), names in shared.items():
+        yield "most" if len(names) > 10 else listed(names), refusal, hint
+
+
+def _refusal(fact: Rule | Limit) -> str:
+    if isinstance(fact, Rule):
+        return fact.sentence
+    most = ", ".join(f"{m.limit(fact.constant)} on {m.name}" for m in MACHINES.values())
+    return f"{code(fact.axis.rstrip('*'))} is over {most}"
+
+
+def metric_page(metric: Metric) -> Page:
+    """The unit and definition of a metric."""
+    facts = Bullets((f"unit: {metric.unit}",))
+    return Page(metric.name, "metric", (Section("", (Text(sentence(metric.definition)), facts)),))
+
+
+def finding_page(name: str) -> Page:
+    """When a finding is reported, and the way out."""
+    words, way_out = FINDINGS[name]
+    return Page(name, "finding", (Section("", (Text(words), Bullets((f"way out: {way_out}",)))),))
+
+
+def bound_page(name: str) -> Page:
+    """When a kernel is said to be bound by something."""
+    others = ", ".join(code(other) for other in BOUNDS if other != name)
+    text = (Text(f"A kernel is bound by it where {BOUNDS[name]}."), Text(f"Other bounds: {others}."))
+    return Page(name, "bound", (Section("", text),))
+
+
+def chip_page(machine: Machine) -> Page:
+    """Every number about a chip, with how sure it is and its source."""
+    rows = [
+        (code(name), f"{fact.value:.10g}", fact.certainty, fact.source)
+        for name, fact in machine.facts().items()
+    ]
+    others = [alias for alias, name in ALIASES.items() if name == machine.name]
+    title = f"{machine.name}, NeuronCore-v{machine.generation}"
+    also = f"; also called {', '.join(others)}" if others else ""
+    heads = ("constant", "value", "certainty", "source")
+    lacks = [name for name, cls in REGISTRY.items() if machine not in chips_of(cls)]
+    blocks = (Text(f"{title}{also}. The numbers are those of one NeuronCore."), table(heads, rows, ["value"]))
+    sections = [Section("", blocks)]
+    if lacks:
+        sections.append(Section("Instructions it does not have", (Text(listed(lacks)),)))
+    return Page(machine.name, "chip", tuple(sections))
