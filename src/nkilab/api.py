@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -23,6 +23,7 @@ from .files import neff, ntff
 from .launch import Launched, launch
 from .machine import Machine, machine_named
 from .place import Plan, plan
+from .place.compiled import compiled
 from .timing import Timeline
 from .timing import simulate as run_clock
 from .trace.program import Program
@@ -135,9 +136,10 @@ class Estimate:
     Args:
         kernel_name: of the function.
         target: name of the chip.
-        program: the trace.
+        program: what was traced, as the compiler leaves it.
         plan: addresses, reuse and spills.
         timeline: when everything happens.
+        notes: what the numbers leave out.
     """
 
     kernel_name: str
@@ -145,6 +147,7 @@ class Estimate:
     program: Program = field(repr=False)
     plan: Plan = field(repr=False)
     timeline: Timeline = field(repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def latency_us(self) -> float:
@@ -205,6 +208,7 @@ class Estimate:
             "interval_us": [low, high],
             "window_us": self.window_us,
             "profile_us": self.profile_us,
+            "notes": list(self.notes),
             "instructions": self.program.opcodes(),
             "summary": self.summary.to_dict(),
         }
@@ -212,6 +216,8 @@ class Estimate:
 
 def estimate(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Estimate:
     """Predict the latency of a kernel from the shapes of its arguments; no data is touched.
+
+    Of a launch on several cores the estimate is that of the slowest core alone.
 
     Args:
         kernel: decorated by nki.jit of either spelling, with or without a grid.
@@ -222,13 +228,32 @@ def estimate(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Estima
     held = as_kernel(kernel)
     machine = machine_for(held, target)
     launched = launch(held, args, kwargs, machine, has_data=False)
-    return estimate_program(launched.program)
+    return estimate_programs(launched.programs)
+
+
+def estimate_programs(programs: Sequence[Program]) -> Estimate:
+    """Predict the latency of programs that run together: for now that of the slowest, each timed alone."""
+    each = [estimate_program(program) for program in programs]
+    if len(each) == 1:
+        return each[0]
+    latencies = [one.latency_us for one in each]
+    rank = latencies.index(max(latencies))
+    told = ", ".join(f"{latency:.2f} us" for latency in latencies)
+    note = (
+        f"{len(each)} cores take {told}, each timed alone; program {rank} is shown. How long cores wait for "
+        "each other and what they share is not timed"
+    )
+    return replace(each[rank], notes=(*each[rank].notes, note))
 
 
 def estimate_program(program: Program) -> Estimate:
-    """Predict the latency of a traced program."""
+    """Predict the latency of a traced program, as the compiler leaves it."""
+    program = compiled(program)
     placed = plan(program)
-    return Estimate(program.kernel_name, program.machine.name, program, placed, run_clock(program, placed))
+    timeline = run_clock(program, placed)
+    return Estimate(
+        program.kernel_name, program.machine.name, program, placed, timeline, tuple(program.notes)
+    )
 
 
 class NkilabWorld:
@@ -297,6 +322,10 @@ class NkilabWorld:
         )
         _save(predicted.program, paths[0], paths[1], predicted.timeline)
 
+    def machine(self) -> Machine:
+        """The chip chosen for kernels that name none: the setting's, the environment's, trn2."""
+        return machine_for(None)
+
     def notice(self, text: str) -> None:
         """Print a notice once per process to standard error."""
         if text not in self._noticed and settings().shows_notices:
@@ -310,11 +339,12 @@ def _shape_only(value: Any) -> Any:
 
 
 def _save(program: Program, neff_path: Any, trace_path: Any, timeline: Timeline | None = None) -> None:
-    """Write the program and its trace where paths are given."""
+    """Write the program, as the compiler leaves it, and its trace where paths are given."""
+    program = compiled(program)
     if neff_path:
         neff.write(Path(neff_path), program)
     if trace_path:
-        ntff.write(Path(trace_path), program, timeline or run_clock(program, plan(program)))
+        ntff.write(Path(trace_path), program, timeline or estimate_program(program).timeline)
 
 
 WORLD = NkilabWorld()

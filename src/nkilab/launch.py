@@ -3,44 +3,71 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import product
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import BoundArguments
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .arrays import dtype_of, framework_of, from_numpy, to_numpy
+from .arrays import dtype_of, framework_of, from_numpy, to_numpy, write_back
+from .cores import Meeting, Schedule, instances_of, joined
 from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
 from .dialects.kernel import Kernel, raise_typed
+from .dialects.outputs import check_outputs
+from .dialects.schedules import check_schedule
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
 from .errors import NkilabError, RuleError, UseError
-from .execute import execute
+from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine
+from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
 from .trace.program import Program
-from .trace.session import Session, tracing
+from .trace.session import MemoryKey, Session, Together, tracing
 from .trace.source import is_users, place_of, user_frame
 
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
+# From 0.3 on a kernel may write to any input, and the caller's array has the new values.
+NO_INPUT_IS_WRITTEN = ("0.1", "0.2")
 
 
 @dataclass(frozen=True)
 class Launched:
-    """What a launch leaves: the program, and the kernel's results as arrays (None without data)."""
+    """What a launch leaves.
 
-    program: Program
+    Args:
+        programs: one per core.
+        results: of the kernel as arrays; None without data.
+        memories: per memory that all programs see, the number of its storage in each program, or None where
+            the program has none.
+        meetings: where the programs met, in the order in which they did.
+    """
+
+    programs: tuple[Program, ...]
     results: Any
+    memories: dict[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict, repr=False)
+    meetings: tuple[Meeting, ...] = field(default=(), repr=False)
+
+    @property
+    def program(self) -> Program:
+        """The program of the first core."""
+        return self.programs[0]
 
 
 def launch(
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool
 ) -> Launched:
-    """Run a kernel once per program instance, one after another.
+    """Run a kernel once per program instance.
+
+    Instances on one core run one after another and make one program. Several cores run together, one at a
+    time: each until it waits for another.
 
     Args:
         kernel: with its grid.
@@ -51,6 +78,7 @@ def launch(
 
     Raises:
         KernelError: what the kernel asks for and the machine or the language does not allow.
+        DeadlockError: if the programs of several cores wait for each other without end.
         UseError: if the arguments do not fit the kernel's parameters.
     """
     try:
@@ -58,32 +86,131 @@ def launch(
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
-        raise_typed(error)
+        raise_typed(error, kernel.spelling)
 
 
 def _launch(
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, has_data: bool
 ) -> Launched:
-    grid = kernel.grid_sizes
-    program = Program(machine, kernel.name)
-    session = Session(machine, program, execute if has_data else None, kernel.version, grid)
+    cores = instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
+    sessions = _sessions(kernel, machine, len(cores), has_data)
+    first = sessions[0]
     bound = _bind(kernel, args, kwargs)
     frameworks: list[str] = []
-    results: Any = None
-    with tracing(session):
+    with tracing(first):
         given = {
-            name: _map_arrays(value, name, lambda v, n: _input(session, kernel, v, n, frameworks))
+            name: _map_arrays(value, name, lambda v, n: _input(first, kernel, v, n, frameworks))
             for name, value in bound.arguments.items()
         }
         bound.arguments.update(given)
-        for instance in product(*(range(n) for n in grid)):
-            session.program_id = instance
-            session.shared_at = 0
+    works = [partial(_run, session, kernel, bound, own) for session, own in zip(sessions, cores, strict=True)]
+    meetings: list[Meeting] = []
+    with one_blas_thread() if has_data else nullcontext():
+        results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, meetings)
+    with tracing(first):
+        framework = next((f for f in frameworks if f in ("torch", "jax")), "numpy")
+        _check_results(kernel, sessions, results)
+        check_outputs(kernel, sessions, bound.arguments, _tensors(results[0]))
+        check_schedule(kernel.schedule, sessions)
+        converted = _map_tensors(results[0], lambda t: _output(first, kernel, t, framework))
+    for storage in first.changed_inputs:
+        if storage.data is not None:
+            write_back(storage.given, storage.data)
+    programs = tuple(session.program for session in sessions)
+    memories = {
+        key: tuple(s.shared[key].number if key in s.shared else None for s in sessions)
+        for key in first.together.storages
+    }
+    return Launched(programs, converted if has_data else None, memories, tuple(meetings))
+
+
+def _sessions(kernel: Kernel, machine: Machine, count: int, has_data: bool) -> list[Session]:
+    """A session per core."""
+    together = Together(count)
+    compute = execute if has_data else None
+    sizes = kernel.grid_sizes
+    sessions = [
+        Session(machine, Program(machine, kernel.name), compute, kernel.version, sizes, together, rank)
+        for rank in range(count)
+    ]
+    for session in sessions:
+        session.program.compiler = _compiler_of(kernel)
+        # programs that run together see the same memory through storages of their own, which lanes tell apart
+        session.lanes = open_lanes() if has_data and count == 1 else None
+        session.changed_inputs = sessions[0].changed_inputs
+    return sessions
+
+
+def _compiler_of(kernel: Kernel) -> str:
+    """How a kernel is compiled."""
+    if kernel.spelling == "nki":
+        return STANDALONE
+    return AS_WRITTEN if kernel.options.get("skip_middle_end_transformations") else MIDDLE_END
+
+
+def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: list[tuple[int, ...]]) -> Any:
+    """Run the instances of one core; returns what the last one returns."""
+    results = None
+    session.keyed["options"] = kernel.options
+    with tracing(session):
+        if session.rank:
+            own = {name: _map_tensors(v, partial(_seen_by, session)) for name, v in bound.arguments.items()}
+            bound = BoundArguments(bound.signature, OrderedDict(own))
+            session.catch_up()
+        for instance in instances:
+            session.begin(instance)
             results = kernel.function(*bound.args, **bound.kwargs)
             session.flush()
-        framework = next((f for f in frameworks if f in ("torch", "jax")), "numpy")
-        converted = _map_tensors(results, lambda t: _output(session, kernel, t, framework))
-    return Launched(program, converted if has_data else None)
+        if session.lanes is not None:
+            # what this program computed is there before another one runs
+            session.lanes.drain()
+    return results
+
+
+def _seen_by(session: Session, tensor: View) -> View:
+    """An input of the kernel as a tensor of another program."""
+    storage = tensor.storage
+    key = next(key for key, held in session.together.storages.items() if held is storage)
+    own = session.shared_storage(key, storage.shape, storage.dtype)
+    return type(tensor)(own, 0, whole_layout(own))
+
+
+def _run_together(
+    works: Sequence[Callable[[], Any]], sessions: list[Session], meetings: list[Meeting]
+) -> list[Any]:
+    """Run the programs of several cores; returns what each returns."""
+    schedule = Schedule(works)
+    step = joined(schedule, sessions[0].execute, meetings)
+    for session in sessions:
+        session.execute = step
+    return schedule.run()
+
+
+def _check_results(kernel: Kernel, sessions: list[Session], results: list[Any]) -> None:
+    """Refuse programs that return different memories of those that all of them see."""
+    told: list[list[MemoryKey | None]] = []
+    for session, result in zip(sessions, results, strict=True):
+        keys = {id(storage): key for key, storage in session.shared.items()}
+        told.append([keys.get(id(tensor.storage)) for tensor in _tensors(result)])
+    for rank, own in enumerate(told[1:], 1):
+        if own != told[0]:
+            raise RuleError(
+                f"program {rank} returns {_names(own)}; program 0 returns {_names(told[0])}",
+                hint="return the same shared_hbm tensors in every program",
+            ).located(_definition(kernel), kernel.name)
+
+
+def _tensors(result: Any) -> list[View]:
+    """The tensors among the results of a kernel."""
+    found: list[View] = []
+    _map_tensors(result, found.append)
+    return found
+
+
+def _names(keys: list[MemoryKey | None]) -> str:
+    """The results of a program in a message."""
+    words = ["a tensor of its own" if key is None else key[1] or f"shared tensor {key[2]}" for key in keys]
+    return ", ".join(words) or "no tensor"
 
 
 def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
@@ -148,6 +275,9 @@ def _input(session: Session, kernel: Kernel, value: Any, name: str, frameworks: 
     # kernels of 2.20, which nki.trace marks, write their results to parameters
     is_written = kernel.options.get("mode") == "trace" or is_mutable(kernel.function, name)
     storage.is_mutable = is_written
+    session.share(("input", name, 0), storage)
+    if kernel.spelling == "nki" and session.version not in NO_INPUT_IS_WRITTEN:
+        storage.given = value
     if session.has_data:
         if frameworks[-1] == "spec":
             raise UseError(
@@ -163,6 +293,10 @@ def _input(session: Session, kernel: Kernel, value: Any, name: str, frameworks: 
 
 def _output(session: Session, kernel: Kernel, tensor: View, framework: str) -> Any:
     storage = tensor.storage
+    if storage.memory != HBM and kernel.is_simulated and session.has_data:
+        session.where = (kernel.function.__code__.co_filename, kernel.function.__code__.co_firstlineno)
+        session.warn(f"{kernel.name} returns {tensor.describe()}; on a device results lie in hbm")
+        return from_numpy(array_of(tensor).copy(), framework)
     if storage.memory != HBM:
         raise RuleError(
             f"{kernel.name} returns a tile in {storage.memory}; results lie in hbm",

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nkilab.dialects.dst_first.tensor import REGIONS, Tensor, ndarray
+from nkilab.dialects.dst_first.creation import ndarray
+from nkilab.dialects.dst_first.regions import REGIONS
+from nkilab.dialects.dst_first.tensor import Tensor
 from nkilab.errors import NkilabError
 from nkilab.machine import machine_named
 from nkilab.tiles.tile import array_of
@@ -78,13 +80,21 @@ def test_a_rearrangement_splits_and_reorders() -> None:
             lambda t: t.ap([[7, 4]]),
             "the first step of the pattern is 7; on chip it steps over partitions, which hold 24 elements",
         ),
-        (lambda t: t.ap([[24, 9]]), "the pattern reaches elements 0 to 192; the storage has 192"),
     ],
 )  # fmt: skip
 def test_a_view_that_the_chip_does_not_have_is_refused(make: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(NkilabError) as caught:
         make(counted())
     assert caught.value.problem == message
+
+
+def test_a_pattern_outside_its_storage_may_be_made_but_not_used() -> None:
+    view: Any = counted().ap([[24, 9]])
+    with pytest.raises(NkilabError) as caught:
+        _ = view.layout
+    assert caught.value.problem == "the pattern reaches elements 0 to 192; the storage has 192"
+    with pytest.raises(NkilabError, match="reaches elements 0 to 192"):
+        _ = view.shape
 
 
 def test_a_pattern_over_hbm_may_repeat_and_overlap() -> None:

@@ -215,7 +215,9 @@ def test_32_bit_integers_round_to_float32_on_vector(where: dict[str, str]) -> No
     assert got.tolist() == [[2**24]]
 
 
-@pytest.mark.parametrize("name", [n for n in DTYPES if n not in ("tfloat32", "bool")])
+@pytest.mark.parametrize(
+    "name", [n for n, d in DTYPES.items() if n not in ("tfloat32", "bool") and not d.is_packed]
+)
 def test_a_result_is_rounded_once_on_the_write(name: str) -> None:
     # 0.3 * 3 + 0.1 has float32 steps that a narrower intermediate would lose
     x = np.float32([[0.3, -0.7, 100.0, 1000.0, 1e-3, 2.5, -2.5]])

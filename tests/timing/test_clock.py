@@ -354,6 +354,7 @@ def test_a_stream_of_4_kib_rows_reaches_most_of_the_rate_of_16_engines() -> None
         dma_descriptor_ns=fact(2.5),
         dma_bytes_per_ns=fact(24.0),
         dma_semaphore_write_ns=fact(8.0),
+        hbm_bytes_per_ns=fact(435.0),
     )
     assert stream(trn2) == pytest.approx(524288 / (8 * (2.5 + 4096 / 24) + 8), rel=1e-6)
     assert 0.95 * 16 * 24 < stream(trn2) < 16 * 24
@@ -362,7 +363,7 @@ def test_a_stream_of_4_kib_rows_reaches_most_of_the_rate_of_16_engines() -> None
 @pytest.mark.parametrize("name", list(MACHINES))
 def test_no_stream_is_faster_than_hbm(name: str) -> None:
     machine = MACHINES[name]
-    assert stream(machine) <= machine["hbm_bytes_per_ns"]
+    assert stream(machine) <= machine["hbm_bytes_per_ns"] * (1 + 1e-9)
     assert stream(replace(machine, hbm_bytes_per_ns=fact(100.0))) == pytest.approx(100.0, rel=1e-9)
 
 

@@ -59,6 +59,7 @@ def packed(program: Program) -> bytes:
         "values": values,
         "storages": storages,
         "notes": program.notes,
+        "compiler": program.compiler,
     }  # fmt: skip
     columns = {n: getattr(program, n) for n in (*_ROW_COLUMNS, *_SLOT_COLUMNS)}
     columns["value_column"] = value_column
@@ -106,6 +107,7 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
         StorageRecord(name, tuple(shape), DTYPES[dtype], memory, scope, line)
         for name, shape, dtype, memory, scope, line in cast("list[list]", header["storages"])
     ]
+    program.compiler = str(header["compiler"])
     program.notes = [str(note) for note in cast("list[str]", header["notes"])]
     program.fill([arrays[n] for n in _ROW_COLUMNS], [arrays[n] for n in _SLOT_COLUMNS])
     return program

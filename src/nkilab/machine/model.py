@@ -33,6 +33,11 @@ def measured(value: float, source: str) -> Fact:
     return Fact(value, "measured", source)
 
 
+def fitted(value: float, source: str) -> Fact:
+    """A value chosen so that published measurements come out; `source` says which."""
+    return Fact(value, "fitted", source)
+
+
 def assumed(value: float, source: str) -> Fact:
     """A value nobody published; `source` says why this one was taken."""
     return Fact(value, "assumed", source)
@@ -86,6 +91,7 @@ class Machine:
     dma_packet_bytes: Fact
     hbm_bytes_per_ns: Fact
     hbm_stack_bytes_per_ns: Fact
+    redundant_load_window_bytes: Fact
     kernel_start_ns: Fact
     kernel_end_ns: Fact
     peak_tflops_bf16: Fact

@@ -192,6 +192,8 @@ def gathered(view: V, rows: Rows) -> V:
 
 def scattered(view: View, rows: Rows, copy: View) -> None:
     """Write the rows of `copy`, a storage of its own, to where `view` has them; the last of equals stays."""
+    # the rows may still be computed
+    settle_elements()
     assert copy.storage.data is not None
     written = copy.storage.written.bits.reshape(view.layout.shape)
     places = cells(view, rows.starts)

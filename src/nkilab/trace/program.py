@@ -73,6 +73,8 @@ class Program:
         self.values: list[tuple[Any, ...]] = [()]
         self.storages: list[StorageRecord] = []
         self.notes: list[str] = []
+        # how the kernel is compiled: see place.compiled
+        self.compiler = ""
         # per row: form, line, position, values; per tile operand: storage, offset
         self._rows: list[int] = []
         self._slots: list[int] = []
@@ -176,6 +178,24 @@ class Program:
             raise ValueError("a row points outside the tables")
         if self.operand_start[-1] != len(self.storage_column):
             raise ValueError("rows and operands do not agree")
+
+    def selected(self, keep: np.ndarray, stored: np.ndarray) -> Program:
+        """This program with some rows left out and tiles replaced by others.
+
+        Args:
+            keep: per row, whether it stays.
+            stored: per storage, the number of the one that stands for it.
+        """
+        other = Program(self.machine, self.kernel_name)
+        other.compiler = self.compiler
+        for table in ("forms", "lines", "positions", "values", "storages", "notes"):
+            setattr(other, table, getattr(self, table))
+        per_slot = np.repeat(keep, np.diff(self.operand_start))
+        other.fill(
+            self._joined(self._packed_rows, ROW)[:, keep],
+            [stored[self.storage_column[per_slot]], self.offset_column[per_slot]],
+        )
+        return other
 
     def line_number(self, filename: str, lineno: int) -> int:
         """The number of a source line in the table of lines."""

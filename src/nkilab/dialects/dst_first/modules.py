@@ -3,54 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
 from typing import Any, NoReturn
 
-import numpy as np
-
-from ...errors import NkilabError, RuleError, SpellingError, UseError
+from ...errors import NkilabError, RuleError
 from ...isa import REGISTRY
-from ...isa.activations import ACTIVATIONS
 from ...isa.data_movement import DmaCopy
-from ...isa.declare import Instruction
-from ...isa.elementwise import Memset
-from ...isa.operators import OPERATORS
+from ...isa.declare import Attribute, Instruction
+from ...isa.gpsimd import Iota
+from ...isa.select import AffineSelect
+from ...isa.tensor_engine import NcMatmul
 from ...tiles.dtypes import DTYPES
 from ...tiles.tile import PSUM
 from ...trace.builder import record
 from ...trace.session import Session, ask, current
-from ...trace.source import place_of, user_frame
-from .. import indexing, loops, programs
-from ..calls import record_finish, surface
-from ..enums import dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
-from ..kernel import Kernel, raise_typed
+from ..calls import Finish, record_finish, surface
+from ..enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from ..environment import check_precision
+from ..kernel import Kernel, NkiValidationError, raise_typed
+from ..meetings import MEETINGS, meeting_finish
 from ..places import placed
-from ..tile_size import tile_size
+from ..schedules import note_name
 from ..versions import require, version_of
-from .tensor import REGIONS, Tensor, ndarray
+from . import registers
+from .accumulation import matmul_finish
+from .collectives import COLLECTIVES
+from .constants import TRACE_TIME
+from .language import LANGUAGE as LANGUAGE
+from .objects import NkiInstruction
+from .scales import HIDDEN, SCALED, scaled_finish
+from .tensor import Tensor
 
 SPELLING = "nki"
-
-
-class Token:
-    """An operator token: a word for `op=`; nki.language does not call it.
-
-    Args:
-        name: as in nki.language.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
-        self.name = name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise SpellingError(
-            f"nl.{self.name} is an operator token here, not a function",
-            hint=f"use it as op=nl.{self.name} in nisa.tensor_tensor, tensor_scalar or activation",
-            source="stubs of NKI 0.2",
-        ).located(place_of(user_frame()), self.name)
-
-    def __repr__(self) -> str:
-        return f"nl.{self.name}"
 
 
 def _dma_finish(
@@ -69,61 +54,99 @@ def _dma_finish(
 
 
 def _surface(cls: type[Instruction]) -> Callable[..., Any]:
-    finish = _dma_finish if cls is DmaCopy else record_finish
-    return surface(cls, cls.parameters, finish, extra={"name": None})
+    finish = _dma_finish if cls is DmaCopy else meeting_finish if cls in MEETINGS else record_finish
+    finish = scaled_finish if cls.name in SCALED else matmul_finish if cls is NcMatmul else finish
+    order = [name for name in cls.parameters if name not in HIDDEN]
+    words = {n: _numbers(cls.attributes[n], kinds) for n, kinds in _ENUMERATED.items() if n in cls.attributes}
+    return surface(cls, order, _returning(finish), extra={"name": None}, words=words)
 
+
+# Attributes that kernels also give by the number of a member, as the vendor's own library does.
+_ENUMERATED: dict[str, type[IntEnum]] = {
+    "dge_mode": dge_mode, "oob_mode": oob_mode, "reduce_cmd": reduce_cmd, "perf_mode": matmul_perf_mode,
+}  # fmt: skip
+
+
+def _numbers(attribute: Attribute, members: type[IntEnum]) -> dict[Any, Any]:
+    """Canonical values by number, of the members that an attribute allows."""
+    found = {}
+    for member in members:
+        with suppress(RuleError):
+            found[member.value] = attribute.canonical(member.name, member)
+    return found
+
+
+# Instructions of which a register may hold a value.
+_REGISTER_VALUES = frozenset({Iota, AffineSelect})
+
+
+def _of_register(session: Session, value: Any) -> Any:
+    """What a register holds, where a value is one; 0 where only shapes are known."""
+    if not isinstance(value, registers.VirtualRegister):
+        return value
+    return value.value if session.has_data else 0
+
+
+def _returning(finish: Finish) -> Finish:
+    """A finish that records the instruction's name, if it is given one, and returns a handle to it."""
+
+    def finished(
+        session: Session,
+        cls: type[Instruction],
+        operands: list[Any],
+        attributes: tuple[Any, ...],
+        values: tuple[Any, ...],
+        extras: tuple[Any, ...],
+        unknown: dict[str, Any],
+    ) -> NkiInstruction:
+        if cls in _REGISTER_VALUES:
+            values = tuple(_of_register(session, value) for value in values)
+        finish(session, cls, operands, attributes, values, extras, unknown)
+        row = len(session.program) - 1
+        if extras[0] is not None:
+            note_name(session, extras[0], row)
+        return NkiInstruction(row)
+
+    return finished
+
+
+@placed("get_nc_version")
+def get_nc_version() -> nc_version:
+    """The generation of the chip that the kernel runs on."""
+    return nc_version(current().machine.generation)
+
+
+@placed("get_nc_sub_version")
+def get_nc_sub_version() -> int:
+    """The revision of the chip: 0, the first one."""
+    current()
+    return 0
+
+
+_SURFACES = {name: _surface(cls) for name, cls in REGISTRY.items()}
 
 ISA: dict[str, Any] = {
-    **{name: _surface(cls) for name, cls in REGISTRY.items()},
+    **_SURFACES,
+    # 0.1: copies whose offset is known at run time only, which tensor_copy takes from its views
+    **{f"tensor_copy_dynamic_{side}": _SURFACES["tensor_copy"] for side in ("src", "dst")},
     "engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,
-    "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode,
+    "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode, "dma_engine": dma_engine,
     **{f"{e.name}_engine": e
        for e in (engine.tensor, engine.vector, engine.scalar, engine.gpsimd, engine.unknown)},
-    "get_nc_version": lambda: nc_version(current().machine.generation),
+    "get_nc_version": get_nc_version, "get_nc_sub_version": get_nc_sub_version, **registers.ISA_NAMES,
+    "NkiInstruction": NkiInstruction, "NkiValidationError": NkiValidationError,
 }  # fmt: skip
 
 
-def zeros(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
-    """A tile of zeros; see `ndarray` for the arguments."""
-    tensor = ndarray(shape, dtype, buffer, name)
-    if not tensor.layout.is_on_chip:
-        raise RuleError(
-            "an HBM tensor cannot be created with a value",
-            hint="create it with nl.ndarray and copy a tile to it",
-            key="err_hbm_tensor_with_init_value_not_supported",
-        ).located(place_of(user_frame()), "zeros")  # fmt: skip
-    record(current(), Memset, [tensor], ("unknown",), (0,))
-    return tensor
-
-
-@placed("device_print")
-def device_print(print_prefix: str, tensor: Any) -> None:
-    """Print a tensor to standard output, after a prefix."""
-    if not isinstance(tensor, Tensor):
-        raise UseError(f"tensor is of type {type(tensor).__name__}; it is a tensor of the kernel")
-    if current().has_data:
-        print(f"{print_prefix}{np.array(tensor)}")
-
-
-@placed("par_dim")
-def par_dim(extent: Any) -> int:
-    """The extent itself: the first axis is the partition axis here."""
-    ask().notice("nl.par_dim: nki takes the first axis as the partition; the mark has no effect")
-    return indexing.whole_number(extent, "extent")
-
-
-_TOKENS = {*OPERATORS, *(n for n, f in ACTIVATIONS.items() if f.is_documented)}
-
-LANGUAGE: dict[str, Any] = {
-    **{("bool_" if n == "bool" else n): n for n in DTYPES},
-    **{n: Token(n) for n in sorted(_TOKENS)},
-    **{n: Token(o) for n, o in {"max": "maximum", "min": "minimum"}.items()},
-    **REGIONS,
-    "ndarray": ndarray, "zeros": zeros, "ds": indexing.ds, "device_print": device_print, "par_dim": par_dim,
-    "affine_range": loops.affine_range, "sequential_range": loops.sequential_range,
-    "static_range": loops.static_range, "program_id": programs.program_id,
-    "num_programs": programs.num_programs, "program_ndim": programs.program_ndim, "tile_size": tile_size,
-}  # fmt: skip
+# Modules beside these: names by module.
+OTHER_MODULES: dict[str, dict[str, Any]] = {
+    "nki.collectives": COLLECTIVES,
+    "nki.dtype": {name: LANGUAGE[name] for name in (*DTYPES, "bool_")},
+    "nki.tensor": TRACE_TIME,
+    "nki.meta": {},
+    "nki.meta.tensor": TRACE_TIME,
+    "nki.compiler": {},
+}
 
 
 def names(version: str) -> dict[str, Any]:
@@ -158,6 +181,7 @@ def names(version: str) -> dict[str, Any]:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             try:
+                check_precision()
                 return ask().simulate(held, args, kwargs)
             except NkilabError as error:
                 raise_typed(error)
@@ -175,5 +199,5 @@ def names(version: str) -> dict[str, Any]:
 
         return refused
 
-    return {"jit": jit, "simulate": simulate, "tensor": Tensor,
+    return {"jit": jit, "simulate": simulate,
             **{n: _gone(n) for n in ("simulate_kernel", "baremetal", "benchmark", "profile")}}  # fmt: skip

@@ -7,18 +7,21 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...errors import LimitError, NkilabError, RuleError, SpellingError, UnsupportedError, UseError
+from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, UseError
 from ...tiles.dtypes import as_dtype
-from ...tiles.tile import HBM, PSUM, SBUF, View, array_of, compact_strides, layout, whole_layout
+from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
-from ...trace.session import current
+from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
-from ..indexing import allocated_shape, as_shape, basic
-from ..outputs import shared_storage
+from ..history import order
+from ..indexing import OUT_OF_BOUND, as_shape, basic
 from ..places import described
-from . import view_methods
+from . import dynamic, view_methods
+from .assignment import assign
+from .regions import MemoryPointer, MemoryRegion, address_of
 
-PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
+# Versions whose subscripts drop the partition axis.
+_EARLY = ("0.1", "0.2")
 
 
 class Tensor(View):
@@ -47,9 +50,34 @@ class Tensor(View):
         return self.layout.dtype.name
 
     @property
-    def buffer(self) -> str:
-        """The memory it lies in: "hbm", "sbuf" or "psum"."""
-        return self.layout.memory
+    def buffer(self) -> MemoryRegion:
+        """The memory it lies in."""
+        memory = self.layout.memory
+        if memory != HBM:
+            return MemoryRegion(memory)
+        return (
+            MemoryRegion.shared_hbm
+            if self.storage.scope in ("shared", "output")
+            else MemoryRegion.private_hbm
+        )
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours along each axis; partitions are as far apart as they hold elements."""
+        return self.layout.strides
+
+    @property
+    def pattern(self) -> list[list[int]]:
+        """[stride, count] of each axis, in elements."""
+        return self.get_pattern()
+
+    @property
+    def address(self) -> MemoryPointer:
+        """The piece of memory that its storage takes."""
+        try:
+            return address_of(self.storage)
+        except NkilabError as error:
+            raise error.located(place_of(user_frame()), "address", [self.describe()]) from None
 
     @property
     def name(self) -> str:
@@ -64,45 +92,119 @@ class Tensor(View):
         return self.layout.shape[0]
 
     def __getitem__(self, key: Any) -> Tensor:
+        session = running()
+        if session is not None and session.version in _EARLY:
+            return self._subscripted_early(key)
+        return self._subscripted(key)
+
+    def _subscripted(self, key: Any) -> Tensor:
         try:
-            return basic(self, key, keeps_on_chip_rank=True)
+            try:
+                return basic(self, key, keeps_on_chip_rank=True)
+            except UseError:
+                if not any(map(dynamic.is_dynamic, _parts(key))):
+                    raise
+                return dynamic.subscripted(self, key)
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "subscript") from None
 
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise SpellingError(
-            "a tile is assigned through a subscript, which nki does not have",
-            hint="write it with an instruction: nisa.tensor_copy(dst=..., src=...)",
-            source="NKI language guide, indexing",
-        ).located(place_of(user_frame()), "assignment")
+    def _subscripted_early(self, key: Any) -> Tensor:
+        """A view as 0.1 and 0.2 make it: an integer drops the partition axis, and none is negative."""
+        keys = key if isinstance(key, tuple) else (key,)
+        for k in keys:
+            if isinstance(k, int) and k < 0:
+                raise UseError(
+                    f"index {k} is negative; subscripts of NKI 0.1 and 0.2 are at least 0", key=OUT_OF_BOUND
+                ).located(place_of(user_frame()), "subscript")
+        view = self._subscripted(key)
+        is_row = (
+            bool(keys) and isinstance(keys[0], int) and self.layout.is_on_chip and view.layout.shape[0] == 1
+        )
+        return PartitionRow(view.storage, view.offset, view.layout) if is_row else view
 
-    def reshape(self, shape: Any, dtype: Any = None) -> Tensor:
+    def __setitem__(self, key: Any, value: Any) -> None:
+        session = current()
+        try:
+            if session.version and order(session.version) < order("0.5"):
+                raise SpellingError(
+                    "a tile is assigned through a subscript, which nki does not have",
+                    hint="write it with an instruction: nisa.tensor_copy(dst=..., src=...)",
+                    source="NKI language guide, indexing",
+                )
+            assign(session, self[key], value)
+        except NkilabError as error:
+            raise error.located(place_of(user_frame()), "assignment") from None
+
+    def get_pattern(self) -> list[list[int]]:
+        """[stride, count] of each axis, in elements; a list of one's own."""
+        return [[s, n] for s, n in zip(self.layout.strides, self.layout.shape, strict=True)]
+
+    def is_contiguous(self) -> bool:
+        """Whether its elements lie side by side in row-major order; on chip within each partition."""
+        axes = [(n, s) for n, s in zip(self.shape, self.strides, strict=True)]
+        if self.layout.is_on_chip:
+            axes = axes[1:]
+        step = 1
+        for count, stride in reversed(axes):
+            if count != 1 and stride != step:
+                return False
+            step *= count
+        return True
+
+    def is_identity(self) -> bool:
+        """Whether it is the tensor that was made, and no view of it."""
+        return self.layout is whole_layout(self.storage) and self.offset == 0
+
+    def is_indirect(self) -> bool:
+        """Whether its address depends on a value that is known at run time only."""
+        return bool(self.layout.indices)
+
+    def reshape(self, shape: Any = None, dtype: Any = None, *, new_shape: Any = None) -> Tensor:
         """A view of the same elements under another shape; on chip the partition axis stays."""
         try:
-            axis = self.layout.partition_axis
-            extents = as_shape(shape)
-            if axis is not None and (not extents or extents[0] != self.shape[0]):
-                raise RuleError(
-                    f"a reshape from {list(self.shape)} to {list(extents)} changes the partition axis",
-                    hint="keep the first extent",
-                )
             view = self if dtype is None else reinterpreted(self, as_dtype(dtype))
-            return reshaped(view, extents, axis)
+            return self._reshaped(view, as_shape(new_shape if shape is None else shape))
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "reshape", [self.describe()]) from None
 
-    def view(self, dtype: Any) -> Tensor:
-        """The same bytes read as another data type; the last axis scales."""
+    def _reshaped(self, view: Tensor, extents: tuple[int, ...]) -> Tensor:
+        axis = self.layout.partition_axis
+        if axis is not None and (not extents or extents[0] != self.shape[0]):
+            raise RuleError(
+                f"a reshape from {list(self.shape)} to {list(extents)} changes the partition axis",
+                hint="keep the first extent",
+            )
+        session = running()
+        if session is not None and session.version in _EARLY:
+            view = view_methods.leading_part(view, extents)
+        return reshaped(view, extents, axis)
+
+    def view(self, dtype: Any, shape: Any = None) -> Tensor:
+        """The same bytes read as another data type; the last axis scales, unless a shape is given."""
         try:
-            return reinterpreted(self, as_dtype(dtype))
+            view = reinterpreted(self, as_dtype(dtype))
+            return view if shape is None else self._reshaped(view, as_shape(shape))
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "view", [self.describe()]) from None
 
-    def __bool__(self) -> NoReturn:
+    reinterpret_cast = view
+
+    def indirect(self, index: Any, num_elem: Any = None) -> NoReturn:
+        """Elements that offsets in a tile choose, for engines of trn3."""
+        raise UnsupportedError(
+            "tensor indirection of compute instructions is not modelled yet",
+            hint="gather with nisa.nc_n_gather or nisa.local_gather, or rows with vector_select",
+        ).located(place_of(user_frame()), "indirect", [self.describe()])
+
+    def __bool__(self) -> bool:
+        """That there is a tensor, as the vendor's front end has it; of one element its value may be meant."""
+        if self.layout.size > 1:
+            return True
         raise UseError(
-            "the truth of a tensor is not defined inside a kernel", hint="use `is not None` for presence",
+            "the truth of one element is not known before the kernel runs",
+            hint="use `is not None` for presence",
             key="err_dynamic_control_flow_not_supported",
-        ).located(place_of(user_frame()), "bool")  # fmt: skip
+        ).located(place_of(user_frame()), "bool")
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         """The elements, for debuggers and printing."""
@@ -118,6 +220,40 @@ class Tensor(View):
         return f"<{self.describe()}>\n{array_of(self)}"
 
     __array_ufunc__ = None
+
+
+class PartitionRow(Tensor):
+    """One partition of a tile in 0.1 and 0.2: an integer chose it, and its axis counts no more.
+
+    Source: NKI 0.2 language guide, Tensor Indexing.
+    """
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each free axis."""
+        return self.layout.shape[1:]
+
+    @property
+    def ndim(self) -> int:
+        """Number of free axes."""
+        return len(self.layout.shape) - 1
+
+    def __len__(self) -> int:
+        return self.layout.shape[1]
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return self._subscripted((slice(None), *(key if isinstance(key, tuple) else (key,))))
+
+    def _reshaped(self, view: Tensor, extents: tuple[int, ...]) -> Tensor:
+        return reshaped(view, (1, *extents), 0)
+
+
+def _parts(key: Any) -> list[Any]:
+    """The subscripts of a key, and the starts of those that are slices."""
+    keys = key if isinstance(key, tuple) else (key,)
+    return [part for k in keys for part in (k, getattr(k, "start", None))]
 
 
 def _refused_operator(word: str) -> Callable[..., NoReturn]:
@@ -163,18 +299,29 @@ def _access_pattern(
     vector_offset: Any = None,
     indirect_dim: int = 0,
     dtype: Any = None,
-) -> Tensor:
+) -> Tensor | view_methods.Unreachable:
     """Elements by [step, count] pairs, outermost first, over the storage as a flat array."""
-    if scalar_offset is not None or vector_offset is not None:
-        raise UnsupportedError("offsets that are known at run time only are not modelled yet")
-    return view_methods.access_pattern(tensor, pattern, offset, None if dtype is None else as_dtype(dtype))
+    held = None if dtype is None else as_dtype(dtype)
+    if scalar_offset is None and vector_offset is None:
+        try:
+            return view_methods.access_pattern(tensor, pattern, offset, held)
+        except view_methods.OutOfReachError as error:
+            return view_methods.Unreachable(error)
+    return dynamic.access_pattern(tensor, pattern, offset, scalar_offset, vector_offset, indirect_dim, held)
+
+
+def _select(tensor: Tensor, dim: Any, index: Any) -> Tensor:
+    """One position of an axis, which is dropped; a register or tile of one element may hold the index."""
+    method = dynamic.select if dynamic.is_dynamic(index) else view_methods.select
+    return method(tensor, dim, index)
 
 
 # View methods of NKI 0.5 and later; `ap` of all versions.
 _VIEW_METHODS: dict[str, Callable[..., Any]] = {
     "ap": _access_pattern,
     "slice": view_methods.slice_axis,
-    "select": view_methods.select,
+    "select": _select,
+    "vector_select": dynamic.vector_select,
     "permute": view_methods.permute,
     "broadcast": view_methods.broadcast_axis,
     "expand_dim": view_methods.expand_dim,
@@ -185,78 +332,3 @@ _VIEW_METHODS: dict[str, Callable[..., Any]] = {
 }
 for _name, _make in _VIEW_METHODS.items():
     setattr(Tensor, _name, _view_method(_name, _make))
-
-
-class MemoryRegion:
-    """A memory that tensors are allocated in.
-
-    Args:
-        name: as in nki.language.
-        memory: "hbm", "sbuf" or "psum".
-        scope: "private", "shared" or "tile".
-    """
-
-    def __init__(self, name: str, memory: str, scope: str) -> None:
-        self.name = name
-        self.memory = memory
-        self.scope = scope
-
-    def __repr__(self) -> str:
-        return f"nl.{self.name}"
-
-
-REGIONS = {
-    r.name: r
-    for r in (
-        MemoryRegion("sbuf", SBUF, "tile"),
-        MemoryRegion("psum", PSUM, "tile"),
-        MemoryRegion("hbm", HBM, "private"),
-        MemoryRegion("private_hbm", HBM, "private"),
-        MemoryRegion("shared_hbm", HBM, "shared"),
-    )
-}
-
-
-def _region(buffer: Any) -> MemoryRegion | None:
-    """The region that a token or a name means; SBUF for None."""
-    if isinstance(buffer, MemoryRegion):
-        return buffer
-    return REGIONS.get("sbuf" if buffer is None else str(getattr(buffer, "name", buffer)))
-
-
-def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address: Any = None) -> Tensor:
-    """A tensor whose elements are not written yet; on chip its first axis is the partition.
-
-    Args:
-        shape: extents.
-        dtype: of one element.
-        buffer: nl.sbuf (default), nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm, or its name.
-        name: shown in messages and profiles.
-        address: not modelled yet.
-
-    Raises:
-        LimitError: if there are more than 128 partitions.
-    """
-    session = current()
-    try:
-        region = _region(buffer)
-        if region is None:
-            raise RuleError(f"buffer is {buffer!r}; it is one of {', '.join(f'nl.{n}' for n in REGIONS)}")
-        if address is not None:
-            raise UseError("direct addresses are not modelled yet", hint="leave address= out")
-        extents, held = allocated_shape(shape), as_dtype(dtype)
-        if region.memory == HBM:
-            storage = shared_storage(session, extents, held, region.scope, name)
-            return Tensor(storage, 0, layout(extents, compact_strides(extents), held, HBM, None, 0))
-        most = session.machine.limit("partitions")
-        if extents[0] > most:
-            raise LimitError(
-                PARTITION_LIMIT.format(extents[0], most),
-                hint="split the partition axis into tiles of 128",
-                source="trn1 architecture guide, SBUF",
-                key="err_num_partition_exceed_arch_limit",
-            )
-        storage = session.new_storage(extents, held, region.memory, "tile", name)
-        return Tensor(storage, 0, whole_layout(storage))
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), "ndarray") from None

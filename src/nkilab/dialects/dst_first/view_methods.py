@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ...errors import RuleError, UseError
 from ...tiles.tile import View, layout
@@ -145,6 +145,18 @@ def flatten_dims(view: V, start_dim: Any, end_dim: Any) -> V:
     return derived(view, view.offset, shape, strides, known.partition_axis)
 
 
+def leading_part(view: V, extents: tuple[int, ...]) -> V:
+    """The first elements, as many as a smaller shape has; on chip of each partition."""
+    known = view.layout
+    axis = known.partition_axis
+    kept, free = (0, known.shape) if axis is None else (1, known.shape[1:])
+    wanted = prod(extents[kept:])
+    if -1 in extents or not 0 < wanted < prod(free):
+        return view
+    flat = flatten_dims(view, kept, len(known.shape) - 1) if len(free) > 1 else view
+    return slice_axis(flat, kept, 0, wanted)
+
+
 def rearrange(view: V, src: Sequence[Any], dst: Sequence[Any], sizes: dict[str, int] | None = None) -> V:
     """Split, reorder and join axes by name, groups as tuples: ("p", ("a", "b")) to ("p", "b", "a")."""
     names: list[str] = []
@@ -166,6 +178,40 @@ def rearrange(view: V, src: Sequence[Any], dst: Sequence[Any], sizes: dict[str, 
     return view
 
 
+class OutOfReachError(UseError):
+    """A pattern of elements that lie outside the storage."""
+
+
+class Unreachable:
+    """A pattern that reaches over the end of its storage: kernels make such, and leave them unused.
+
+    Args:
+        error: raised at the first use.
+    """
+
+    def __init__(self, error: OutOfReachError) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise self._error
+
+    def __repr__(self) -> str:
+        return "a pattern outside its storage"
+
+
+def _check_reach(start: int, pairs: Sequence[tuple[int, int]], size: int) -> None:
+    reach = [(n - 1) * s for s, n in pairs]
+    low, high = start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach)
+    if low < 0 or high >= size:
+        raise OutOfReachError(
+            f"the pattern reaches elements {low} to {high}; the storage has {size}",
+            hint="check offset, steps and counts",
+            key=OUT_OF_BOUND,
+        )
+
+
 def access_pattern(
     view: V,
     pattern: Sequence[Sequence[int]],
@@ -182,7 +228,7 @@ def access_pattern(
 
     Raises:
         RuleError: if on chip the first step is not one partition.
-        UseError: if an element lies outside the storage.
+        OutOfReachError: if an element lies outside the storage.
     """
     storage = view.storage
     pairs = [(whole_number(s, "a step"), whole_number(n, "a count")) for s, n in pattern]
@@ -207,15 +253,7 @@ def access_pattern(
             f"{per_partition} elements",
             source="NKI access pattern guide",
         )
-    reach = [(n - 1) * s for s, n in pairs]
-    low, high = start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach)
-    size = int(prod(storage.shape) * scale)
-    if low < 0 or high >= size:
-        raise UseError(
-            f"the pattern reaches elements {low} to {high}; the storage has {size}",
-            hint="check offset, steps and counts",
-            key=OUT_OF_BOUND,
-        )
+    _check_reach(start, pairs, int(prod(storage.shape) * scale))
     shape, strides = tuple(n for _, n in pairs), tuple(s for s, _ in pairs)
     first = start // per_partition if on_chip and per_partition else 0
     known = layout(shape, strides, held, view.layout.memory, 0 if on_chip else None, first)

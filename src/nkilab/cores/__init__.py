@@ -1,0 +1,6 @@
+"""Several programs of one launch: on which core an instance runs, whose turn it is, how cores meet."""
+
+from .grid import instances_of as instances_of
+from .meetings import Meeting as Meeting
+from .meetings import joined as joined
+from .schedule import Schedule as Schedule

@@ -1,0 +1,66 @@
+"""Which program instances of a launch grid run on which core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from ..errors import RuleError
+from ..machine import Machine
+
+LNC_GUIDE = "Using Logical Neuron Cores (LNC)"
+
+
+def instances_of(
+    grid: Sequence[Any], sizes: tuple[int, ...], spelling: str, machine: Machine
+) -> list[list[tuple[int, ...]]]:
+    """Per core the program instances that it runs, in order.
+
+    In `nki` the one extent of the grid is the number of cores. In Beta 1 an extent lies over cores if it has
+    an attribute `cores`, their number; instances with neighbouring coordinates run on different cores, or on
+    the same one if its attribute `is_outer` is true. All other instances run one after another.
+
+    Args:
+        grid: extents as the user gave them.
+        sizes: the same as integers.
+        spelling: "nki" or "neuronxcc".
+        machine: the chip.
+
+    Raises:
+        RuleError: if the grid asks for more cores than a logical core of the chip has.
+
+    Source: nki.language.nc, nki.language.spmd_dim; LNC guide.
+    """
+    most = machine.limit("cores_per_logical_core")
+    if spelling == "nki":
+        _check_nki(sizes, most, machine)
+        cores = list(sizes)
+    else:
+        cores = [int(getattr(extent, "cores", 1)) for extent in grid]
+    count = 1
+    for here in cores:
+        count *= here
+    if count > most:
+        raise RuleError(
+            f"the grid lies over {count} cores; a logical core of {machine.name} has {most}", source=LNC_GUIDE
+        )
+    runs: list[list[tuple[int, ...]]] = [[] for _ in range(count)]
+    for instance in product(*(range(n) for n in sizes)):
+        core = 0
+        for extent, size, here, at in zip(grid, sizes, cores, instance, strict=True):
+            is_outer = bool(getattr(extent, "is_outer", False))
+            core = core * here + (at // (size // here) if is_outer else at % here)
+        runs[core].append(instance)
+    return runs
+
+
+def _check_nki(sizes: tuple[int, ...], most: int, machine: Machine) -> None:
+    if len(sizes) > 1 or (sizes and sizes[0] > most):
+        allowed = "1" if most == 1 else "1 or 2" if most == 2 else f"1 to {most}"
+        raise RuleError(
+            f"the grid is {list(sizes)}; on {machine.name} it is one number, {allowed}: the cores of a "
+            "logical core",
+            hint="loop over the parts inside the kernel",
+            source=LNC_GUIDE,
+        )

@@ -1,0 +1,164 @@
+"""Rows at which programs meet: what is sent, what is received, and what partners must agree on.
+
+A program sends by computing the instruction into a tile of nobody's, and receives by computing it from the
+tile that the partner filled: src may be dst, and the sender is warned of what it never wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import NkilabError, RuleError
+from ..isa.between_cores import CoreBarrier, Sendrecv
+from ..isa.declare import Instruction
+from ..tiles.tile import HBM, Layout, Storage, View, whole_layout
+from ..trace.builder import located
+from ..trace.session import Execute, Session
+from ..trace.source import name_of, user_frame
+from .schedule import Schedule, Wait
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A meeting that took place: the instruction, and the row of it in every program, by rank."""
+
+    name: str
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Letter:
+    """What a program brings to a meeting: its row, and of a sendrecv its form and the elements it sends."""
+
+    row: int
+    form: Instruction
+    sent: View | None = None
+
+
+def joined(schedule: Schedule, execute: Execute | None, meetings: list[Meeting]) -> Execute:
+    """What computes the rows of programs that are not alone.
+
+    Args:
+        schedule: of all programs.
+        execute: computes a row; None where only shapes are known.
+        meetings: grows by every meeting.
+    """
+
+    def step(
+        session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
+    ) -> None:
+        meet = _MEETINGS.get(type(form))
+        if meet is None:
+            if execute is not None:
+                execute(session, form, operands, values, mask)
+            return
+        try:
+            met = meet(session, schedule, execute, form, operands, values)
+        except NkilabError as error:
+            raise located(error, form.name, type(form), operands, session.where) from None
+        session.catch_up()
+        if session.rank == 0:
+            meetings.append(Meeting(form.name, tuple(wait.letter.row for wait in met)))
+
+    return step
+
+
+def _exchange(
+    session: Session,
+    schedule: Schedule,
+    execute: Execute | None,
+    form: Any,
+    operands: Sequence[Any],
+    values: tuple[Any, ...],
+) -> list[Wait]:
+    """Send src to the other program and receive its src into dst."""
+    src, dst = operands
+    send_to, recv_from, pipe_id = values
+    partner = 1 - session.rank
+    for name, given in (("send_to_rank", send_to), ("recv_from_rank", recv_from)):
+        if given != partner:
+            raise RuleError(
+                f"{name} is {given}; in program {session.rank} of 2 it is {partner}",
+                hint="pass 1 - nl.program_id(0)",
+                source=Sendrecv.source,
+            )
+    sent = None
+    if execute is not None:
+        sent = _tile_of_nobody(form.src)
+        execute(session, form, [src, sent], values, None)
+    row = len(session.program) - 1
+    what = f"sendrecv with pipe_id {pipe_id}"
+    wait = _wait(session, form, ("sendrecv", pipe_id), what, _Letter(row, form, sent))
+    met = _meet(session, schedule, wait)
+    theirs: Any = met[partner].letter
+    _check_agreement(form, theirs.form, partner, met[partner].where)
+    if execute is not None:
+        execute(session, form, [theirs.sent, dst], values, None)
+    return met
+
+
+def _check_agreement(mine: Any, theirs: Any, partner: int, where: str) -> None:
+    """Refuse an exchange whose two sides differ."""
+    for held, given in ((mine.dst, theirs.src), (mine.src, theirs.dst)):
+        if held.shape != given.shape or held.dtype is not given.dtype:
+            raise RuleError(
+                f"src and dst are {held.dtype}{list(held.shape)}; in program {partner}, at {where}, they are "
+                f"{given.dtype}{list(given.shape)}",
+                hint="exchange tiles of one shape and type",
+                source=f"{Sendrecv.source}, constraints",
+            )
+    if mine.dma_engine != theirs.dma_engine:
+        raise RuleError(
+            f"dma_engine is {mine.dma_engine}; in program {partner}, at {where}, it is {theirs.dma_engine}",
+            hint="choose one for both programs",
+            source=f"{Sendrecv.source}, dma_engine",
+        )
+
+
+def _tile_of_nobody(like: Layout) -> View:
+    """A tile in no program, whose elements are not written yet."""
+    storage = Storage(-1, "", like.shape, like.dtype, like.memory, "tile", 0)
+    return View(storage, 0, whole_layout(storage))
+
+
+def _gather(
+    session: Session,
+    schedule: Schedule,
+    execute: Execute | None,
+    form: Any,
+    operands: Sequence[Any],
+    values: tuple[Any, ...],
+) -> list[Wait]:
+    """Wait until all programs came to a barrier on the same memory."""
+    (data,) = operands
+    name = data.storage.name or name_of(data, user_frame())
+    key: Any = next((key for key, held in session.shared.items() if held is data.storage), None)
+    if key is None and data.layout.memory == HBM:
+        raise RuleError(
+            "data is in private_hbm, which the other program does not see",
+            hint="allocate it with buffer=nl.shared_hbm",
+            source=CoreBarrier.source,
+        )
+    # of a tile in sbuf each program has its own
+    where = ("sbuf", data.layout.shape) if key is None else key
+    what = f"core_barrier on {name + ': ' if name else ''}{data.layout}"
+    letter = _Letter(len(session.program) - 1, form)
+    return _meet(session, schedule, _wait(session, form, ("core_barrier", where), what, letter))
+
+
+def _meet(session: Session, schedule: Schedule, wait: Wait) -> list[Wait]:
+    """Wait for the other program, once everything that this one computed is there."""
+    if session.lanes is not None:
+        session.lanes.drain()
+    return schedule.meet(session.rank, wait)
+
+
+def _wait(session: Session, form: Instruction, key: Any, what: str, letter: _Letter) -> Wait:
+    filename, lineno = session.where
+    return Wait(key, what, form.name, f"{Path(filename).name}:{lineno}", letter)
+
+
+_MEETINGS: dict[type[Instruction], Callable[..., list[Wait]]] = {Sendrecv: _exchange, CoreBarrier: _gather}

@@ -1,0 +1,270 @@
+"""Whose turn it is: several programs, of which exactly one runs.
+
+The caller's thread runs the first program. Only where a program waits for the others does the next one get a
+thread of its own; who runs next is the nearest higher rank that can, going round, so that every run of a
+launch is the same. A program that fails ends the others: they leave the place where they wait by an
+exception that is none of the user's, one after another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Hashable, Sequence
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from enum import Enum
+from threading import Semaphore, Thread
+from typing import Any
+
+from ..errors import DeadlockError
+
+# seconds after which a thread that waits looks up: a signal that comes just before it blocks shows only then
+_PATIENCE = 0.1
+
+
+class Ended(BaseException):
+    """Leaves a program because another one failed; the user's `except Exception` lets it pass."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a program waits for.
+
+    Args:
+        key: programs that wait under equal keys meet.
+        what: for messages: "sendrecv with pipe_id 0".
+        called: name of the instruction.
+        where: its line: "kernel.py:41".
+        letter: what the others get.
+    """
+
+    key: Hashable
+    what: str
+    called: str
+    where: str
+    letter: Any
+
+
+class _State(Enum):
+    NEW = "not started"
+    RUNNING = "runs"
+    READY = "may go on"
+    WAITING = "waits"
+    DONE = "has returned"
+
+
+class _Program:
+    """One program and where it stands."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.state = _State.NEW
+        self.wait: Wait | None = None
+        self.met: list[Wait] = []
+        self.result: Any = None
+        self.turn = Semaphore(0)
+        self.thread: Thread | None = None
+
+
+class Schedule:
+    """Runs the programs of a launch, one at a time.
+
+    Args:
+        works: per program what it does.
+    """
+
+    def __init__(self, works: Sequence[Callable[[], Any]]) -> None:
+        self._programs = [_Program(work) for work in works]
+        self._failure: BaseException | None = None
+        self._is_over = Semaphore(0)
+        # rank of the program in the caller's thread; None while that thread only waits
+        self._here: int | None = None
+        self._context: Context | None = None
+
+    def run(self) -> list[Any]:
+        """Run all programs; returns their results by rank.
+
+        Raises:
+            DeadlockError: if nobody can run.
+            BaseException: what the first program to fail raised.
+        """
+        self._context = copy_context()
+        try:
+            self._run_here()
+        except BaseException as interruption:
+            self._fail(interruption)
+        self._end_threads()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return [p.result for p in self._programs]
+
+    def meet(self, rank: int, wait: Wait) -> list[Wait]:
+        """Wait until every program waits under the same key; returns what each waits for, by rank.
+
+        The last one to come goes on at once, the others when their turn comes.
+
+        Raises:
+            DeadlockError: if nobody can run then.
+        """
+        if self._failure is not None:
+            raise Ended
+        me = self._programs[rank]
+        me.wait = wait
+        others = [p for p in self._programs if p is not me]
+        if all(_waits_for(p, wait.key) for p in others):
+            met = [p.wait for p in self._programs if p.wait is not None]
+            for other in others:
+                other.met, other.state = met, _State.READY
+            return met
+        me.state = _State.WAITING
+        following = self._next(rank)
+        if following is None:
+            deadlock = self._deadlock()
+            self._fail(deadlock)
+            raise deadlock
+        self._hand_over(following)
+        self._park(me)
+        if self._failure is not None:
+            raise Ended
+        met, me.met = me.met, []
+        return met
+
+    def _run_here(self) -> None:
+        """Run programs in the caller's thread until all are done or one failed."""
+        rank: int | None = 0
+        while rank is not None:
+            self._here = rank
+            self._run(rank)
+            self._here = None
+            following = self._next_or_fail(rank)
+            rank = None
+            if following is not None and self._programs[following].state is _State.NEW:
+                rank = following
+            elif following is not None:
+                self._hand_over(following)
+        if self._failure is None and any(p.state is not _State.DONE for p in self._programs):
+            # a program in another thread has the turn; the last one to end wakes this thread
+            _take(self._is_over)
+
+    def _run(self, rank: int) -> None:
+        """Run one program to its end, in this thread."""
+        me = self._programs[rank]
+        me.state = _State.RUNNING
+        try:
+            me.result = me.work()
+        except Ended:
+            pass
+        except BaseException as error:
+            if isinstance(error, Exception) and self._failure is None and len(self._programs) > 1:
+                error.add_note(f"raised in program {rank} of {len(self._programs)}")
+            self._fail(error)
+        me.state = _State.DONE
+
+    def _fail(self, error: BaseException) -> None:
+        """Remember the first failure; from then on every program that waits leaves its place."""
+        if self._failure is None:
+            self._failure = error
+
+    def _run_in_thread(self, rank: int) -> None:
+        """What a thread does: a program, then it hands the turn on."""
+        try:
+            self._run(rank)
+            following = self._next_or_fail(rank)
+            if following is not None:
+                self._hand_over(following)
+            elif self._here is not None:
+                # it waits for a program that failed, or for one that does not come
+                self._programs[self._here].turn.release()
+            else:
+                self._is_over.release()
+        except Ended:
+            return
+
+    def _next(self, rank: int) -> int | None:
+        """The nearest rank after `rank`, going round, that can run."""
+        count = len(self._programs)
+        for step in range(1, count):
+            other = (rank + step) % count
+            if self._programs[other].state in (_State.NEW, _State.READY):
+                return other
+        return None
+
+    def _next_or_fail(self, rank: int) -> int | None:
+        """Who runs after a program that returned; if some wait and nobody can, that is the failure."""
+        if self._failure is not None:
+            return None
+        following = self._next(rank)
+        if following is None and any(p.state is _State.WAITING for p in self._programs):
+            self._fail(self._deadlock())
+        return following
+
+    def _hand_over(self, rank: int) -> None:
+        """Let another program run."""
+        other = self._programs[rank]
+        if other.state is _State.NEW:
+            assert self._context is not None
+            context = self._context.copy()
+            other.thread = Thread(
+                target=context.run,
+                args=(self._run_in_thread, rank),
+                name=f"nkilab program {rank}",
+                daemon=True,
+            )
+            other.state = _State.RUNNING
+            other.thread.start()
+        else:
+            other.state = _State.RUNNING
+            other.turn.release()
+
+    def _park(self, me: _Program) -> None:
+        """Wait for the turn of a program whose thread this is."""
+        try:
+            _take(me.turn)
+        except BaseException as interruption:
+            # Ctrl-C comes to the caller's thread while another program runs
+            self._fail(interruption)
+            raise
+
+    def _deadlock(self) -> DeadlockError:
+        """The error that says what every program waits for, at the line of the first that waits."""
+        told = [
+            f"program {rank} {p.state.value}"
+            + (f" at {p.wait.where} for {p.wait.what}" if p.state is _State.WAITING and p.wait else "")
+            for rank, p in enumerate(self._programs)
+        ]
+        first = next(p.wait for p in self._programs if p.state is _State.WAITING and p.wait is not None)
+        error = DeadlockError(
+            "nobody can run: each program waits for one that does not come",
+            hint="let all programs come to the same calls of sendrecv and core_barrier, in the same order",
+            source="nki.isa.sendrecv, pipe_id; nki.isa.core_barrier",
+        )
+        error.located(first.where, first.called, told)
+        return error
+
+    def _end_threads(self) -> None:
+        """End the threads, in order of rank; all of them have nothing to do, or are told to leave."""
+        for program in self._programs:
+            thread = program.thread
+            if thread is None or thread.ident is None:
+                continue
+            if program.state is _State.RUNNING and self._failure is not None:
+                # interrupted: this program runs while the caller's thread ends
+                _raise_in(thread)
+            while thread.is_alive():
+                program.turn.release()
+                thread.join(_PATIENCE)
+
+
+def _take(turn: Semaphore) -> None:
+    while not turn.acquire(timeout=_PATIENCE):
+        pass
+
+
+def _waits_for(program: _Program, key: Hashable) -> bool:
+    return program.state is _State.WAITING and program.wait is not None and program.wait.key == key
+
+
+def _raise_in(thread: Thread) -> None:
+    """Let `Ended` come up in a thread at its next step in Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Ended))

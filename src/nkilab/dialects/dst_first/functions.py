@@ -1,0 +1,386 @@
+"""`nki.language` functions over tiles (0.3 and later): a new tile each, written by declared instructions.
+
+Operands of arithmetic have one shape; a result has the type of the first tile where nothing else is said and
+lies in SBUF, of `transpose` and `matmul` in PSUM.
+
+Source: stubs of nki.language 0.3 to 0.6; release notes of NKI 0.4, "NKI Language (experimental)".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import LimitError, RuleError, UseError
+from ...isa.data_movement import DmaCopy
+from ...isa.declare import NUMBER, Instruction
+from ...isa.elementwise import Reciprocal, ScalarTensorTensor, TensorCopy, TensorScalar
+from ...isa.gather import NcNGather
+from ...isa.operators import OPERATORS
+from ...isa.tensor_engine import NcTranspose
+from ...tiles.dtypes import FLOAT32, INT32, DType, as_dtype
+from ...tiles.tile import HBM, PSUM, SBUF, whole_layout
+from ...tiles.views import broadcast
+from ...trace.builder import record
+from ...trace.session import current
+from .. import tile_functions as common
+from ..indexing import as_shape, whole_number
+from ..tile_functions import plain, result_layout
+from . import view_methods
+from .tensor import Tensor
+
+GUIDE = "NKI 0.4 release notes, NKI Language (experimental)"
+_TWO_PI = 2 * np.pi
+
+
+class _Results:
+    """How nki gets a result: a tile of its own, made before the instruction that writes it."""
+
+    def make(
+        self,
+        cls: type[Instruction],
+        operands: list[Any],
+        attributes: tuple[Any, ...],
+        values: tuple[Any, ...] = (),
+        *,
+        dtype: DType | None = None,
+        mask: Any = None,
+        memory: str = "",
+        shape: tuple[int, ...] | None = None,
+    ) -> Tensor:
+        assert mask is None, "nki has no masks"
+        layouts = [o.layout if isinstance(o, Tensor) else None if o is None else NUMBER for o in operands]
+        keyed = current().keyed
+        key = (cls, dtype, memory, shape, *layouts, *attributes)
+        known = keyed.get(key)
+        if known is None:
+            known = keyed[key] = result_layout(cls, layouts, attributes, dtype, memory, shape)
+        dst = self.allocate(known.shape, known.dtype, known.memory)
+        slot = cls.result_slot
+        record(current(), cls, [*operands[:slot], dst, *operands[slot + 1 :]], attributes, values)
+        return dst
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType, memory: str) -> Tensor:
+        storage = current().new_storage(shape, dtype, memory, "tile", "")
+        return Tensor(storage, 0, whole_layout(storage))
+
+
+RESULTS = _Results()
+
+
+def a_tile(x: Any, name: str = "x") -> Tensor:
+    """An argument as a tile on chip.
+
+    Raises:
+        UseError: if it is no tensor.
+        RuleError: if it lies in HBM.
+    """
+    if not isinstance(x, Tensor):
+        raise UseError(f"{name} is of type {type(x).__name__}; it is a tile")
+    if not x.layout.is_on_chip:
+        raise RuleError(
+            f"{name} is in hbm; it is in sbuf or psum", hint="load it to sbuf first, with nl.load",
+            key="err_unsupported_memory",
+        )  # fmt: skip
+    return x
+
+
+def _operand(x: Any, name: str) -> Any:
+    """An argument as a tile or a number."""
+    if isinstance(x, np.generic):
+        return x.item()
+    return x if isinstance(x, int | float) else a_tile(x, name)
+
+
+def _held(dtype: Any, x: Tensor) -> DType:
+    """The type that dtype= names, or that of a tile where it is left out."""
+    return x.layout.dtype if dtype is None else as_dtype(dtype)
+
+
+def _same_shape(name: str, **tiles: Tensor) -> None:
+    """Refuse tiles of different shapes.
+
+    Raises:
+        RuleError: with the shapes.
+    """
+    if len({t.shape for t in tiles.values()}) > 1:
+        told = " and ".join(f"{word} is {list(t.shape)}" for word, t in tiles.items())
+        raise RuleError(
+            f"{told}; nl.{name} takes tiles of one shape",
+            hint="repeat the smaller one with nl.broadcast_to, or use nisa.tensor_scalar for a column [P, 1]",
+            source=GUIDE,
+        )
+
+
+def binary(name: str, x: Any, y: Any, dtype: Any) -> Tensor:
+    """`x <op> y` over two tiles of one shape, or a tile and a number."""
+    op = OPERATORS[name]
+    x, y = _operand(x, "x"), _operand(y, "y")
+    if isinstance(x, Tensor) and isinstance(y, Tensor):
+        _same_shape(name, x=x, y=y)
+        result: Tensor = common.two_tiles(RESULTS, op, x, y, _held(dtype, x))
+    elif isinstance(x, Tensor):
+        result = common.with_number(RESULTS, op, x, y, False, _held(dtype, x))
+    elif isinstance(y, Tensor):
+        result = common.with_number(RESULTS, op, y, x, True, _held(dtype, y))
+    else:
+        raise UseError("both arguments are numbers; one is a tile")
+    return result
+
+
+def simulated(name: str, x: Any, y: Any, dtype: Any) -> Tensor:
+    """`x <op> y` where no engine has the operator: it runs here, with a warning per line."""
+    result = binary(name, x, y, dtype)
+    current().warn(
+        f"nl.{name} runs in simulation only: no engine divides; multiply by nl.reciprocal(y)", f"nl.{name}"
+    )
+    return result
+
+
+def power(x: Any, y: Any, dtype: Any = None) -> Tensor:
+    """x to the power of y, two tiles of one shape, on GpSimdE."""
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+        raise RuleError(
+            "an argument is a number; nl.power takes two tiles",
+            hint="use nisa.tensor_scalar(op0=nl.power) for a number", source=GUIDE,
+        )  # fmt: skip
+    return binary("power", x, y, dtype)
+
+
+def unary(name: str, x: Any, dtype: Any) -> Tensor:
+    """An activation function of a tile, on ScalarE."""
+    tile = a_tile(x)
+    result: Tensor = common.unary(RESULTS, name, tile, _held(dtype, tile))
+    return result
+
+
+def of_vector_engine(name: str, x: Any, dtype: Any, engine: str = "unknown") -> Tensor:
+    """A unary operator of a tile, as tensor_scalar."""
+    tile = a_tile(x)
+    attributes = plain(TensorScalar, op0=OPERATORS[name], engine=engine)
+    return RESULTS.make(
+        TensorScalar, [None, tile, None, None], attributes, dtype=_held(dtype, tile), memory=SBUF
+    )
+
+
+def rsqrt(x: Any, dtype: Any = None) -> Tensor:
+    """1 / sqrt(x), element by element, on GpSimdE, which does not reach PSUM."""
+    return of_vector_engine("rsqrt", x, dtype, "gpsimd")
+
+
+def reciprocal(x: Any, dtype: Any = None) -> Tensor:
+    """1 / x, element by element, on VectorE."""
+    tile = a_tile(x)
+    return RESULTS.make(Reciprocal, [None, tile], plain(Reciprocal), dtype=_held(dtype, tile), memory=SBUF)
+
+
+def negative(x: Any, dtype: Any = None) -> Tensor:
+    """-x, element by element."""
+    tile = a_tile(x)
+    result: Tensor = common.with_number(RESULTS, OPERATORS["multiply"], tile, -1, False, _held(dtype, tile))
+    return result
+
+
+def sin(x: Any, dtype: Any = None) -> Tensor:
+    """The sine of any x: the argument less its whole turns, which ScalarE's sin takes.
+
+    float32 leaves an error of about |x| * 2**-23 in the argument.
+    """
+    tile = a_tile(x)
+    multiply, add = OPERATORS["multiply"], OPERATORS["add"]
+    # the cast to integers rounds to the nearest
+    turns = common.with_number(RESULTS, multiply, tile, 1 / _TWO_PI, False, INT32)
+    attributes = plain(ScalarTensorTensor, op0=multiply, op1=add)
+    rest = RESULTS.make(
+        ScalarTensorTensor, [None, turns, -_TWO_PI, tile], attributes, dtype=FLOAT32, memory=SBUF
+    )
+    bounded = plain(TensorScalar, op0=OPERATORS["minimum"], op1=OPERATORS["maximum"])
+    limit = float(np.float32(np.pi))
+    rest = RESULTS.make(TensorScalar, [None, rest, limit, -limit], bounded, dtype=FLOAT32, memory=SBUF)
+    result: Tensor = common.unary(RESULTS, "sin", rest, _held(dtype, tile))
+    return result
+
+
+def copy(x: Any, dtype: Any = None) -> Tensor:
+    """A copy of a tile in SBUF, on VectorE: bit by bit where the type stays."""
+    tile = a_tile(x)
+    result: Tensor = common.cast(RESULTS, tile, _held(dtype, tile))
+    return result
+
+
+def reduction(name: str, operator: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
+    """A reduction of the last free axes on VectorE."""
+    tile = a_tile(x)
+    result: Tensor = common.reduced(RESULTS, operator, tile, axis, _held(dtype, tile), bool(keepdims))
+    return result
+
+
+def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The mean over the last free axes, with the sum in float32."""
+    tile = a_tile(x)
+    result: Tensor = common.mean(RESULTS, tile, axis, _held(dtype, tile), bool(keepdims))
+    return result
+
+
+def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The variance over the last free axes, which stay as axes of one whatever `keepdims` says."""
+    tile = a_tile(x)
+    result: Tensor = common.variance(RESULTS, tile, axis, _held(dtype, tile))
+    return result
+
+
+def all_of(x: Any, axis: Any, dtype: Any = None) -> Tensor:
+    """1 where all elements over the last free axes are not 0."""
+    return reduction("all", "logical_and", x, axis, dtype, False)
+
+
+def _totals(operator: str, axis: Any) -> Callable[[Any], Any]:
+    return lambda tile: common.reduced(RESULTS, operator, tile, axis, FLOAT32, True)
+
+
+def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> Tensor:
+    """exp(x - max) / sum of exp(x - max) over the last free axes, in float32 up to the last rounding."""
+    tile = a_tile(x)
+    largest = _totals("maximum", axis)(tile)
+    result: Tensor = common.softmax(RESULTS, tile, largest, _totals("add", axis), _held(dtype, tile))
+    return result
+
+
+def rms_norm(
+    x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-6, dtype: Any = None, compute_dtype: Any = None
+) -> Tensor:
+    """x / sqrt(sum of squares over the last free axes / n + epsilon) * w; computed in float32."""
+    tile, weights = a_tile(x), a_tile(w, "w")
+    if compute_dtype is not None:
+        as_dtype(compute_dtype)
+    held, total = _held(dtype, tile), _totals("add", axis)
+    result: Tensor = common.rms_norm(RESULTS, tile, weights, total, n, epsilon, held)
+    return result
+
+
+def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> Tensor:
+    """Elements of x where condition is not 0, of y elsewhere; three tiles of one shape."""
+    predicate, chosen, other = a_tile(condition, "condition"), a_tile(x), a_tile(y, "y")
+    _same_shape("where", condition=predicate, x=chosen, y=other)
+    result: Tensor = common.where(RESULTS, predicate, chosen, other, _held(dtype, chosen))
+    return result
+
+
+def dropout(x: Any, rate: Any, dtype: Any = None) -> Tensor:
+    """x with elements set to 0 with probability `rate`, a number or a column [P, 1]."""
+    tile = a_tile(x)
+    result: Tensor = common.dropout(RESULTS, tile, _operand(rate, "rate"), _held(dtype, tile))
+    return result
+
+
+def load(src: Any, dtype: Any = None) -> Tensor:
+    """A new SBUF tile with the elements of an HBM tensor; a tensor of one axis loads as [P, 1]."""
+    src = _in_hbm("src", "load", src)
+    shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
+    _fits(shape[0], f"the first axis of src has {shape[0]} elements", "load tiles of 128 rows")
+    return RESULTS.make(
+        DmaCopy, [None, src], plain(DmaCopy), memory=SBUF, dtype=_held(dtype, src), shape=shape
+    )
+
+
+def _fits(partitions: int, told: str, hint: str) -> None:
+    machine = current().machine
+    most = machine.limit("partitions")
+    if partitions > most:
+        raise LimitError(
+            f"{told}, which become partitions; {machine.name} has {most}", hint=hint,
+            key="err_num_partition_exceed_arch_limit",
+        )  # fmt: skip
+
+
+def _in_hbm(name: str, called: str, tensor: Any) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise UseError(f"{name} is of type {type(tensor).__name__}; it is a tensor in hbm")
+    if tensor.layout.memory != HBM:
+        raise RuleError(
+            f"{name} is in {tensor.layout.memory}; nl.{called} takes it in hbm",
+            hint="use nl.copy or nisa.tensor_copy within the chip", key="err_unsupported_memory",
+        )  # fmt: skip
+    return tensor
+
+
+def store(dst: Any, value: Any) -> None:
+    """Write an SBUF tile to an HBM tensor."""
+    dst, tile = _in_hbm("dst", "store", dst), a_tile(value, "value")
+    if tile.layout.memory == PSUM:
+        raise RuleError(
+            "value is in psum, which no transfer reads; nl.store takes it in sbuf",
+            hint="copy it to sbuf first, with nl.copy", key="err_unsupported_memory",
+        )  # fmt: skip
+    record(current(), DmaCopy, [dst, tile], plain(DmaCopy), ())
+
+
+def load_transpose2d(src: Any, dtype: Any = None) -> Tensor:
+    """A new SBUF tile [F, P] with the transpose of an HBM tensor [P, F]."""
+    src = _in_hbm("src", "load_transpose2d", src)
+    if len(src.shape) != 2:
+        raise RuleError(
+            f"src is {len(src.shape)}-dimensional {list(src.shape)}; it has two axes",
+            key="err_exceed_max_supported_dimension",
+        )
+    _fits(src.shape[1], f"src has {src.shape[1]} columns", "load at most 128 columns at once")
+    turned = common.transposed(src)
+    return RESULTS.make(
+        DmaCopy, [None, turned], plain(DmaCopy), memory=SBUF, dtype=_held(dtype, src), shape=turned.shape
+    )
+
+
+def transpose(x: Any, dtype: Any = None) -> Tensor:
+    """The transpose of an SBUF tile of two axes, up to [128, 128], in PSUM; a cast moves it to SBUF."""
+    tile = a_tile(x)
+    if len(tile.shape) != 2:
+        raise RuleError(
+            f"x is {len(tile.shape)}-dimensional {list(tile.shape)}; it has two axes",
+            key="err_exceed_max_supported_dimension",
+        )
+    moved = RESULTS.make(NcTranspose, [None, tile], plain(NcTranspose, engine="tensor"), memory=PSUM)
+    held = _held(dtype, tile)
+    return moved if held is tile.layout.dtype else common.cast(RESULTS, moved, held)
+
+
+def matmul(x: Any, y: Any, transpose_x: bool = False) -> Tensor:
+    """x @ y in PSUM, float32; x is [M, K], which TensorE transposes, or [K, M] with transpose_x."""
+    result: Tensor = common.matmul(RESULTS, a_tile(x), a_tile(y, "y"), bool(transpose_x))
+    return result
+
+
+def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> Tensor:
+    """A tile with axes of one repeated to a shape of the same rank; x itself where nothing changes."""
+    tile, target = a_tile(x), as_shape(shape)
+    held = _held(dtype, tile)
+    if tile.shape == target:
+        return tile if held is tile.layout.dtype else common.cast(RESULTS, tile, held)
+    if len(target) != len(tile.shape):
+        raise RuleError(f"shape is {list(target)}; it has as many axes as x, {len(tile.shape)}")
+    rest = broadcast(tile, (tile.shape[0], *target[1:]))
+    if target[0] == tile.shape[0]:
+        return RESULTS.make(TensorCopy, [None, rest], plain(TensorCopy), dtype=held, memory=SBUF)
+    broadcast(tile, target)  # refuses what does not broadcast
+    result: Tensor = common.across_partitions(RESULTS, rest, target[0], held)
+    return result
+
+
+def expand_dims(x: Any, axis: Any) -> Tensor:
+    """A view of a tile with an axis of one at `axis`, which may count from the end."""
+    tile = a_tile(x)
+    rank, place = len(tile.shape) + 1, whole_number(axis, "axis")
+    if not -rank <= place < rank:
+        raise UseError(f"axis is {place}; the result has {rank} axes")
+    return view_methods.expand_dim(tile, place % rank)
+
+
+def gather_flattened(data: Any, indices: Any, axis: Any = 0, dtype: Any = None) -> Tensor:
+    """Per partition, the elements of the flattened free axes of data that uint32 indices name."""
+    if whole_number(axis, "axis") != 0:
+        raise RuleError(f"axis is {axis}; it is 0: each partition gathers from its own free elements")
+    held, places = a_tile(data, "data"), a_tile(indices, "indices")
+    gathered = RESULTS.make(NcNGather, [None, held, places], plain(NcNGather), memory=SBUF)
+    kind = _held(dtype, held)
+    return gathered if kind is held.layout.dtype else common.cast(RESULTS, gathered, kind)

@@ -1,0 +1,181 @@
+"""`nki.language`: the table of its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...errors import SpellingError, UseError
+from ...isa.activations import ACTIVATIONS
+from ...isa.operators import OPERATORS
+from ...tiles.dtypes import DTYPES
+from ...trace.session import ask, current
+from ...trace.source import place_of, user_frame
+from .. import indexing, loops, programs
+from ..places import placed
+from ..tile_size import tile_size
+from . import creation, functions, registers
+from .objects import NKIObject
+from .regions import REGIONS, MemoryRegion
+from .tensor import Tensor
+
+
+class Word:
+    """A word for `op=`, which nki.language does not call.
+
+    Args:
+        name: as in nki.language.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise SpellingError(
+            f"nl.{self.name} is a word for op=, not a function",
+            hint=f"use it as op=nl.{self.name} or op0=nl.{self.name} in nisa instructions",
+            source="stubs of NKI 0.6",
+        ).located(place_of(user_frame()), self.name)
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
+
+
+class Function:
+    """A function of nki.language, which may also be a word for `op=`.
+
+    Args:
+        name: as in nki.language.
+        function: what a call does.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.__name__ = self.__qualname__ = self.name = name
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self._call = placed(name)(function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
+
+
+def _binary(name: str) -> Callable[..., Tensor]:
+    def call(x: Any, y: Any, dtype: Any = None) -> Tensor:
+        return functions.binary(name, x, y, dtype)
+
+    return _told(call, f"`x {name} y` of two tiles of one shape, or a tile and a number.")
+
+
+def _simulated(name: str) -> Callable[..., Tensor]:
+    def call(x: Any, y: Any, dtype: Any = None) -> Tensor:
+        return functions.simulated(name, x, y, dtype)
+
+    return _told(call, f"`x {name} y`, in simulation only: no engine divides.")
+
+
+def _unary(name: str) -> Callable[..., Tensor]:
+    def call(x: Any, dtype: Any = None) -> Tensor:
+        return functions.unary(name, x, dtype)
+
+    return _told(call, f"`{name}(x)`, element by element, on ScalarE.")
+
+
+def _of_vector_engine(name: str) -> Callable[..., Tensor]:
+    def call(x: Any, dtype: Any = None) -> Tensor:
+        return functions.of_vector_engine(name, x, dtype)
+
+    return _told(call, f"`{name}(x)`, element by element, on VectorE.")
+
+
+def _reducing(name: str, operator: str) -> Callable[..., Tensor]:
+    def call(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
+        return functions.reduction(name, operator, x, axis, dtype, keepdims)
+
+    return _told(call, f"The {name} over the last free axes, on VectorE.")
+
+
+def _told(function: Callable[..., Tensor], doc: str) -> Callable[..., Tensor]:
+    function.__doc__ = doc
+    return function
+
+
+_SIMULATED = ("divide", "mod", "fmod")
+_ON_VECTOR = ("invert", "logical_not")
+_OWN_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "power": functions.power, "rsqrt": functions.rsqrt, "reciprocal": functions.reciprocal,
+    "negative": functions.negative, "sin": functions.sin, "copy": functions.copy, "mean": functions.mean,
+    "var": functions.var, "all": functions.all_of, "softmax": functions.softmax,
+    "rms_norm": functions.rms_norm, "where": functions.where, "dropout": functions.dropout,
+    "load": functions.load, "store": functions.store, "load_transpose2d": functions.load_transpose2d,
+    "transpose": functions.transpose, "matmul": functions.matmul, "broadcast_to": functions.broadcast_to,
+    "expand_dims": functions.expand_dims, "gather_flattened": functions.gather_flattened,
+    "ndarray": creation.ndarray, "zeros": creation.zeros, "ones": creation.ones, "full": creation.full,
+    "zeros_like": creation.zeros_like, "empty_like": creation.empty_like, "rand": creation.rand,
+    "random_seed": creation.random_seed, "shared_constant": creation.shared_constant,
+    "shared_identity_matrix": creation.shared_identity_matrix, "is_hbm": creation.is_hbm,
+    "is_on_chip": creation.is_on_chip, "is_psum": creation.is_psum, "is_sbuf": creation.is_sbuf,
+}  # fmt: skip
+_REDUCING = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+_BINARY = [
+    n for n, op in OPERATORS.items()
+    if not op.is_unary and n not in _SIMULATED and n not in _OWN_FUNCTIONS
+]  # fmt: skip
+_UNARY = [n for n in ACTIVATIONS if n not in _OWN_FUNCTIONS and n not in ("bypass", "prelu")]
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{n: _binary(n) for n in _BINARY},
+    **{n: _simulated(n) for n in _SIMULATED},
+    **{n: _unary(n) for n in _UNARY},
+    **{n: _of_vector_engine(n) for n in _ON_VECTOR},
+    **{n: _reducing(n, op) for n, op in _REDUCING.items()},
+    **_OWN_FUNCTIONS,
+}
+# Operators and functions of instructions that nki.language does not call.
+_WORDS = ("average", "bypass", "prelu")
+
+
+@contextmanager
+def no_reorder() -> Iterator[None]:
+    """Instructions in this block run in program order, which is the order they have here anyway."""
+    current()
+    yield
+
+
+@placed("device_print")
+def device_print(print_prefix: str, tensor: Any) -> None:
+    """Print a tensor to standard output, after a prefix."""
+    if not isinstance(tensor, Tensor):
+        raise UseError(f"tensor is of type {type(tensor).__name__}; it is a tensor of the kernel")
+    if current().has_data:
+        print(f"{print_prefix}{np.array(tensor)}")
+
+
+@placed("par_dim")
+def par_dim(extent: Any) -> int:
+    """The extent itself: the first axis is the partition axis here."""
+    ask().notice("nl.par_dim: nki takes the first axis as the partition; the mark has no effect")
+    return indexing.whole_number(extent, "extent")
+
+
+@placed("num_programs")
+def num_programs(axes: Any = 0) -> Any:
+    """Instances along an axis, along several as a tuple, or in all if `axes` is None."""
+    return programs.num_programs(axes)
+
+
+LANGUAGE: dict[str, Any] = {
+    **{n: n for n in DTYPES}, "bool_": "bool", "DType": str,
+    **{n: Word(n) for n in _WORDS},
+    **{n: Function(n, f) for n, f in _FUNCTIONS.items()},
+    **REGIONS, "MemoryRegion": MemoryRegion, "NkiTensor": Tensor, "NKIObject": NKIObject,
+    "ds": indexing.ds, "device_print": device_print, "par_dim": par_dim, "no_reorder": no_reorder,
+    "affine_range": loops.affine_range, "sequential_range": loops.sequential_range,
+    "static_range": loops.static_range, "range": range, "program_id": programs.program_id,
+    "num_programs": num_programs, "program_ndim": programs.program_ndim, "tile_size": tile_size,
+    **registers.LANGUAGE_NAMES,
+}  # fmt: skip

@@ -1,0 +1,34 @@
+"""What the vendor's compiler makes of a program before it is placed: named transformations with their reach.
+
+Each looks at the program alone: names of kernels and tensors change nothing. Evidence: docs/timing-model.md.
+"""
+
+from __future__ import annotations
+
+from ..trace.program import Program
+from .redundant import without_redundant_loads
+
+# How kernels are compiled: in order and as written; by the stand-alone compiler of `nki`; through the middle
+# end of Beta 1.
+AS_WRITTEN, STANDALONE, MIDDLE_END = "as written", "standalone", "middle end"
+
+
+def compiled(program: Program) -> Program:
+    """The program that is placed and timed, with a note per transformation that changed it."""
+    window = _window(program)
+    shorter = without_redundant_loads(program, window)
+    left_out = len(program) - len(shorter)
+    if left_out:
+        shorter.notes = [
+            *program.notes,
+            f"{left_out} loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB",
+        ]
+    return shorter
+
+
+def _window(program: Program) -> float:
+    """Bytes per partition within which a load that repeats an earlier one is left out."""
+    machine = program.machine
+    if program.compiler == STANDALONE:
+        return machine["redundant_load_window_bytes"]
+    return machine["sbuf_bytes_per_partition"] if program.compiler == MIDDLE_END else 0.0
