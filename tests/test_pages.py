@@ -125,9 +125,10 @@ def test_limits_are_those_of_the_manuals(
 
 # hand: cycles of the manual's table / clock in GHz + what the chip's row adds to an instruction
 TIMES = [
-    # 2.26 costs, nc_matmul: N cycles in bfloat16; float32 takes four passes, in two instructions
-    ("nc_matmul", "MATMUL", 0, {"trn1": 512 / 2.8, "trn2": 512 / 2.4, "trn3": 512 / 2.4}),
-    ("nc_matmul", "MATMUL LOW", 0, {"trn1": 1024 / 2.8, "trn2": 1024 / 2.4, "trn3": 1024 / 2.4}),
+    # 2.26 costs, nc_matmul: N cycles in bfloat16; float32 takes four passes, in two instructions. Profiles of
+    # trn2: 8 cycles more per instruction
+    ("nc_matmul", "MATMUL", 0, {"trn1": 512 / 2.8, "trn2": 520 / 2.4, "trn3": 520 / 2.4}),
+    ("nc_matmul", "MATMUL LOW", 0, {"trn1": 1024 / 2.8, "trn2": 1032 / 2.4, "trn3": 1032 / 2.4}),
     # trn1 guide, fast LoadStationary: 128 / 4 cycles
     ("nc_matmul", "LDWEIGHTS", 0, {"trn1": 32 / 2.8, "trn2": 32 / 2.4}),
     # 2.26 costs: 2N in float32, N in bfloat16

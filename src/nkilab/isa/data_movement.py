@@ -55,6 +55,16 @@ class DmaCopy(Instruction):
         return self.dst.size == self.src.size
 
     @rule(
+        "one type is packed and the other is not the same; packed elements are moved as they are",
+        source=SOURCE,
+        broken_by={"dst.dtype": "float8_e4m3fn_x4", "src.dtype": "uint32"},
+        hint="view one side as the type of the other",
+    )
+    def packed_types_agree(self) -> bool:
+        dst, src = self.dst.dtype, self.src.dtype
+        return dst is src or not (dst.is_packed or src.is_packed)
+
+    @rule(
         "dge_mode is hwdge and the types of dst and src differ; "
         "the hardware descriptor generator does not cast",
         source="nki.isa.dma_copy, dge_mode",

@@ -130,9 +130,10 @@ def weight_load(form: Any, columns: int) -> Step:
 
 
 def multiplication(form: Any, cycles: float, label: str, passes: float = 1) -> Step:
-    """Streaming a moving tile: one row a cycle and pass, at least MATMUL's initiation interval."""
+    """Streaming a moving tile: one row a cycle and pass, at least MATMUL's initiation interval, and a bit."""
     machine = form.machine
-    interval = max(cycles, machine["matmul_interval_cycles"]) * passes / machine["tensor_clock_ghz"]
+    rows = max(cycles, machine["matmul_interval_cycles"]) * passes
+    interval = (rows + machine["matmul_overhead_cycles"]) / machine["tensor_clock_ghz"]
     return Step("tensor", label, busy_ns=interval, latency_ns=machine["tensor_latency_ns"])
 
 

@@ -66,6 +66,7 @@ class Machine:
     scalar_clock_ghz: Fact
     gpsimd_clock_ghz: Fact
     matmul_interval_cycles: Fact
+    matmul_overhead_cycles: Fact
     fp32_passes: Fact
     weight_load_cycles: Fact
     tensor_latency_ns: Fact
