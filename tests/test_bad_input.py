@@ -45,8 +45,7 @@ kernel{call}
 """
 TYPES = (
     "float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, float8_e4m3fn, int32, int16, int8, "
-    "uint32, uint16, "
-    "uint8, bool"
+    "uint32, uint16, uint8, bool, float8_e8m0fnu, float8_e5m2_x4, float8_e4m3fn_x4, float4_e2m1fn_x4"
 )
 CASES = [
     (BETA1, "(np.ones((200, 4), np.float32))",

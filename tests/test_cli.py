@@ -19,7 +19,7 @@ def kernels(tmp_path):
     return tmp_path
 
 
-VERBS = ("demo", "run", "estimate", "neuron-profile", "explain", "doctor")
+VERBS = ("demo", "run", "estimate", "validate", "neuron-profile", "explain", "migrate", "ops", "doctor")
 
 
 def test_help_lists_every_verb():
@@ -168,8 +168,12 @@ def test_run_names_the_nearest_name_that_is_served(tmp_path):
 def test_a_wrong_call_of_a_served_function_is_the_users_fault(tmp_path):
     for body, problem in (
         ("nl.load(tile, tile)", "TypeError: load() takes 1 positional argument but 2 were given"),
-        ("nl.program_id(row=1)", "host.py:11: program_id: got an unexpected keyword argument 'row'"),
-        ("tile.no_such_thing", "AttributeError: 'Tensor' object has no attribute 'no_such_thing'"),
+        ("nl.program_id(row=1)", "host.py:11: program_id: there is no keyword row; it takes axis"),
+        (
+            "tile.no_such_thing",
+            "host.py:11: a tensor: a tensor has no no_such_thing; it has assert_shape, astype, broadcast_to, "
+            "buffer, dtype, expand_dims, itemsize, ndim, reshape, shape, view",
+        ),
     ):
         done = call("run", script(tmp_path, RAISING.format(body)))
         assert done.returncode == 1

@@ -27,7 +27,7 @@ def test_estimate_prints_json_alone_and_its_schema_is_stable(kernels):
     found = json.loads(done.stdout)
     assert list(found) == [
         "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "window_us", "profile_us",
-        "instructions", "summary",
+        "notes", "instructions", "summary",
     ]  # fmt: skip
     assert (found["schema"], found["kernel"], found["target"]) == ("nkilab.estimate/1", "added", "trn2")
     assert found["instructions"] == {"dma_copy": 3, "tensor_tensor": 1}
@@ -65,8 +65,7 @@ def test_estimate_follows_the_environment_for_its_target(kernels):
 
 TYPES = (
     "float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, float8_e4m3fn, int32, int16, int8, "
-    "uint32, uint16, "
-    "uint8, bool"
+    "uint32, uint16, uint8, bool, float8_e8m0fnu, float8_e5m2_x4, float8_e4m3fn_x4, float4_e2m1fn_x4"
 )
 DOUBLED = "kernels.py:doubled"
 WRONG_USAGE = [

@@ -44,6 +44,12 @@ def numba_extending() -> tuple[ModuleType, Any, ModuleType]:
     )
 
 
+def numba_events() -> ModuleType:
+    """What numba tells about its work while it compiles."""
+    numba()
+    return import_module("numba.core.event")
+
+
 def torch() -> ModuleType:
     """PyTorch."""
     return import_module("torch")
@@ -63,6 +69,11 @@ def threadpools() -> Any:
 def part(name: str) -> ModuleType:
     """A module of nkilab by its name below the package, for verbs that need it only when they run."""
     return import_module(f"nkilab.{name}")
+
+
+def ruamel_yaml() -> ModuleType:
+    """ruamel.yaml, which knows the lines that values stand on."""
+    return import_module("ruamel.yaml")
 
 
 def rich(name: str) -> ModuleType:

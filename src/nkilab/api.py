@@ -147,7 +147,7 @@ class Estimate:
     program: Program = field(repr=False)
     plan: Plan = field(repr=False)
     timeline: Timeline = field(repr=False)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def latency_us(self) -> float:

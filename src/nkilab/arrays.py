@@ -94,18 +94,33 @@ def to_numpy(value: Any) -> np.ndarray:
     return np.ascontiguousarray(plain, plain.dtype.newbyteorder("="))
 
 
+def write_back(value: Any, elements: np.ndarray) -> None:
+    """Write elements to the array of a framework that they were taken from; JAX arrays never change."""
+    kind = framework_of(value)
+    if kind == "torch":
+        value.detach().copy_(from_numpy(elements, kind))
+    elif kind == "numpy" and value.flags.writeable:
+        np.copyto(value, elements)
+
+
 # Types that PyTorch does not hand to NumPy: moved as bits.
 _TORCH_BITS = {
     "bfloat16": ("int16", ml_dtypes.bfloat16),
     "float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
     "float8_e5m2": ("uint8", ml_dtypes.float8_e5m2),
+    "float8_e8m0fnu": ("uint8", ml_dtypes.float8_e8m0fnu),
     "uint16": ("int16", np.uint16),
     "uint32": ("int32", np.uint32),
 }
 
 
 def from_numpy(array: np.ndarray, framework: str) -> Any:
-    """`array` as an array of a framework; NumPy for everything but torch and jax."""
+    """`array` as an array of a framework; NumPy for everything but torch and jax.
+
+    Neither has packed types: their elements become unsigned integers of the same bits.
+    """
+    if framework in ("torch", "jax") and as_dtype(array.dtype).is_packed:
+        array = array.view(np.dtype(f"uint{array.itemsize * 8}"))
     if framework == "torch":
         module = torch()
         name = as_dtype(array.dtype).name
@@ -113,6 +128,10 @@ def from_numpy(array: np.ndarray, framework: str) -> Any:
             bits, _ = _TORCH_BITS[name]
             plain = np.ascontiguousarray(array).view(np.dtype(bits))
             return module.from_numpy(plain).view(getattr(module, name))
+        if not hasattr(module, name):
+            raise UseError(
+                f"a result is {name}, which torch does not have", hint="pass NumPy arrays to the kernel"
+            )
         return module.from_numpy(np.ascontiguousarray(array))
     if framework == "jax":
         return jax_numpy().asarray(array)

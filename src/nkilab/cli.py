@@ -118,6 +118,23 @@ def estimate(
         part("views.terminal").print_estimate(result)
 
 
+@main.command()
+@click.option("--family", default="", help="Only rows whose family begins so.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+@click.option("--picture", default="", metavar="FILE.svg", help="Draw predicted against measured.")
+@click.argument("ledger", metavar="[LEDGER.yaml]", default="")
+def validate(family: str, as_json: bool, picture: str, ledger: str) -> None:
+    """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
+    runner, held = part("runner"), part("validate")
+    found: list[int] = []
+
+    def work() -> None:
+        found.append(held.run_validation(ledger, family, picture, as_json=as_json, load=runner.kernel_from))
+
+    status = runner.guarded(work)
+    sys.exit(status or found[0])
+
+
 @main.command("neuron-profile", context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def neuron_profile(arguments: Sequence[str]) -> None:
@@ -131,10 +148,49 @@ def neuron_profile(arguments: Sequence[str]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 @click.argument("name")
 def explain(as_json: bool, name: str) -> None:
-    """Explain an instruction, a metric or a chip."""
-    page = part("explain").explanation(name)
-    told = {"schema": "nkilab.explain/1", "name": name, "page": page}
-    click.echo(json.dumps(told, indent=2) if as_json else page)
+    """Explain an instruction, operator, data type, chip, metric, rule or error key."""
+    if as_json:
+        click.echo(json.dumps(part("explain").explanation_data(name), indent=2))
+    else:
+        part("explain").print_explanation(name)
+
+
+@main.command()
+@click.option("--to", default="", metavar="VERSION", help="NKI version to reach; the newest if not given.")
+@click.option("--from", "since", default="", metavar="VERSION", help="Version that FILE is written for.")
+@click.option("--diff", "shows_diff", is_flag=True, help="Print the mechanical rewrites as a unified diff.")
+@click.option("--write", is_flag=True, help="Do the mechanical rewrites in FILE.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+@click.argument("file", metavar="FILE.py")
+def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, file: str) -> None:
+    """Tell what FILE.py has to change for another NKI version; 1 if anything has."""
+    if as_json and shows_diff:
+        raise UsageError("--json and --diff are both given", hint="leave one of them out")
+    part_of = part("migrate")
+    found = part_of.migration(file, to, since)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    elif shows_diff:
+        click.echo(found.diff, nl=False)
+    else:
+        click.echo(part_of.report_text(found))
+    if write and found.write():
+        click.echo(f"nkilab: {file} is rewritten", err=True)
+    sys.exit(EXIT_FAULT if found.is_needed else 0)
+
+
+@main.command()
+@click.option("--missing", "only_missing", is_flag=True, help="Show only what nkilab does not have yet.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+@click.argument("name", default="")
+def ops(only_missing: bool, as_json: bool, name: str) -> None:
+    """Show which names of NKI are supported, accepted, refused or missing, per version."""
+    held = part("ops")
+    matrix = held.matrix(name, only_missing=only_missing)
+    if as_json:
+        click.echo(json.dumps(matrix.to_dict(), indent=2))
+    else:
+        held.print_matrix(matrix)
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""The error keys that AWS documents for Beta 1: what each means, the way out, an example, and what nkilab does.
+"""The error keys that AWS documents for Beta 1: what each means, the way out, an example, our reply.
 
 Source: documents of SDK 2.20 to 2.26, "NKI API Errors"; the sentences are ours.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Reply = Literal["error", "warning", "accepted"]
+Reply = Literal["error", "accepted"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ErrorKey:
         way_out: what to write instead, imperative.
         since: first SDK whose documents have it.
         example: lines that raise it, each ready to stand in a kernel.
-        reply: what nkilab does: raise an error, warn, or accept the program since its values are the same.
+        reply: what nkilab does: raise an error, or accept the program.
         why_accepted: where it does not raise an error, the reason.
     """
 
@@ -49,13 +49,15 @@ ERROR_KEYS: dict[str, ErrorKey] = {
         "the scale of activation or activation_reduce is a tile of another type than float32",
         "cast the scale to float32, or give a number",
         "2.21",
-        "scale = nisa.memset((128, 1), 2, dtype=nl.float16)\nnisa.activation(op=nl.exp, data=tile, scale=scale)",
+        "scale = nisa.memset((128, 1), 2, dtype=nl.float16)\n"
+        "nisa.activation(op=nl.exp, data=tile, scale=scale)",
     ),
     "err_activation_scale_scalar_or_vector": ErrorKey(
         "the scale of activation or activation_reduce is a tile that is not one column of as many partitions",
         "give a number, or a tile [P, 1]",
         "2.21",
-        "scale = nisa.memset((1, 128), 2, dtype=nl.float32)\nnisa.activation(op=nl.exp, data=tile, scale=scale)",
+        "scale = nisa.memset((1, 128), 2, dtype=nl.float32)\n"
+        "nisa.activation(op=nl.exp, data=tile, scale=scale)",
     ),
     "err_ambiguous_tensor_truth_value": ErrorKey(
         "a tile of several elements stands where Python asks for its truth: if, while, not, and, or",
@@ -68,8 +70,8 @@ ERROR_KEYS: dict[str, ErrorKey] = {
         "correct the annotation or the shape",
         "2.20",
         "tile: nt.tensor[128, 512] = nl.zeros((128, 128), dtype=nl.float32)",
-        "warning",
-        "annotations are looked at when the kernel has run; values do not depend on them",
+        "accepted",
+        "Python does not evaluate the annotation of a local name; values do not depend on it",
     ),
     "err_bias_tensor_must_be_specified_in_allocation": ErrorKey(
         "a kernel with direct addresses calls activation without a bias, or an nl function that becomes one",
@@ -86,7 +88,7 @@ ERROR_KEYS: dict[str, ErrorKey] = {
     ),
     "err_cannot_update_immutable_parameter": ErrorKey(
         "a kernel writes to one of its arguments",
-        "annotate the parameter with nt.mutable_tensor and return it, or write to a tensor of the kernel's own",
+        "annotate the parameter with nt.mutable_tensor and return it, or write to a new tensor",
         "2.21",
         "def kernel(x):\n    nl.store(x, nl.load(x) + 1)",
     ),
@@ -220,9 +222,7 @@ ERROR_KEYS: dict[str, ErrorKey] = {
         "a result of the kernel was never written, or there is no result",
         "write all of it, with a default if a loop may not run at all",
         "2.20",
-        "out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\nreturn out",
-        "warning",
-        "the result holds the value of unwritten memory, NaN for floats, which shows what was missed",
+        "def kernel(x):\n    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n    return out",
     ),
     "err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel": ErrorKey(
         "a kernel with direct addresses transposes on TensorE with nc_transpose, nl.transpose or nl.matmul",

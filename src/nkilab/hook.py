@@ -14,7 +14,7 @@ from . import api
 from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
 from .errors import UsageError
-from .frameworks.shims import SHIM_ROOTS, extend_logging, shim_tree
+from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
 
 
 class ServedLoader(Loader):
@@ -55,11 +55,12 @@ class ServedFinder(MetaPathFinder):
         root = fullname.partition(".")[0]
         if root not in self._trees:
             if root in ROOTS:
-                self._trees[root] = module_tree(root, self.version)
+                tree = module_tree(root, self.version)
+                self._trees[root] = extended(tree, root) if self._serves_shims else tree
                 if root == "neuronxcc":
                     extend_logging()
             elif self._serves_shims and root in SHIM_ROOTS:
-                self._trees[root] = shim_tree(root)
+                self._trees[root] = shim_tree(root, self.version)
             else:
                 return None
         module = self._trees[root].get(fullname)

@@ -76,6 +76,12 @@ def guarded(action: Callable[[], Any]) -> int:
     except NkilabError as error:
         print(error, file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
+    except IndexError as error:
+        # an index of Beta 1 that is out of bounds at run time has NumPy's type, and ours as its cause
+        if not isinstance(error.__cause__, NkilabError):
+            return _tell(error)
+        print(error.__cause__, file=sys.stderr)
+        return EXIT_FAULT
     except KeyboardInterrupt:
         return 130
     except BaseException as error:

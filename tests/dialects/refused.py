@@ -121,11 +121,11 @@ def negative_index_outside(x):
 
 
 def slice_outside(x):
-    nl.load(x)[:, 2:7]  # refused
+    nl.exp(nl.load(x)[:, 2:7])  # refused
 
 
 def ds_outside(x):
-    x[nl.ds(4, 5)]  # refused
+    nl.load(x[nl.ds(4, 5)])  # refused
 
 
 def empty_slice(x):
@@ -252,8 +252,13 @@ def mask_of_another_shape(x):
     nl.load(x, mask=nl.arange(5)[None, :] < 3)  # refused
 
 
-def tile_as_index(x):
-    index = nl.ndarray((8, 1), nl.int32)
+def floats_as_index(x):
+    index = nl.ndarray((8, 1), nl.float32)
+    x[index, nl.arange(6)[None, :]]  # refused
+
+
+def row_as_index(x):
+    index = nl.ndarray((1, 8), nl.int32)
     x[index, nl.arange(6)[None, :]]  # refused
 
 

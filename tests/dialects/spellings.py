@@ -62,7 +62,7 @@ def refusal(kernel: Any, *args: Any, kind: type[NkilabError], also: type[Excepti
     with pytest.raises(kind) as caught:
         kernel(*args)
     assert isinstance(caught.value, also)
-    place = marked_line(kernel.__wrapped__)
+    place = marked_line(kernel.function)
     text = str(caught.value)
     assert text.startswith(place + ": "), text
     return HERE + text.removeprefix(place)

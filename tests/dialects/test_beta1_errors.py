@@ -14,7 +14,7 @@ from nkilab.errors import LimitError, NkilabWarning, RuleError, SpellingError, U
 
 TYPES = (
     "float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, float8_e4m3fn, int32, int16, int8, "
-    "uint32, uint16, uint8, bool"
+    "uint32, uint16, uint8, bool, float8_e8m0fnu, float8_e5m2_x4, float8_e4m3fn_x4, float4_e2m1fn_x4"
 )
 ARGUMENTS = {"x": ramp(8, 6), "long": ramp(12800), "cube": ramp(4, 3, 5), "wide": ramp(4, 192)}
 
@@ -79,10 +79,11 @@ REFUSED = [
      "subscript: index -7 is outside axis 1 of x: float32[8, 6] in hbm, which has 6 elements\n"
      "  hint: shrink the loop or mask the access" + BOUND),
     (of.slice_outside, UseError,
-     "subscript: slice 2:7 is outside axis 1 of (unnamed): float32[8, 6] in sbuf, which has 6 elements"
-     + SMALLER),
+     "exp: indices 2 to 6 reach outside axis 1 of (unnamed): float32[8, 6] in sbuf, which has 6 "
+     "elements" + MASKED),
     (of.ds_outside, UseError,
-     "subscript: slice 4:9 is outside axis 0 of x: float32[8, 6] in hbm, which has 8 elements" + SMALLER),
+     "load: indices 4 to 8 reach outside axis 0 of x: float32[8, 6] in hbm, which has 8 elements\n"
+     "  src = x: float32[5, 6] in hbm" + MASKED),
     (of.empty_slice, UseError,
      "subscript: slice 4:4 of axis 0 of x: float32[8, 6] in hbm is empty; an access has at least one "
      "element"),
@@ -95,8 +96,8 @@ REFUSED = [
      "index grids"),
     (of.word_in_a_slice, UseError, "subscript: the start of a slice is 'a'; it is a whole number"),
     (of.grid_outside, UseError,
-     "dma_copy: indices 1 to 6 reach outside axis 1 of x: float32[8, 6] in hbm, which has 6 elements"
-     + MASKED),
+     "load: indices 1 to 6 reach outside axis 1 of x: float32[8, 6] in hbm, which has 6 elements\n"
+     "  src = x: float32[8, 6] in hbm" + MASKED),
     (of.mask_lets_outside_through, UseError,
      "dma_copy: indices 0 to 6 reach outside axis 1 of x: float32[8, 6] in hbm, which has 6 elements"
      + MASKED),
@@ -153,9 +154,13 @@ REFUSED = [
      "dma_copy: mask is of type str; it is a comparison of index grids\n"
      "  hint: write mask=(i_p < rows) with i_p = nl.arange(128)[:, None]"),
     (of.mask_of_another_shape, UseError, "dma_copy: the mask has shape [1, 5]; the tile it masks has [8, 6]"),
-    (of.tile_as_index, UnsupportedError,
-     "subscript: a tile is used as an index; indirect access is not modelled yet\n"
-     "  key: err_copy_dynamic_indirect_indices_not_natively_supported"),
+    (of.floats_as_index, RuleError,
+     "subscript: the index is float32[8, 1] in sbuf; it is a tile of integers in sbuf\n"
+     "  hint: load the indices with nl.load first, and cast floats with nl.copy(..., dtype=nl.int32)\n"
+     "  source: nki.language.load, indirect DMA"),
+    (of.row_as_index, RuleError,
+     "subscript: the index is int32[1, 8] in sbuf; it is one element, or one for each partition, [N, 1]\n"
+     "  hint: index one column of it: idx[i_p, 0]\n  source: nki.language.load, indirect DMA"),
     (of.partition_sum, RuleError,
      "sum: axis holds 0, the partition axis; only free axes are reduced\n"
      "  hint: transpose the tile first, or multiply by a column of ones on TensorE\n  source: "
@@ -199,9 +204,8 @@ REFUSED = [
      "  data = x: float32[8, 6] in hbm\n  scale = 1.0\n  hint: load it to sbuf first\n  source: "
      "nki.isa.activation" + MEMORY),
     (of.stores_too_much, RuleError,
-     "dma_copy: dst and src hold different numbers of elements\n  dst = out: float32[8, 3] in hbm\n"
-     "  src = float32[8, 6] in sbuf\n  hint: slice both sides to the same size\n"
-     "  source: nki.isa.dma_copy, tile size"),
+     "store: the destination [8, 3] is smaller than the value [8, 6]\n"
+     "  key: err_store_dst_shape_smaller_than_other_shape"),
     (of.assigns_other_partitions, RuleError,
      "assignment: the value [8, 6] has 8 partitions; the destination [4, 12] has 4\n"
      "  key: err_num_partition_mismatch"),
@@ -263,7 +267,7 @@ def tile_returned(x):  # refused
 def test_a_tile_in_sbuf_is_no_result():
     with pytest.raises(RuleError) as caught:
         tile_returned(ramp(4, 4))
-    place = marked_line(tile_returned.__wrapped__)
+    place = marked_line(tile_returned.function)
     line = int(place.partition(":")[2]) - 1  # of the decorator, where the function begins
     assert str(caught.value) == (
         f"test_beta1_errors.py:{line}: tile_returned: tile_returned returns a tile in sbuf; results lie in "
@@ -285,13 +289,17 @@ def half_written(x):
     return out
 
 
-def test_a_result_that_was_never_written_is_nan_and_warned_of():
-    with pytest.warns(NkilabWarning) as caught:
-        out = never_written(ramp(2, 4))
-    assert [str(w.message) for w in caught] == [
-        "never_written returns result: float32[2, 4] in hbm, which was never written"
-    ]
-    assert np.isnan(out).all()
+@pytest.mark.parametrize("run", [lambda k, x: k(x), nkilab.estimate], ids=["data", "shapes"])
+def test_a_result_that_was_never_written_is_refused(run):
+    with pytest.raises(UseError) as caught:
+        run(never_written, ramp(2, 4))
+    code = never_written.function.__code__
+    assert str(caught.value) == (
+        f"test_beta1_errors.py:{code.co_firstlineno}: never_written: the result result: float32[2, 4] in hbm "
+        "was never written\n"
+        "  hint: store to it, a default value if a loop may not run at all\n"
+        "  key: err_tensor_output_not_written_to"
+    )
 
 
 def test_a_result_that_was_written_in_part_holds_the_unwritten_value_elsewhere():
@@ -346,7 +354,7 @@ def test_an_exception_of_the_users_own_leaves_the_kernel_as_it_is():
         kernel(ramp(2, 2))
     # and the next kernel runs
     with pytest.warns(NkilabWarning):
-        never_written(ramp(2, 2))
+        half_written(ramp(2, 4))
 
 
 def test_jit_decorates_functions_only():

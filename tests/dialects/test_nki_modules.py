@@ -17,6 +17,7 @@ from nkilab.errors import RuleError, UnsupportedError, UseError
 
 with nkilab.activate():
     ncc = importlib.import_module("nki.collectives")
+    nt = importlib.import_module("nki.typing")
     served = {name: importlib.import_module(f"nki.{name}") for name in ("dtype", "tensor", "meta.tensor")}
 
 
@@ -73,6 +74,14 @@ def test_the_words_of_the_decorator_are_taken():
         return copied(x)
 
     np.testing.assert_array_equal(kernel(ramp(4, 6)), ramp(4, 6))
+
+
+def test_a_word_of_the_decorator_that_nobody_knows_is_told(capsys, monkeypatch):
+    monkeypatch.setattr(nkilab.api.WORLD, "_noticed", set())
+    nki.jit(named, debug_kernl=True)
+    assert capsys.readouterr().err == (
+        "nkilab: notice: nki.jit ignores the keyword debug_kernl; did you mean debug_kernel?\n"
+    )
 
 
 @nki.jit
@@ -154,6 +163,50 @@ def test_dtypes_and_arrays_of_the_host_have_modules():
         return copied(nl.shared_constant(served["tensor"].arange(0, 24).reshape(4, 6), dtype=nl.float32))
 
     np.testing.assert_array_equal(kernel(ramp(4, 6)), ramp(4, 6))
+
+
+def test_annotations_of_parameters_have_no_effect():
+    @nki.jit
+    def kernel(x: nt.tensor[4, 6], y: nt.mutable_tensor, size: nki.dtype = nl.float32) -> nt.tensor:
+        nisa.dma_copy(dst=y, src=nl.load(x))
+        return copied(x)
+
+    y = np.zeros((4, 6), np.float32)
+    np.testing.assert_array_equal(kernel(ramp(4, 6), y), ramp(4, 6))
+    np.testing.assert_array_equal(y, ramp(4, 6))
+
+
+def test_the_value_of_a_tensor_is_a_copy():
+    @nki.jit
+    def kernel(x):
+        tile = nl.load(x)
+        held = tile.sim_value
+        nisa.memset(dst=tile, value=0.0)
+        np.testing.assert_array_equal(held, ramp(4, 6))
+        assert tile.device_value is None
+        return copied(x)
+
+    kernel(ramp(4, 6))
+
+
+def test_a_copy_of_version_0_1_takes_an_offset_from_its_view():
+    @nki.jit
+    def kernel(x, column):
+        index, data = nl.load(column), nl.load(x)
+        tile = nl.ndarray((4, 1), nl.float32)
+        at = data.ap([[6, 4], [1, 1]], offset=0, scalar_offset=index, indirect_dim=1)
+        nisa.tensor_copy_dynamic_src(dst=tile, src=at)
+        return copied_to_hbm(tile)
+
+    result = kernel(ramp(4, 6), np.array([[2]], np.int32))
+    np.testing.assert_array_equal(result, ramp(4, 6)[:, 2:3])
+
+
+def copied_to_hbm(tile):
+    """A result with the elements of a tile in SBUF."""
+    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
 
 
 def test_the_silicon_has_a_revision():

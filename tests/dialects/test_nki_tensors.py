@@ -296,7 +296,7 @@ def test_both_cores_of_a_launch_write_one_input():
 
 
 def in_version(version, body):
-    """What a kernel body gives as one version; `body` takes nl and a tile [4, 2, 3] that holds 0, 1, 2, ..."""
+    """What `body` gives in a kernel of one version, for a tile [4, 2, 3] that holds 0, 1, 2, ..."""
     seen = []
     with nkilab.activate(nki=version):
         modules = {name: importlib.import_module(f"nki{name}") for name in ("", ".isa", ".language")}

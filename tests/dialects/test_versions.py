@@ -11,6 +11,7 @@ from tests.dialects.spellings import marked_line, ramp
 
 import nkilab
 from nkilab.api import WORLD
+from nkilab.dialects.versions import version_named
 from nkilab.errors import SpellingError, UsageError
 
 
@@ -89,40 +90,105 @@ def test_a_version_without_a_form_refuses_it_with_what_replaces_it(served, reque
 
 
 @pytest.mark.parametrize("served", ["0.2"], indirect=True)
-def test_simulate_is_refused_before_the_version_that_added_it(served):
+def test_a_name_is_refused_before_the_version_that_added_it(served):
     def host():
         served.nki.simulate(identity(served, "shared_hbm"))  # refused
 
     with pytest.raises(SpellingError) as caught:
         host()
+    assert isinstance(caught.value, AttributeError)
     assert str(caught.value) == (
-        f"{marked_line(host)}: nki.simulate: NKI 0.2 does not accept nki.simulate; NKI 0.3 added it\n"
-        "  hint: run the script with nkilab run\n  source: NKI 0.3 release notes"
+        f"{marked_line(host)}: nki: NKI 0.2 has no nki.simulate; NKI 0.3 adds it\n"
+        "  hint: run the script with nkilab run\n  source: stubs of NKI 0.2 and 0.3"
     )
 
 
 GONE = {
-    "simulate_kernel": "call nki.simulate(kernel)(...)\n  source: NKI 0.3 release notes",
-    "baremetal": "call the kernel with arrays, or nki.simulate(kernel)\n  source: NKI 0.1 stubs",
-    "benchmark": "use nkilab estimate or nkilab profile\n  source: NKI 0.1 stubs",
-    "profile": "use nkilab profile\n  source: NKI 0.1 stubs",
+    "simulate_kernel": "call nki.simulate(kernel)(...), which NKI 0.3 has",
+    "baremetal": "call the kernel with arrays, or nki.simulate(kernel)",
+    "benchmark": "use nkilab estimate or nkilab profile",
+    "profile": "use nkilab profile",
 }
 
 
 @pytest.mark.parametrize("name", GONE)
 @pytest.mark.parametrize(
-    ("served", "told"), [("", "0.6"), ("0.2", "0.2"), ("beta1", "0.6")], indirect=["served"]
+    ("served", "who", "last"), [("", "nki", "0.6"), ("0.2", "NKI 0.2", "0.2")], indirect=["served"]
 )
-def test_a_function_of_beta_1_is_refused_in_nki_with_what_replaces_it(served, told, name):
+def test_a_function_of_beta_1_is_refused_in_nki_with_what_replaces_it(served, who, last, name):
     def host():
         getattr(served.nki, name)(lambda x: x)  # refused
 
     with pytest.raises(SpellingError) as caught:
         host()
-    assert isinstance(caught.value, TypeError)
     assert str(caught.value) == (
-        f"{marked_line(host)}: nki.{name}: NKI {told} does not accept nki.{name}; NKI 0.1 removed it\n"
-        f"  hint: {GONE[name]}"
+        f"{marked_line(host)}: nki: {who} has no nki.{name}; NKI 0.1 removed it\n"
+        f"  hint: {GONE[name]}\n  source: stubs of NKI beta1 and {last}"
+    )
+
+
+@pytest.mark.parametrize("served", ["beta1", "2.23"], indirect=True)
+def test_beta_1_has_no_package_nki(served):
+    def host():
+        served.nl.load  # noqa: B018  # refused
+
+    with pytest.raises(SpellingError) as caught:
+        host()
+    assert str(caught.value) == (
+        f"{marked_line(host)}: nki.language: NKI beta1 has no package nki; NKI 0.1 adds it\n"
+        "  hint: import neuronxcc.nki"
+    )
+
+
+@pytest.mark.parametrize("served", ["0.2"], indirect=True)
+def test_a_name_that_came_back_is_refused_in_between(served):
+    def load():
+        served.nl.load  # noqa: B018  # refused
+
+    with pytest.raises(SpellingError) as caught:
+        load()
+    text = (
+        "NKI 0.2 has no nl.load; NKI 0.1 removed it and NKI 0.3 brings it back\n"
+        "  hint: use nisa.dma_copy(dst, src) to a tile of nl.ndarray\n  source: stubs of NKI beta1 and 0.2"
+    )
+    assert str(caught.value) == f"{marked_line(load)}: nki.language: {text}"
+
+    def importing():
+        from nki.language import load  # noqa: F401  # refused
+
+    with pytest.raises(ImportError) as caught:
+        importing()
+    assert isinstance(caught.value, SpellingError)
+    assert str(caught.value) == f"{marked_line(importing)}: nki.language: {text}"
+
+
+def test_a_name_that_no_version_of_nki_has_is_refused_without_a_version_too(served):
+    def arange():
+        served.nl.arange(128)  # refused
+
+    with pytest.raises(SpellingError) as caught:
+        arange()
+    assert str(caught.value) == (
+        f"{marked_line(arange)}: nki.language: nki has no nl.arange; NKI 0.1 removed it\n"
+        "  hint: index with slices or nl.ds, or with t.ap(pattern)\n  source: stubs of NKI beta1 and 0.6"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("beta1", "beta1"), ("2.23", "beta1"), ("2.25", "beta1"), ("2.26.1", "beta1"), ("nki-0.3", "0.3"),
+     ("0.4.0", "0.4"), ("2.27", "0.1"), ("2.29", "0.3"), ("2.32", "0.6")],
+)  # fmt: skip
+def test_an_sdk_release_names_the_version_it_has(name, version):
+    assert version_named(name) == version
+
+
+def test_a_release_that_never_was_is_no_version():
+    with pytest.raises(UsageError) as caught:
+        version_named("2.19")
+    assert str(caught.value) == (
+        "NKI version is 2.19; it is one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7\n"
+        "  hint: an SDK release from 2.20 to 2.33 also names one"
     )
 
 

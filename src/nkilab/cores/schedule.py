@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from enum import Enum
-from threading import Semaphore, Thread
+from threading import Lock, Thread
 from typing import Any
 
 from ..errors import DeadlockError
@@ -45,6 +45,25 @@ class Wait:
     letter: Any
 
 
+class _Turn:
+    """What a thread waits for until another one gives it; given twice, it counts once."""
+
+    def __init__(self) -> None:
+        # a bare lock: a semaphore is made of several and costs more
+        self._lock = Lock()
+        self._lock.acquire()
+
+    def give(self) -> None:
+        """Let whoever waits go on, or whoever will wait."""
+        if self._lock.locked():
+            self._lock.release()
+
+    def take(self) -> None:
+        """Wait until it is given."""
+        while not self._lock.acquire(timeout=_PATIENCE):
+            pass
+
+
 class _State(Enum):
     NEW = "not started"
     RUNNING = "runs"
@@ -62,7 +81,7 @@ class _Program:
         self.wait: Wait | None = None
         self.met: list[Wait] = []
         self.result: Any = None
-        self.turn = Semaphore(0)
+        self.turn = _Turn()
         self.thread: Thread | None = None
 
 
@@ -76,7 +95,7 @@ class Schedule:
     def __init__(self, works: Sequence[Callable[[], Any]]) -> None:
         self._programs = [_Program(work) for work in works]
         self._failure: BaseException | None = None
-        self._is_over = Semaphore(0)
+        self._is_over = _Turn()
         # rank of the program in the caller's thread; None while that thread only waits
         self._here: int | None = None
         self._context: Context | None = None
@@ -145,7 +164,7 @@ class Schedule:
                 self._hand_over(following)
         if self._failure is None and any(p.state is not _State.DONE for p in self._programs):
             # a program in another thread has the turn; the last one to end wakes this thread
-            _take(self._is_over)
+            self._is_over.take()
 
     def _run(self, rank: int) -> None:
         """Run one program to its end, in this thread."""
@@ -175,9 +194,9 @@ class Schedule:
                 self._hand_over(following)
             elif self._here is not None:
                 # it waits for a program that failed, or for one that does not come
-                self._programs[self._here].turn.release()
+                self._programs[self._here].turn.give()
             else:
-                self._is_over.release()
+                self._is_over.give()
         except Ended:
             return
 
@@ -215,12 +234,12 @@ class Schedule:
             other.thread.start()
         else:
             other.state = _State.RUNNING
-            other.turn.release()
+            other.turn.give()
 
     def _park(self, me: _Program) -> None:
         """Wait for the turn of a program whose thread this is."""
         try:
-            _take(me.turn)
+            me.turn.take()
         except BaseException as interruption:
             # Ctrl-C comes to the caller's thread while another program runs
             self._fail(interruption)
@@ -252,13 +271,8 @@ class Schedule:
                 # interrupted: this program runs while the caller's thread ends
                 _raise_in(thread)
             while thread.is_alive():
-                program.turn.release()
+                program.turn.give()
                 thread.join(_PATIENCE)
-
-
-def _take(turn: Semaphore) -> None:
-    while not turn.acquire(timeout=_PATIENCE):
-        pass
 
 
 def _waits_for(program: _Program, key: Hashable) -> bool:

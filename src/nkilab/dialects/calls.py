@@ -13,8 +13,9 @@ from typing import Any
 from ..errors import NkilabError, SpellingError
 from ..isa.declare import REQUIRED, Attribute, Instruction, Operand
 from ..trace.builder import located, record
-from ..trace.session import Session, current
+from ..trace.session import Session, ask, current, running
 from ..trace.source import place_of, user_frame
+from .history import NEWEST, VERSIONS, at, keyword_story, spelled
 
 
 class _Missing:
@@ -37,6 +38,7 @@ def surface(
     extra: Mapping[str, Any] | None = None,
     swallows: bool = False,
     defaults: Mapping[str, Any] | None = None,
+    words: Mapping[str, Mapping[Any, Any]] | None = None,
 ) -> Callable[..., Any]:
     """A function that spells one instruction.
 
@@ -48,24 +50,27 @@ def surface(
         extra: further keyword-only parameters and their defaults (mask, dtype, name).
         swallows: whether unknown keywords reach `finish`; else they are refused.
         defaults: of parameters where the spelling's differ from the declared ones.
+        words: per attribute further spellings of its values, with the canonical ones.
 
     Returns:
         The function, with the signature of the spelling.
     """
     extra = dict(extra or {})
     scope: dict[str, Any] = {"_MISSING": MISSING, "_current": current, "_finish": finish, "_cls": cls,
-                             "_canonical": _canonical, "_missing": _missing, "_unknown": _refuse_unknown,
+                             "_canonical": _canonical, "_missing": _missing, "_unknown": refuse_unknown,
                              "_parameters": [*order, *extra]}  # fmt: skip
     heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
     text = [f"def {cls.name}({heads}, **unknown):"]
     if not swallows:
-        text.append("    if unknown: _unknown(_cls.name, unknown, _parameters)")
+        text.append("    if unknown: _unknown(_cls.name, unknown, _parameters, 'isa.' + _cls.name)")
     required = [n for n in order if _default(cls, n) is REQUIRED]
     if required:
         text.append(f"    if {' or '.join(f'{n} is _MISSING' for n in required)}:")
         text.append(f"        _missing(_cls, {{{', '.join(f'{n!r}: {n}' for n in required)}}})")
     text.append("    session = _current()")
     text += _attribute_lines(cls, order, scope)
+    for attribute, further in (words or {}).items():
+        scope[f"_k_{attribute}"].update(further)
     operands = ", ".join(n if n in order else "None" for n in cls.operands)
     attributes = "".join(f"a_{n}, " for n in cls.attributes)
     values = "".join(f"{n}, " if n in order else f"_v_{n}, " for n in cls.values)
@@ -76,7 +81,7 @@ def surface(
     )
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
     function = scope[cls.name]
-    function.__doc__ = cls.__doc__
+    function.__doc__, function.instruction = cls.__doc__, cls
     function.__qualname__ = cls.name
     return function
 
@@ -147,13 +152,58 @@ def _missing(cls: type[Instruction], given: Mapping[str, Any]) -> None:
     raise error.located(place_of(user_frame()), cls.name)
 
 
-def _refuse_unknown(called: str, unknown: Mapping[str, Any], known: Sequence[str]) -> None:
-    name = next(iter(unknown))
-    near = get_close_matches(name, known, 1)
-    raise SpellingError(
-        f"there is no keyword {name}; it takes {', '.join(known)}",
-        hint=f"did you mean {near[0]}?" if near else "",
-    ).located(place_of(user_frame()), called)
+def refuse_unknown(
+    called: str, unknown: Mapping[str, Any], known: Sequence[str], name: str = "", version: str = ""
+) -> None:
+    """Refuse keywords that a function does not have; those that kernels use without effect are noticed.
+
+    Args:
+        called: as messages call the function.
+        unknown: the keywords.
+        known: those that it has.
+        name: of the function in the tables of `history`; "" if it is in none.
+        version: the version asked for; that of the session if "".
+
+    Raises:
+        SpellingError: with the version that took the keyword away or brings it.
+    """
+    session = running()
+    asked = version or (session.version if session is not None else "")
+    for keyword in unknown:
+        if name and _has_no_effect(name, keyword, asked):
+            ask().notice(f"{spelled(name)} ignores the keyword {keyword}")
+            continue
+        told = keyword_story(name, keyword, asked or NEWEST) if name else ""
+        near = get_close_matches(keyword, known, 1)
+        hint = f"did you mean {near[0]}?" if near else ""
+        raise SpellingError(
+            f"{f'NKI {asked}' if asked else 'nki'} has no keyword {keyword}; {told}"
+            if told
+            else f"there is no keyword {keyword}; it takes {', '.join(known)}",
+            hint=_INSTEAD.get(keyword, "") if told else hint,
+        ).located(place_of(user_frame()), called)
+
+
+# What to do instead of a keyword that `nki` has not on instructions.
+_INSTEAD = {
+    "mask": "use slices that hold only the elements to compute on",
+    "dtype": "leave it out; the dtype of dst decides",
+    "dst_rmw_op": "use nisa.dma_compute(dst, srcs, reduce_op)",
+    "unique_indices": "use nisa.dma_compute(dst, srcs, reduce_op)",
+    "use_gpsimd_dma": "use dma_engine=nisa.dma_engine.gpsimd_dma",
+    "imm": "use src=",
+    "num_channels": "leave it out, and give collective_permute_implicit its channel_ids",
+}
+
+
+def _has_no_effect(name: str, keyword: str, version: str) -> bool:
+    """Whether no stub of an `nki` version asked for has the keyword, but kernels use it."""
+    for held in (version,) if version else VERSIONS[1:]:
+        event = at(name, held)
+        parameter = event.signature.named(keyword) if event is not None and event.kind == "function" else None
+        if parameter is not None and not parameter.is_listed:
+            return True
+    return False
 
 
 def record_finish(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from .missing import NamedMeta
 
-class engine(IntEnum):
+
+class engine(IntEnum, metaclass=NamedMeta):
     """Engines of a NeuronCore."""
 
     unknown = 0
@@ -17,7 +19,7 @@ class engine(IntEnum):
     sync = 6
 
 
-class reduce_cmd(IntEnum):
+class reduce_cmd(IntEnum, metaclass=NamedMeta):
     """What an instruction does with its reduction registers."""
 
     idle = 0
@@ -27,7 +29,7 @@ class reduce_cmd(IntEnum):
     load_reduce = 4
 
 
-class dge_mode(IntEnum):
+class dge_mode(IntEnum, metaclass=NamedMeta):
     """Who generates DMA descriptors."""
 
     unknown = 0
@@ -36,14 +38,14 @@ class dge_mode(IntEnum):
     none = 3
 
 
-class oob_mode(IntEnum):
+class oob_mode(IntEnum, metaclass=NamedMeta):
     """What an index out of bounds does."""
 
     error = 0
     skip = 1
 
 
-class nc_version(IntEnum):
+class nc_version(IntEnum, metaclass=NamedMeta):
     """Generations of the NeuronCore."""
 
     gen2 = 2
@@ -51,8 +53,15 @@ class nc_version(IntEnum):
     gen4 = 4
 
 
-class matmul_perf_mode(IntEnum):
+class matmul_perf_mode(IntEnum, metaclass=NamedMeta):
     """Performance modes of nc_matmul."""
 
     none = 0
     double_row = 1
+
+
+class dma_engine(IntEnum, metaclass=NamedMeta):
+    """What carries a transfer between two cores."""
+
+    dma = 1
+    gpsimd_dma = 2

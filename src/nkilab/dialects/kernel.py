@@ -6,9 +6,12 @@ from collections.abc import Callable
 from operator import index as as_index
 from typing import Any, NoReturn
 
-from ..errors import KernelError, NkilabError, RuleError, SpellingError, UseError
+from ..errors import KernelError, LimitError, NkilabError, RuleError, SpellingError, UseError
+from ..tiles.indirect import OutOfBoundsError
 from ..trace.session import ask, running
 from ..trace.source import place_of, user_frame
+from .environment import check_cores, check_precision
+from .schedules import Schedule, as_schedule
 
 # Which built-in type an error also is, as AWS documents it: by key, then by class.
 DOCUMENTED_TYPES: dict[str, type[Exception]] = {
@@ -21,19 +24,35 @@ CLASS_TYPES: tuple[tuple[type[NkilabError], type[Exception]], ...] = (
     (SpellingError, TypeError),
     (KernelError, ValueError),
 )
-_TYPED: dict[tuple[type, type], type] = {}
+_TYPED: dict[tuple[type, ...], type] = {}
 
 
-def raise_typed(error: NkilabError) -> NoReturn:
-    """Raise `error` as something that is also of the built-in type documented for it."""
+class NkiValidationError(Exception):
+    """`nki.isa.NkiValidationError`: what a hardware rule forbids; our rule and limit errors also are one."""
+
+
+def raise_typed(error: NkilabError, spelling: str = "") -> NoReturn:
+    """Raise `error` as something that is also of the built-in type documented for it.
+
+    Args:
+        error: completed.
+        spelling: of the kernel. Of Beta 1 a published suite asks for NumPy's IndexError where an index that
+            is known at run time lies outside; it bears our message as a note, and `error` as its cause.
+    """
+    if isinstance(error, OutOfBoundsError) and spelling == "neuronxcc":
+        bare = IndexError(f"index {error.element} is out of bounds for axis 0 with size {error.size}")
+        bare.add_note(str(error))
+        raise bare from error
     also = DOCUMENTED_TYPES.get(error.key)
     if also is None:
         also = next((builtin for ours, builtin in CLASS_TYPES if isinstance(error, ours)), None)
-    if also is not None and not isinstance(error, also):
-        pair = (type(error), also)
-        if pair not in _TYPED:
-            _TYPED[pair] = type(pair[0].__name__, pair, {"__module__": pair[0].__module__})
-        error.__class__ = _TYPED[pair]
+    kinds = (NkiValidationError,) if isinstance(error, RuleError | LimitError) else ()
+    wanted = tuple(k for k in (*kinds, also) if k is not None and not isinstance(error, k))
+    if wanted:
+        bases = (type(error), *wanted)
+        if bases not in _TYPED:
+            _TYPED[bases] = type(bases[0].__name__, bases, {"__module__": bases[0].__module__})
+        error.__class__ = _TYPED[bases]
     raise error
 
 
@@ -47,6 +66,9 @@ class Kernel:
         options: keywords of the decorator.
         grid: program instances along each axis; () for one.
     """
+
+    # pytest takes no kernel for a test, whatever its name
+    __test__ = False
 
     def __init__(
         self,
@@ -79,6 +101,34 @@ class Kernel:
         """The chip the decorator names, or ""."""
         return str(self.options.get("platform_target") or "")
 
+    @property
+    def schedule(self) -> Schedule:
+        """The dependences that `with_schedule` added."""
+        held: Schedule = self.options.get("schedule", ())
+        return held
+
+    def with_schedule(self, schedule: Any) -> Kernel:
+        """The kernel with further dependences between instructions that have names.
+
+        Args:
+            schedule: pairs (consumer, producer or list of producers), by the `name=` of the instructions.
+
+        Raises:
+            UseError: if it is no list of such pairs, or they make a circle.
+        """
+        try:
+            edges = as_schedule(schedule)
+        except NkilabError as error:
+            raise_typed(error.located(place_of(user_frame()), "with_schedule"))
+        return Kernel(
+            self.function, self.spelling, self.version, {**self.options, "schedule": edges}, self.grid
+        )
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the host script asks for a simulation of Beta 1, which returns tiles on chip too."""
+        return self.options.get("mode") == "simulation" or bool(self.options.get("simulated"))
+
     def __getitem__(self, grid: Any) -> Kernel:
         """The kernel with a launch grid."""
         grid = grid if isinstance(grid, tuple | list) else (grid,)
@@ -95,6 +145,9 @@ class Kernel:
                 ).located(place_of(user_frame()), self.name)
             return self.function(*args, **kwargs)
         try:
+            if self.spelling == "nki":
+                check_precision()
+                check_cores(self.grid)
             return ask().run(self, args, kwargs)
         except NkilabError as error:
             raise_typed(error)

@@ -57,6 +57,7 @@ class LoopRange:
         program = session.program
         outer = session.position
         loop = len(program.positions)
+        session.keyed["loop", loop] = self.kind
         try:
             for value in self._range:
                 session.position = len(program.positions)

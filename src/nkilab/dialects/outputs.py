@@ -1,26 +1,31 @@
-"""HBM tensors that a kernel creates: one storage for all program instances of a launch, where shared."""
+"""HBM tensors that a kernel creates or is given to write, and what it returns of them."""
 
 from __future__ import annotations
 
-from ..errors import RuleError
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import NkilabError, RuleError, UseError
 from ..tiles.dtypes import DType
-from ..tiles.tile import HBM, Storage
+from ..tiles.tile import HBM, Storage, View
+from ..trace.program import Program
 from ..trace.session import Session
+from .annotations import is_mutable
+from .kernel import Kernel
 
 
 def shared_storage(session: Session, shape: tuple[int, ...], dtype: DType, scope: str, name: str) -> Storage:
-    """The storage of an HBM tensor; the n-th shared one of every instance is the same.
+    """The storage of an HBM tensor; the n-th shared one of a name is the same in every instance.
 
     Raises:
         RuleError: if the instances disagree on its shape or type.
     """
     if scope != "shared":
         return session.new_storage(shape, dtype, HBM, "private", name)
-    place = session.shared_at
-    session.shared_at += 1
-    if place == len(session.shared):
-        session.shared.append(session.new_storage(shape, dtype, HBM, "shared", name))
-    storage = session.shared[place]
+    storage = session.shared_output(shape, dtype, name)
     if storage.shape != shape or storage.dtype is not dtype:
         raise RuleError(
             f"this instance creates {dtype}{list(shape)} where the first one created "
@@ -28,3 +33,80 @@ def shared_storage(session: Session, shape: tuple[int, ...], dtype: DType, scope
             hint="create shared_hbm tensors in the same order in every program instance",
         )
     return storage
+
+
+def check_outputs(
+    kernel: Kernel, sessions: Sequence[Session], arguments: Mapping[str, Any], returned: Sequence[View]
+) -> None:
+    """Refuse a Beta 1 kernel that leaves a result unwritten, or changes a parameter and does not return it.
+
+    Args:
+        kernel: that has run.
+        sessions: its programs, one per core.
+        arguments: what it was called with, by parameter.
+        returned: the tensors among its results, of the first program.
+
+    Raises:
+        UseError: if it does.
+    """
+    if kernel.spelling != "neuronxcc":
+        return
+    for tensor in returned:
+        if tensor.storage.memory == HBM and _is_unwritten(sessions, tensor):
+            raise _defined(kernel, UseError(
+                f"the result {tensor.describe()} was never written",
+                hint="store to it, a default value if a loop may not run at all",
+                key="err_tensor_output_not_written_to",
+            ))  # fmt: skip
+    flags = str(kernel.options.get("experimental_flags", ""))
+    if "skip-mutable-return-check" in flags or kernel.options.get("mode") == "trace":
+        return
+    held = {id(tensor.storage) for tensor in returned}
+    for name, given in arguments.items():
+        if not isinstance(given, View) or not is_mutable(kernel.function, name) or id(given.storage) in held:
+            continue
+        if any(writes(s.program, n) for s, n in _numbers(sessions, given.storage)):
+            raise _defined(kernel, UseError(
+                f"the kernel writes to {name}, a mutable parameter, and does not return it",
+                hint=f"return {name} beside the other results",
+                key="err_mutable_parameter_not_returned",
+            ))  # fmt: skip
+
+
+def _defined(kernel: Kernel, error: NkilabError) -> NkilabError:
+    """`error` at the line where the kernel begins."""
+    code = kernel.function.__code__
+    return error.located(f"{Path(code.co_filename).name}:{code.co_firstlineno}", kernel.name)
+
+
+def _numbers(sessions: Sequence[Session], storage: Storage) -> Iterable[tuple[Session, int]]:
+    """The number of a storage of the first program in every program that sees it."""
+    first = sessions[0]
+    yield first, storage.number
+    key = next((k for k, held in first.shared.items() if held is storage), None)
+    for session in sessions[1:]:
+        if key in session.shared:
+            yield session, session.shared[key].number
+
+
+def _is_unwritten(sessions: Sequence[Session], tensor: View) -> bool:
+    """Whether no row of any program writes to the storage of a result; inputs are written."""
+    storage = tensor.storage
+    if storage.scope == "input" or storage.written.is_full:
+        return False
+    if sessions[0].has_data:
+        return storage.written.is_empty
+    return not any(writes(s.program, n) for s, n in _numbers(sessions, storage))
+
+
+def writes(program: Program, storage: int) -> bool:
+    """Whether a row of a program writes to the storage of this number."""
+    places = np.flatnonzero(program.storage_column == storage)
+    rows = np.searchsorted(program.operand_start, places, side="right") - 1
+    slots = places - program.operand_start[rows]
+    forms = program.form_column[rows]
+    for number, slot in {(int(f), int(s)) for f, s in zip(forms, slots, strict=True)}:
+        form = program.forms[number]
+        if slot < len(form.view_slots) and form.view_slots[slot] in form.written_slots:
+            return True
+    return False

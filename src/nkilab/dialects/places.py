@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 from ..errors import NkilabError, SpellingError
@@ -29,12 +32,25 @@ def placed(called: str) -> Callable[[F], F]:
                 if trace is None or trace.tb_next is not None:
                     raise
                 # the arguments do not bind: no frame lies below this one
-                problem = str(error).removeprefix(f"{function.__qualname__}() ")
-                raise SpellingError(problem).located(place_of(user_frame()), called) from None
+                raise _unbound(function, error).located(place_of(user_frame()), called) from None
 
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def _unbound(function: Callable[..., Any], error: TypeError) -> SpellingError:
+    """What is told where arguments do not bind: Python's sentence, or which keyword is none."""
+    problem = str(error).removeprefix(f"{function.__qualname__}() ")
+    found = re.fullmatch(r"got an unexpected keyword argument '(\w+)'.*", problem)
+    if found is None:
+        return SpellingError(problem)
+    known = list(signature(function).parameters)
+    near = get_close_matches(found[1], known, 1)
+    return SpellingError(
+        f"there is no keyword {found[1]}; it takes {', '.join(known)}",
+        hint=f"did you mean {near[0]}?" if near else "",
+    )
 
 
 def described(view: View) -> str:

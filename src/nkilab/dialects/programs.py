@@ -11,22 +11,35 @@ from .places import placed
 
 
 class CoreCount(int):
-    """So many physical cores, as `nl.nc(2)` marks them in a grid."""
+    """So many physical cores, as `nl.nc(2)` marks them in a grid: an axis with one instance on each."""
+
+    @property
+    def cores(self) -> int:
+        """Cores that the instances along the axis are spread over."""
+        return int(self)
 
     def __mul__(self, other: int) -> SpmdDim:
-        return SpmdDim(int(other), self)
+        return SpmdDim(int(other), self, is_outer=True)
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: int) -> SpmdDim:
+        return SpmdDim(int(other), self)
 
 
 class SpmdDim(int):
-    """A grid axis whose instances are spread over cores: extent times cores."""
+    """A grid axis whose instances are spread over cores: extent times cores.
+
+    With `is_outer` neighbours run on one core, without it on different ones.
+
+    Source: nki.language.spmd_dim.
+    """
 
     cores: int
+    is_outer: bool
 
-    def __new__(cls, extent: int, cores: CoreCount) -> SpmdDim:
+    def __new__(cls, extent: int, cores: CoreCount, *, is_outer: bool = False) -> SpmdDim:
         dim = super().__new__(cls, extent * int(cores))
         dim.cores = int(cores)
+        dim.is_outer = is_outer
         return dim
 
 
@@ -35,9 +48,15 @@ def nc(count: int) -> CoreCount:
     return CoreCount(count)
 
 
-def spmd_dim(extent: int, cores: CoreCount) -> SpmdDim:
-    """A grid axis of extent * cores instances, spread over the cores."""
-    return SpmdDim(int(extent), cores)
+@placed("spmd_dim")
+def spmd_dim(extent: int | CoreCount, cores: int | CoreCount) -> SpmdDim:
+    """A grid axis of extent * cores instances; where the cores stand first, neighbours share a core."""
+    if isinstance(cores, CoreCount) == isinstance(extent, CoreCount):
+        raise UseError("spmd_dim takes one extent and one number of cores, nl.nc(2)")
+    if isinstance(cores, CoreCount):
+        return SpmdDim(int(extent), cores)
+    assert isinstance(extent, CoreCount)
+    return SpmdDim(int(cores), extent, is_outer=True)
 
 
 @placed("program_id")

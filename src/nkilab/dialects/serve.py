@@ -2,68 +2,66 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
-from ..errors import SpellingError
-from ..trace.source import place_of, user_frame
 from .annotations import MutableAnnotation, TensorAnnotation
 from .dst_first import modules as dst_first
-from .enums import dge_mode, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
-from .value_returning import compiler, isa, language, top
+from .enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from .gate import ServedModule, held_tables, hold_members
+from .history import BETA1
+from .value_returning import compiler, host, isa, language, programs, run_time, scalars, top
+from .value_returning import tensor as returned
 
 _ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,
           "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode}  # fmt: skip
 
 
 _TYPING = {"tensor": TensorAnnotation, "mutable_tensor": MutableAnnotation, "mutable": MutableAnnotation}
+_BETA1_TYPING = {**_TYPING, "scalar": scalars.scalar}
 
 
 def _beta1_isa() -> dict[str, Any]:
     words = ("affine_select", "dma_copy", "memset", "iota", "get_nc_version", "tensor_engine",
-             "vector_engine", "scalar_engine", "gpsimd_engine", "unknown_engine")  # fmt: skip
+             "vector_engine", "scalar_engine", "gpsimd_engine", "unknown_engine", "dma_engine")  # fmt: skip
     own = {word: getattr(isa, word) for word in words}
+    own |= {"fp32": language.fp32, "builtin_custom_op": programs.builtin_custom_op,
+            "tensor_copy_dynamic_src": run_time.tensor_copy_dynamic_src,
+            "tensor_copy_dynamic_dst": run_time.tensor_copy_dynamic_dst,
+            "_tiled_offloaded_memcpy": programs.tiled_offloaded_memcpy,
+            "_tiled_offloaded_fma": programs.tiled_offloaded_fma}  # fmt: skip
     return {**isa.SURFACES, **own, **_ENUMS}
 
 
 def tables(spelling: str, version: str) -> dict[str, dict[str, Any]]:
-    """Names per module for one spelling ("neuronxcc" or "nki") and asked version."""
+    """Names per module for one spelling ("neuronxcc" or "nki") as the version asked for has them."""
+    return held_tables(every_table(spelling, version), version)
+
+
+def every_table(spelling: str, version: str = "") -> dict[str, dict[str, Any]]:
+    """Names per module for one spelling, whatever version has them."""
     if spelling == "neuronxcc":
         return {
             "neuronxcc": {},
             "neuronxcc.nki": top.names(version),
             "neuronxcc.nki.language": language.NAMES,
+            "neuronxcc.nki.language.constants": host.CONSTANTS,
             "neuronxcc.nki.isa": _beta1_isa(),
             "neuronxcc.nki.isa.constants": _ENUMS,
             "neuronxcc.nki.compiler": compiler.NAMES,
-            "neuronxcc.nki.typing": _TYPING,
+            "neuronxcc.nki.nccl": programs.COLLECTIVES,
+            "neuronxcc.nki._private": {},
+            "neuronxcc.nki._private.private_api": programs.PRIVATE,
+            "neuronxcc.nki.typing": _BETA1_TYPING,
         }
     return {
         "nki": dst_first.names(version),
         "nki.language": dst_first.LANGUAGE,
         "nki.isa": dst_first.ISA,
-        "nki.isa.constants": _ENUMS,
+        "nki.isa.constants": {**_ENUMS, "dma_engine": dma_engine},
         "nki.typing": _TYPING,
+        **dst_first.OTHER_MODULES,
     }
-
-
-class MissingNameError(SpellingError, AttributeError):
-    """A served module has no such name."""
-
-
-class ServedModule(ModuleType):
-    """A module made from a table; unknown names are refused with the nearest known one."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        known = [n for n in vars(self) if not n.startswith("_")]
-        near = get_close_matches(name, known, 1)
-        raise MissingNameError(
-            f"nkilab serves no name {name} here" + ("" if near else f"; it has {', '.join(sorted(known))}"),
-            hint=f"did you mean {near[0]}?" if near else "",
-        ).located(place_of(user_frame()), self.__name__)
 
 
 def module_tree(root: str, version: str) -> dict[str, ModuleType]:
@@ -73,14 +71,19 @@ def module_tree(root: str, version: str) -> dict[str, ModuleType]:
         root: "neuronxcc" or "nki".
         version: NKI version asked for, or "".
     """
-    return modules_from(tables(root, version))
+    return modules_from(tables(root, version), version)
 
 
-def modules_from(served: dict[str, dict[str, Any]]) -> dict[str, ModuleType]:
-    """Modules made from tables of names, linked to their parents."""
+def modules_from(served: dict[str, dict[str, Any]], version: str = "") -> dict[str, ModuleType]:
+    """Modules made from tables of names, linked to their parents.
+
+    Args:
+        served: per module its names.
+        version: that they are held to, or "".
+    """
     tree: dict[str, ModuleType] = {}
     for name, table in served.items():
-        module: ModuleType = ServedModule(name, f"{name}, served by nkilab")
+        module: ModuleType = ServedModule(name, version)
         module.__dict__.update(table)
         module.__path__ = []  # a package, so that its parts import
         tree[name] = module
@@ -92,3 +95,6 @@ def modules_from(served: dict[str, dict[str, Any]]) -> dict[str, ModuleType]:
 
 
 ROOTS = ("neuronxcc", "nki")
+
+hold_members(dst_first.Tensor)
+hold_members(returned.Tensor, BETA1)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from ..machine import Machine, machine_named
-from ..trace.session import running
+from typing import NoReturn
+
+from ..machine import Machine
+from ..trace.session import ask, running
+from .environment import TRANSPOSES_ON_TENSOR_ENGINE, is_set
+from .missing import refuse_name
 
 
 class TileSize:
-    """Hardware limits, read from the row of the chip: the running kernel's, trn2 outside of one."""
+    """Hardware limits, read from the row of the chip: the running kernel's, outside of one the one chosen."""
 
     @property
     def _machine(self) -> Machine:
         session = running()
-        return session.machine if session is not None else machine_named("trn2")
+        return session.machine if session is not None else ask().machine()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_name("tile_size", name, dir(type(self)))
 
     @property
     def pmax(self) -> int:
@@ -33,8 +40,10 @@ class TileSize:
 
     @property
     def psum_num_banks(self) -> int:
-        """PSUM banks."""
-        return self._machine.limit("psum_banks")
+        """PSUM banks; one less where DMA transposes run on TensorE, which takes a bank for them."""
+        machine = self._machine
+        has_one_less = machine.generation >= 3 and is_set(TRANSPOSES_ON_TENSOR_ENGINE)
+        return machine.limit("psum_banks") - has_one_less
 
     @property
     def gemm_stationary_fmax(self) -> int:
@@ -67,6 +76,11 @@ class TileSize:
         return self._machine.limit("sbuf_bytes_per_partition")
 
     total_available_sbuf_size = sbuf_fmax_bytes
+
+    @property
+    def sbuf_size_bytes(self) -> int:
+        """Bytes of SBUF in all partitions, with those that a kernel may not use."""
+        return self._machine.limit("partitions") * self._machine.limit("sbuf_physical_bytes_per_partition")
 
     @property
     def sbuf_fmax(self) -> int:

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from ..errors import SpellingError, UsageError
 from ..trace.session import Session, ask
 from ..trace.source import place_of, user_frame
-
-# Oldest first. "beta1" is `neuronxcc.nki` of SDK 2.20 to 2.26; the numbers are `nki`.
-VERSIONS = ("beta1", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7")
+from .history import BETA1, NEWEST, RELEASES, VERSIONS, order
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,14 @@ FORMS: dict[str, Form] = {
     "profile": Form(
         "nki.profile", "beta1", "beta1", "use nkilab profile", "NKI 0.1 stubs",
     ),
+    "string_buffer": Form(
+        "a string for buffer=", "0.1", "0.2", "use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
+        "NKI 0.3 release notes",
+    ),
+    "integer_enum": Form(
+        "a number for a member of an enumeration", "", "0.2", "use the member, as nisa.engine.vector",
+        "NKI 0.3 release notes",
+    ),
     "psum_dma": Form(
         "dma_copy from psum", "", "0.2", "copy the tile to sbuf with tensor_copy first",
         "NKI 0.3 release notes",
@@ -67,44 +73,51 @@ FORMS: dict[str, Form] = {
 }  # fmt: skip
 
 
+# The SDK releases that changed nothing in NKI, and which version they have.
+_UNCHANGED = {"2.25": BETA1}
+
+
 def version_named(name: str) -> str:
-    """The version a user means: "0.2", "0.2.0", "beta1", "2.26".
+    """The version a user means: "0.2", "0.2.0", "beta1", or an SDK release: "2.26" is Beta 1, "2.29" is 0.3.
 
     Raises:
         UsageError: if there is none.
     """
     word = name.lower().removeprefix("nki").strip("-= ")
-    if word in ("beta1", "beta 1", "neuronxcc") or word.startswith("2."):
-        return "beta1"
+    if word in (BETA1, "beta 1", "neuronxcc"):
+        return BETA1
     short = ".".join(word.split(".")[:2])
-    if short not in VERSIONS:
-        raise UsageError(f"NKI version is {name}; it is one of {', '.join(VERSIONS)}")
-    return short
-
-
-def _order(version: str) -> int:
-    return VERSIONS.index(version)
+    by_sdk = {r.sdk: r.version for r in RELEASES} | _UNCHANGED
+    if short not in VERSIONS and short not in by_sdk:
+        raise UsageError(
+            f"NKI version is {name}; it is one of {', '.join(VERSIONS)}",
+            hint="an SDK release from 2.20 to 2.33 also names one" if word.startswith("2.") else "",
+        )
+    return by_sdk.get(short, short)
 
 
 def accepts(form: Form, version: str) -> bool:
     """Whether a version accepts a form."""
-    after = not form.since or _order(version) >= _order(form.since)
-    before = not form.until or _order(version) <= _order(form.until)
+    after = not form.since or order(version) >= order(form.since)
+    before = not form.until or order(version) <= order(form.until)
     return after and before
 
 
 def require(key: str, version: str, called: str, where: str = "") -> None:
-    """Refuse a form that the chosen version does not accept; without one, notice it once.
+    """Refuse a form that the chosen version does not accept.
+
+    Without a version, a form that the newest one does not accept is noticed once.
 
     Raises:
         SpellingError: if `version` is given and does not accept the form.
     """
     form = FORMS[key]
     added = f"NKI {form.since} added it" if form.since and form.since != VERSIONS[0] else ""
-    removed = f"NKI {VERSIONS[_order(form.until) + 1]} removed it" if form.until else ""
+    removed = f"NKI {VERSIONS[order(form.until) + 1]} removed it" if form.until else ""
     history = " and ".join(part for part in (added, removed) if part)
     if not version:
-        ask().notice(f"{form.name}: {history}; {form.replacement}")
+        if not accepts(form, NEWEST):
+            ask().notice(f"{form.name}: {history}; {form.replacement}")
         return
     if not accepts(form, version):
         raise SpellingError(

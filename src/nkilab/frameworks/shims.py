@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from .._lazy import torch
 from ..dialects.serve import modules_from
+from . import frontend, neuron_dtypes
+from .cpu_simulator import simulator_tree
 
 
 def xla_device(*args: Any, **kwargs: Any) -> Any:
@@ -23,16 +26,29 @@ def wait_device_ops(*args: Any, **kwargs: Any) -> None:
     """Wait for the device: nothing runs behind the caller."""
 
 
-TABLES: dict[str, dict[str, dict[str, Any]]] = {
-    "torch_xla": {
-        "torch_xla": {"device": xla_device},
-        "torch_xla.core": {},
-        "torch_xla.core.xla_model": {
-            "xla_device": xla_device, "mark_step": mark_step, "wait_device_ops": wait_device_ops,
-        },
+_TORCH_XLA: dict[str, dict[str, Any]] = {
+    "torch_xla": {"device": xla_device},
+    "torch_xla.core": {},
+    "torch_xla.core.xla_model": {
+        "xla_device": xla_device, "mark_step": mark_step, "wait_device_ops": wait_device_ops,
     },
 }  # fmt: skip
-SHIM_ROOTS = tuple(TABLES)
+_TREES: dict[str, Callable[[str], dict[str, ModuleType]]] = {
+    "torch_xla": lambda version: modules_from(_TORCH_XLA),
+    "neuron_dtypes": lambda version: modules_from({"neuron_dtypes": neuron_dtypes.NAMES}),
+    "nki_cpu_simulator": simulator_tree,
+}
+SHIM_ROOTS = tuple(_TREES)
+
+# Modules that host scripts import under the roots of NKI, parents first.
+_ADDED: dict[str, dict[str, dict[str, Any]]] = {
+    "nki": {"nki.compiler": {}, "nki.compiler.frontend": frontend.NAMES},
+    "neuronxcc": {
+        "neuronxcc.starfish": {},
+        "neuronxcc.starfish.support": {},
+        "neuronxcc.starfish.support.dtype": {"static_cast": neuron_dtypes.static_cast},
+    },
+}
 
 
 def extend_logging() -> None:
@@ -44,6 +60,17 @@ def extend_logging() -> None:
         logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
 
 
-def shim_tree(root: str) -> dict[str, ModuleType]:
-    """The modules served under one root."""
-    return modules_from(TABLES[root])
+def extended(tree: dict[str, ModuleType], root: str) -> dict[str, ModuleType]:
+    """The modules of a root of NKI, with those that host scripts import there besides."""
+    added = modules_from({root: {}, **_ADDED[root]})
+    for name in _ADDED[root]:
+        if name not in tree:
+            parent, _, child = name.rpartition(".")
+            tree[name] = added[name]
+            setattr(tree[parent], child, added[name])
+    return tree
+
+
+def shim_tree(root: str, version: str) -> dict[str, ModuleType]:
+    """The modules served under one root, for one asked NKI version."""
+    return _TREES[root](version)

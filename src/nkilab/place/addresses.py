@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from ..errors import LimitError
+from ..records import column
 from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import Boxes, boxes_of, overlaps_of
 from .edges import REUSE, Waits, waits_from, waits_of
 from .lifetimes import Parts, frontier_of, parts_of
-from .memory import Ring
+from .memory import ALL_PLACED, place
 from .plan import Placements, Plan
 from .slots import Slots, slots_of
 from .spills import Spilled, operand_facts, place_text, place_with_spills
 
 _LARGEST = 5
-
-
-@dataclass
-class Stays:
-    """Columns of `Placements` while they grow."""
-
-    part: list[int] = field(default_factory=list)
-    address: list[int] = field(default_factory=list)
-    pieces: list[int] = field(default_factory=list)
-
-    def placements(self, parts: Parts, unit: int) -> Placements:
-        """The columns; addresses are counted in `unit` bytes."""
-        part = np.array(self.part, np.int64)
-        address, pieces = np.array(self.address, np.int64) * unit, np.array(self.pieces, np.int64)
-        return Placements(
-            parts.storage[part], parts.offset[part], parts.size[part], address, pieces,
-            parts.first[part], parts.last[part],
-        )  # fmt: skip
 
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -55,14 +36,12 @@ def plan(program: Program) -> Plan:
     capacity = machine.limit("sbuf_bytes_per_partition")
 
     psum = _parts(program, slots, boxes, PSUM, machine.psum_bytes_per_partition)
-    banks = Ring(machine.limit("psum_banks"))
-    psum_stays, psum_edges = _place(program, slots, psum, banks, bank, waits)
+    banks = machine.limit("psum_banks")
+    psum_placements, psum_edges, peak_banks = _placed(program, slots, psum, banks, bank, waits)
     sbuf = _parts(program, slots, boxes, SBUF, capacity)
     spilled = Spilled()
     if _most_live(sbuf, len(program)) <= capacity:
-        ring = Ring(capacity)
-        sbuf_stays, sbuf_edges = _place(program, slots, sbuf, ring, 1, waits)
-        sbuf_placements, peak = sbuf_stays.placements(sbuf, 1), ring.peak
+        sbuf_placements, sbuf_edges, peak = _placed(program, slots, sbuf, capacity, 1, waits)
     else:
         spilled = place_with_spills(program, slots, sbuf, capacity)
         sbuf_placements, sbuf_edges, peak = spilled.placements(sbuf), spilled.edges(), spilled.peak
@@ -75,9 +54,9 @@ def plan(program: Program) -> Plan:
         waits_from(nodes, *(np.concatenate(column) for column in columns)),
         tuple(spilled.transfers),
         sbuf_placements,
-        psum_stays.placements(psum, bank),
+        psum_placements,
         peak,
-        banks.peak,
+        peak_banks,
         tuple(spilled.findings),
     )
 
@@ -98,31 +77,30 @@ def _most_live(parts: Parts, rows: int) -> int:
     return int(np.cumsum(change).max())
 
 
-def _place(
-    program: Program, slots: Slots, parts: Parts, ring: Ring, unit: int, waits: Waits
-) -> tuple[Stays, Edges]:
-    """Place parts by first access, each living to its last access; returns the stays and the reuse edges."""
-    stays = Stays()
-    takers: list[int] = []
-    formers: list[int] = []
-    begin, end = np.argsort(parts.first, kind="stable"), np.argsort(parts.last, kind="stable")
-    first, last, sizes = parts.first.tolist(), parts.last.tolist(), (-(-parts.size // unit)).tolist()
-    leaving = iter(end.tolist())
-    next_to_leave = next(leaving, None)
-    for part in begin.tolist():
-        while next_to_leave is not None and last[next_to_leave] < first[part]:
-            ring.give_back(next_to_leave)
-            next_to_leave = next(leaving, None)
-        taken = ring.take(part, sizes[part])
-        if taken is None:
-            raise _psum_error(program, parts, part, ring)
-        pieces, former = taken
-        stays.part.append(part)
-        stays.address.append(pieces[0][0])
-        stays.pieces.append(len(pieces))
-        takers.extend([part] * len(former))
-        formers.extend(former)
-    return stays, _reuse_edges(slots, parts, np.array(takers, np.int64), np.array(formers, np.int64), waits)
+def _placed(
+    program: Program, slots: Slots, parts: Parts, size: int, unit: int, waits: Waits
+) -> tuple[Placements, Edges, int]:
+    """Place parts by first access, each living to its last access.
+
+    Args:
+        size: of the memory, in units.
+        unit: bytes per partition.
+
+    Returns:
+        Where the parts lie, the reuse edges, and the most units that were taken at once.
+    """
+    memory, stopped = place(size, -(-parts.size // unit), parts.first, parts.last)
+    if stopped != ALL_PLACED:
+        raise _psum_error(program, parts, stopped, size, memory.extent.free)
+    part = np.array(memory.begin, np.int64)
+    placements = Placements(
+        parts.storage[part], parts.offset[part], parts.size[part],
+        column(memory.tiles, "address")[part].astype(np.int64) * unit,
+        column(memory.tiles, "pieces")[part].astype(np.int64), parts.first[part], parts.last[part],
+    )  # fmt: skip
+    count = memory.extent.reuses
+    taker, former = (np.array(reuses[:count], np.int64) for reuses in (memory.taker, memory.former))
+    return placements, _reuse_edges(slots, parts, taker, former, waits), int(memory.extent.peak)
 
 
 def _reuse_edges(slots: Slots, parts: Parts, takers: np.ndarray, formers: np.ndarray, waits: Waits) -> Edges:
@@ -147,7 +125,7 @@ def _expanded(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return np.arange(len(which)) - begins[which] + start[which], which
 
 
-def _psum_error(program: Program, parts: Parts, part: int, ring: Ring) -> Exception:
+def _psum_error(program: Program, parts: Parts, part: int, banks: int, free: int) -> Exception:
     row = int(parts.first[part])
     bank = program.machine.limit("psum_bank_bytes")
     live = np.flatnonzero((parts.first < row) & (parts.last >= row))
@@ -157,8 +135,8 @@ def _psum_error(program: Program, parts: Parts, part: int, ring: Ring) -> Except
     facts += [f"live: {place_text(program, int(parts.storage[p]))}" for p in live]
     need = int(parts.size[part]) // bank
     error = LimitError(
-        f"psum is full: {need} bank{'s' * (need > 1)} needed, {ring.free} free; "
-        f"{program.machine.name} has {ring.size} (psum banks)",
+        f"psum is full: {need} bank{'s' * (need > 1)} needed, {free} free; "
+        f"{program.machine.name} has {banks} (psum banks)",
         hint="copy finished tiles to sbuf before the next one is computed",
         source="trn1 architecture guide, PSUM; a tile takes whole banks of 2 KiB per partition",
     )

@@ -1,135 +1,323 @@
-"""A memory that tiles are placed in: segments in a ring, next-fit, so that freed space is reused last."""
+"""A memory that tiles are placed in: segments in a ring, next-fit, so that freed space is reused last.
+
+Each segment is free or taken, and remembers who held it last. Taking starts where the last taking ended and goes
+round: short-lived tiles rotate through everything that is free, which is as much multi-buffering as the memory
+allows. A tile for which no run of free segments is long enough while enough is free in all is placed in pieces:
+a compiler that sees the whole program would have placed its neighbours closer together.
+"""
 
 from __future__ import annotations
 
-_NOBODY = -1
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..records import Job, numbers, table
+
+NOBODY = -1
+# What `place_all` says when it did not stop at a tile that finds no room.
+ALL_PLACED, REUSES_FULL = -1, -2
+
+
+@dataclass(slots=True)
+class Segment:
+    """Neighbouring units of the memory: bytes per partition, or banks.
+
+    Args:
+        start, length: in units.
+        next: the segment after it, of the last one the first; or the next one that is not in use.
+        holder: the tile that holds it, or held it last.
+        is_free: whether nobody holds it now.
+        mate: the next segment that the same tile holds.
+    """
+
+    start: int = 0
+    length: int = 0
+    next: int = NOBODY
+    holder: int = NOBODY
+    is_free: bool = True
+    mate: int = NOBODY
+
+
+@dataclass(slots=True)
+class Tile:
+    """What is placed: its size, its first and last row, and where it lies.
+
+    Args:
+        size: in units.
+        first, last: rows between which it needs its place.
+        held: its first segment.
+        address: start of the first piece.
+        pieces: how many it lies in.
+    """
+
+    size: int
+    first: int = 0
+    last: int = 0
+    held: int = NOBODY
+    address: int = 0
+    pieces: int = 0
+
+
+@dataclass(slots=True)
+class Extent:
+    """A memory as a whole.
+
+    Args:
+        size, free, peak: in units; `peak` is the most that was taken at once.
+        cursor: the segment where the search begins.
+        segments, made: how many are in use, and how many were ever.
+        unused: the first of those that were in use and are not.
+        reuses: how many entries of the columns of reuses are in use.
+        began, ended: how many tiles were placed, and how many left.
+    """
+
+    size: int
+    free: int
+    peak: int = 0
+    cursor: int = 0
+    segments: int = 1
+    made: int = 1
+    unused: int = NOBODY
+    reuses: int = 0
+    began: int = 0
+    ended: int = 0
+
+
+class Memory(NamedTuple):
+    """A memory and what is placed in it.
+
+    Args:
+        extent: its state.
+        segments: of the memory.
+        tiles: to be placed.
+        begin, end: the tiles in the order in which they come and go.
+        taker, former: reuses, a tile and one that held some of its units before; no pair twice in a row.
+    """
+
+    extent: Extent
+    segments: list[Segment]
+    tiles: list[Tile]
+    begin: list[int]
+    end: list[int]
+    taker: list[int]
+    former: list[int]
+
+
+def memory_of(size: int, sizes: Any, first: Any, last: Any, *, as_array: bool) -> Memory:
+    """An empty memory of `size` units, and the tiles to place in it, by size, first and last row."""
+    count = len(sizes)
+    # a taking cuts one segment at most
+    segments = table(Segment, {}, min(size, count + 1), as_array=as_array)
+    segments[0].length, segments[0].next = size, 0
+    reuses = np.zeros(2 * count, np.int64)
+    return Memory(
+        table(Extent, {"size": size, "free": size}, 1, as_array=as_array)[0],
+        segments,
+        table(Tile, {"size": sizes, "first": first, "last": last}, count, as_array=as_array),
+        numbers(np.argsort(first, kind="stable"), as_array=as_array),
+        numbers(np.argsort(last, kind="stable"), as_array=as_array),
+        numbers(reuses, as_array=as_array),
+        numbers(reuses, as_array=as_array),
+    )
+
+
+def place(size: int, sizes: np.ndarray, first: np.ndarray, last: np.ndarray) -> tuple[Memory, int]:
+    """Place tiles in a memory in the order of their first rows.
+
+    Returns:
+        The memory, and the tile that found no room or `ALL_PLACED`.
+    """
+    run, as_array = _JOB.chosen(len(sizes))
+    memory = memory_of(size, sizes, first, last, as_array=as_array)
+    stopped = run(memory)
+    while stopped == REUSES_FULL:
+        grown = [numbers(np.resize(c, 2 * len(c) + size), as_array=as_array) for c in memory[-2:]]
+        memory = memory._replace(taker=grown[0], former=grown[1])
+        stopped = run(memory)
+    return memory, stopped
+
+
+def place_all(memory: Memory) -> int:
+    """Place the tiles that are left; returns why it stopped, or the tile for which not enough is free."""
+    ring, tiles = memory.extent, memory.tiles
+    while ring.began < len(memory.begin):
+        number = memory.begin[ring.began]
+        if ring.reuses + ring.segments + 1 > len(memory.former):
+            return REUSES_FULL
+        while tiles[memory.end[ring.ended]].last < tiles[number].first:
+            give_back(memory, memory.end[ring.ended])
+            ring.ended += 1
+        if not take(memory, number):
+            return number
+        ring.began += 1
+    return ALL_PLACED
+
+
+def take(memory: Memory, number: int) -> bool:
+    """Place a tile in free segments; False if not enough is free."""
+    ring, tile = memory.extent, memory.tiles[number]
+    if tile.size > ring.free:
+        return False
+    at = _run(memory, tile.size)
+    left, last, end = tile.size, NOBODY, NOBODY
+    tile.pieces = 0
+    while left > 0:
+        segment = memory.segments[at]
+        if segment.is_free:
+            if segment.length > left:
+                _split(memory, at, left)
+            left -= segment.length
+            if segment.start != end:
+                tile.pieces += 1
+            end = segment.start + segment.length
+            _hold(memory, number, at, last)
+            last = at
+        at = segment.next
+    tile.address = memory.segments[tile.held].start
+    ring.cursor = at
+    ring.free -= tile.size
+    ring.peak = max(ring.peak, ring.size - ring.free)
+    return True
+
+
+def give_back(memory: Memory, number: int) -> None:
+    """Free what a tile took; it stays known as the last holder of those units."""
+    at = memory.tiles[number].held
+    while at != NOBODY:
+        segment = memory.segments[at]
+        segment.is_free = True
+        memory.extent.free += segment.length
+        _absorb(memory, at)
+        at = segment.mate
+
+
+def _run(memory: Memory, size: int) -> int:
+    """Where neighbouring free segments that hold `size` begin, from the cursor on; else the cursor itself."""
+    begin, length = NOBODY, 0
+    at = memory.extent.cursor
+    # once round, and on to complete a run that began before the end of the round
+    for _ in range(2 * memory.extent.segments):
+        segment = memory.segments[at]
+        if not segment.is_free or segment.start == 0:
+            begin, length = NOBODY, 0
+        if segment.is_free:
+            if begin == NOBODY:
+                begin = at
+            length += segment.length
+            if length >= size:
+                return begin
+        at = segment.next
+    return memory.extent.cursor
+
+
+def _hold(memory: Memory, number: int, at: int, last: int) -> None:
+    """Give a segment to a tile, after the one that it took last, and note who held it before."""
+    ring, segment = memory.extent, memory.segments[at]
+    if last == NOBODY:
+        memory.tiles[number].held = at
+    else:
+        memory.segments[last].mate = at
+    former = segment.holder
+    segment.holder, segment.is_free, segment.mate = number, False, NOBODY
+    if former == NOBODY:
+        return
+    count = ring.reuses
+    if count == 0 or memory.former[count - 1] != former or memory.taker[count - 1] != number:
+        memory.taker[count], memory.former[count] = number, former
+        ring.reuses += 1
+
+
+def _split(memory: Memory, at: int, length: int) -> None:
+    """Cut a segment after `length`; the rest becomes a segment of its own."""
+    ring, rest = memory.extent, memory.extent.unused
+    if rest == NOBODY:
+        rest = ring.made
+        ring.made += 1
+    else:
+        ring.unused = memory.segments[rest].next
+    ring.segments += 1
+    segment, other = memory.segments[at], memory.segments[rest]
+    other.start, other.length = segment.start + length, segment.length - length
+    other.next, other.holder, other.is_free = segment.next, segment.holder, segment.is_free
+    segment.next, segment.length = rest, length
+
+
+def _absorb(memory: Memory, at: int) -> None:
+    """Join a segment with the free segments after it that had the same holder."""
+    ring, segment = memory.extent, memory.segments[at]
+    follower = segment.next
+    while follower != at:
+        other = memory.segments[follower]
+        if other.start < segment.start or not other.is_free or other.holder != segment.holder:
+            return
+        segment.length += other.length
+        segment.next = other.next
+        if ring.cursor == follower:
+            ring.cursor = at
+        other.next, ring.unused = ring.unused, follower
+        ring.segments -= 1
+        follower = segment.next
 
 
 class Ring:
-    """A memory as a list of segments, each free or taken, each remembering who held it last.
-
-    Taking starts where the last taking ended and goes round: short-lived tiles rotate through everything that
-    is free, which is as much multi-buffering as the memory allows. A tile for which no run of free segments
-    is long enough while enough is free in all is placed in pieces: a compiler that sees the whole program
-    would have placed its neighbours closer together.
+    """A memory for who does not know beforehand what will be placed.
 
     Args:
-        size: of the memory, in units (bytes per partition, or banks).
+        size: in units.
     """
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        self.free = size
-        self.peak = 0
-        self._start = [0]
-        self._length = [size]
-        self._next = [0]
-        self._holder = [_NOBODY]
-        self._is_free = [True]
-        self._unused: list[int] = []
-        self._cursor = 0
-        self._held: dict[int, list[int]] = {}
+        self._memory = memory_of(size, [], [], [], as_array=False)
+
+    @property
+    def free(self) -> int:
+        """Units that nobody holds."""
+        return self._memory.extent.free
+
+    @property
+    def peak(self) -> int:
+        """The most units that were held at once."""
+        return self._memory.extent.peak
 
     def take(self, holder: int, size: int) -> tuple[list[tuple[int, int]], list[int]] | None:
         """Place a tile.
 
         Args:
-            holder: who takes the space.
+            holder: who takes the space; its number is new.
             size: in units of the memory.
 
         Returns:
             The pieces (start, size), one unless the memory is scattered, and the former holders of their
-            bytes; None if not enough is free.
+            units, ascending; None if not enough is free.
         """
-        if size > self.free:
+        extent, segments, tiles = self._memory[:3]
+        tiles += [Tile(0) for _ in range(holder + 1 - len(tiles))]
+        tiles[holder].size = size
+        segments += [Segment() for _ in range(extent.made + 1 - len(segments))]
+        reuses = [0] * (extent.segments + 1)
+        extent.reuses = 0
+        self._memory = self._memory._replace(taker=reuses, former=list(reuses))
+        if not take(self._memory, holder):
             return None
-        run = self._run(size) or self._scattered(size)
-        former, held = [], []
-        left = size
-        for segment in run:
-            if self._length[segment] > left:
-                self._split(segment, left)
-            left -= self._length[segment]
-            former.append(self._holder[segment])
-            self._holder[segment], self._is_free[segment] = holder, False
-            held.append(segment)
-        self._cursor = self._next[run[-1]]
-        self._held[holder] = held
-        self.free -= size
-        self.peak = max(self.peak, self.size - self.free)
-        pieces = [(self._start[s], self._length[s]) for s in held]
-        return _joined(pieces), sorted(set(former) - {_NOBODY})
+        return self._pieces(holder), sorted(set(self._memory.former[: extent.reuses]))
 
     def give_back(self, holder: int) -> None:
-        """Free what `holder` took; it stays known as the last holder of those bytes."""
-        for segment in self._held.pop(holder):
-            self._is_free[segment] = True
-            self.free += self._length[segment]
-            self._absorb(segment)
+        """Free what `holder` took; it stays known as the last holder of those units."""
+        give_back(self._memory, holder)
 
-    def _run(self, size: int) -> list[int]:
-        """Neighbouring free segments from the cursor on that hold `size`; empty if there are none."""
-        run: list[int] = []
-        length = 0
-        segment = self._cursor
-        # once round, and on to complete a run that began before the end of the round
-        for _ in range(2 * (len(self._start) - len(self._unused))):
-            if not self._is_free[segment] or (run and self._start[segment] == 0):
-                run, length = [], 0
-            if self._is_free[segment]:
-                run.append(segment)
-                length += self._length[segment]
-            if length >= size and run:
-                return run
-            segment = self._next[segment]
-        return []
-
-    def _scattered(self, size: int) -> list[int]:
-        run: list[int] = []
-        segment = self._cursor
-        while size > 0:
-            if self._is_free[segment]:
-                run.append(segment)
-                size -= self._length[segment]
-            segment = self._next[segment]
-        return run
-
-    def _split(self, segment: int, length: int) -> None:
-        """Cut `segment` after `length`; the rest becomes a segment of its own."""
-        rest = self._unused.pop() if self._unused else len(self._start)
-        if rest == len(self._start):
-            for column in (self._start, self._length, self._next, self._holder):
-                column.append(0)
-            self._is_free.append(True)
-        self._start[rest] = self._start[segment] + length
-        self._length[rest] = self._length[segment] - length
-        self._next[rest], self._next[segment] = self._next[segment], rest
-        self._holder[rest], self._is_free[rest] = self._holder[segment], self._is_free[segment]
-        self._length[segment] = length
-
-    def _absorb(self, segment: int) -> None:
-        """Join `segment` with the free segments after it that had the same holder."""
-        follower = self._next[segment]
-        while (
-            follower != segment
-            and self._start[follower] > self._start[segment]
-            and self._is_free[follower]
-            and self._holder[follower] == self._holder[segment]
-        ):
-            self._length[segment] += self._length[follower]
-            self._next[segment] = self._next[follower]
-            if self._cursor == follower:
-                self._cursor = segment
-            self._unused.append(follower)
-            follower = self._next[segment]
+    def _pieces(self, holder: int) -> list[tuple[int, int]]:
+        pieces: list[tuple[int, int]] = []
+        at = self._memory.tiles[holder].held
+        while at != NOBODY:
+            segment = self._memory.segments[at]
+            if pieces and sum(pieces[-1]) == segment.start:
+                pieces[-1] = (pieces[-1][0], pieces[-1][1] + segment.length)
+            else:
+                pieces.append((segment.start, segment.length))
+            at = segment.mate
+        return pieces
 
 
-def _joined(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """`pieces` with neighbours made one."""
-    result: list[tuple[int, int]] = []
-    for start, length in pieces:
-        if result and sum(result[-1]) == start:
-            result[-1] = (result[-1][0], result[-1][1] + length)
-        else:
-            result.append((start, length))
-    return result
+_JOB = Job(place_all, "the placement of tiles")

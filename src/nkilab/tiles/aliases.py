@@ -38,6 +38,7 @@ class AddressSpace:
             shared = _common(own, theirs)
             if shared is not None and other.is_known:
                 _copy(other, storage, shared)
+                _learn(storage, self._kept)
             if shared == theirs:
                 self._covered.append(ref(other))
             else:
@@ -54,10 +55,12 @@ class AddressSpace:
         """Copy the bytes around what was written to the other storages that lie there."""
         storage = view.storage
         written = _place_of(storage).rectangle(storage, view)
-        for other in self._others(storage):
+        others = self._others(storage)
+        for other in others:
             shared = _common(written, _place_of(other).rectangle(other))
             if shared is not None:
                 _copy(storage, other, shared)
+                _learn(other, [*others, storage])
 
 
 @dataclass(frozen=True)
@@ -133,18 +136,23 @@ def _bytes(storage: Storage) -> np.ndarray:
 
 
 def _copy(source: Storage, target: Storage, shared: Rectangle) -> None:
-    """Copy the bytes of a rectangle, and what is known of which were written."""
+    """Copy the bytes of a rectangle, when the calls under way have made them."""
     settle_elements()
-    here, there = _part(source, shared), _part(target, shared)
-    _bytes(target)[there] = _bytes(source)[here]
+    _bytes(target)[_part(target, shared)] = _bytes(source)[_part(source, shared)]
+
+
+def _learn(target: Storage, others: list[Storage]) -> None:
+    """Note which elements of a storage have bytes that were written through it or others, all of them."""
     if target.written.is_full:
         return
-    known = np.zeros((target.shape[0], target.bytes_per_partition), np.bool_)
-    known[there] = _written(source)[here]
-    known |= _written(target)
+    own = _place_of(target).rectangle(target)
+    known = _written(target)
+    for other in others:
+        shared = _common(own, _place_of(other).rectangle(other))
+        if shared is not None and other is not target:
+            known[_part(target, shared)] |= _written(other)[_part(other, shared)]
     elements = known.reshape(target.shape[0], -1, target.dtype.itemsize).all(axis=-1)
-    whole = View(target, 0, whole_layout(target))
-    target.written.add_where(whole, elements.reshape(target.shape))
+    target.written.add_where(View(target, 0, whole_layout(target)), elements.reshape(target.shape))
 
 
 def _written(storage: Storage) -> np.ndarray:

@@ -1,7 +1,7 @@
 """When a program happens: engines, DMA queues, signals, events."""
 
-from .clock import MODEL_VERSION as MODEL_VERSION
 from .clock import simulate as simulate
+from .events import MODEL_VERSION as MODEL_VERSION
 from .timeline import REASON_TEXTS as REASON_TEXTS
 from .timeline import REASONS as REASONS
 from .timeline import Timeline as Timeline

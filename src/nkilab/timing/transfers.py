@@ -7,146 +7,198 @@ the same share of every engine, a narrow transfer no more than it can use. HBM l
 
 from __future__ import annotations
 
-from collections import deque
-from heapq import heappop, heappush
+from .state import FOREVER, ISSUE, NOBODY, QUEUE, QUEUES_OF_UNIT, Clock
 
-from ..machine import Machine
-from .work import QUEUES, Share
-
-_FOREVER = float("inf")
+NONE_ENDED, NONE_LEFT = -1, -2
 
 
-class Transfers:
-    """The transfers that are under way.
+def step(clock: Clock) -> int:
+    """Go to the next event: the node of the transfer that ended, `NONE_ENDED`, or `NONE_LEFT` after the last."""
+    moment = clock.moment
+    arrival, begin = FOREVER, FOREVER
+    if moment.arrivals > 0:
+        arrival = clock.nodes[clock.arrivals[0]].ready
+    if moment.first_issued != NOBODY:
+        begin = clock.nodes[moment.first_issued].start
+    if moment.next_end <= arrival and moment.next_end <= begin:
+        return _end(clock) if moment.active > 0 else NONE_LEFT
+    if begin <= arrival:
+        _begin(clock)
+    else:
+        _issue(clock, _next_arrival(clock))
+    return NONE_ENDED
 
-    Args:
-        machine: the chip.
-        shares: distinct shares.
-        share: per node, the number of its share.
-    """
 
-    def __init__(self, machine: Machine, shares: tuple[Share, ...], share: list[int]) -> None:
-        self.lanes = [s.lanes for s in shares]
-        self.work = [s.work_ns for s in shares]
-        self.hbm_rate = [s.hbm_bytes / s.work_ns if s.work_ns else 0.0 for s in shares]
-        self.kind = [s.queue for s in shares]
-        self.share = share
-        self.engines = machine["dma_engines"]
-        self.hbm_limit = machine["hbm_bytes_per_ns"]
-        # whether all engines together can ask for more than HBM gives
-        self.hbm_binds = max(self.hbm_rate, default=0.0) * self.engines > self.hbm_limit
-        self.issue_ns = [s.issue_ns for s in shares]
-        self.start_ns = machine["dma_start_ns"]
-        self.units = [0.0] * machine.limit("dma_issuing_units")
-        self.unit_node = [-1] * len(self.units)
-        self.now = 0.0
-        self.arrivals: list[tuple[float, int, int]] = []
-        self.issued: deque[tuple[float, int, int]] = deque()
-        queues = len(self.units) * len(QUEUES)
-        self.queues: list[deque[tuple[float, int]]] = [deque() for _ in range(queues)]
-        self.last_node = [-1] * queues
-        self.left = [0.0] * queues
-        self.wanted = [0.0] * queues
-        self.head_hbm = [0.0] * queues
-        self.rate = [0.0] * queues
-        self.active: list[int] = []
-        self.next_end = _FOREVER
-        self.next_queue = -1
-        # results, per node
-        self.start: dict[int, float] = {}
-        self.queue_of: dict[int, int] = {}
-        self.held_by: dict[int, tuple[str, int]] = {}
+def add(clock: Clock, number: int) -> None:
+    """Let a transfer be issued from when it is ready on; at equal times program order decides."""
+    heap, place = clock.arrivals, clock.moment.arrivals
+    clock.moment.arrivals += 1
+    while place > 0 and _is_before(clock, number, heap[(place - 1) // 2]):
+        heap[place] = heap[(place - 1) // 2]
+        place = (place - 1) // 2
+    heap[place] = number
 
-    def add(self, ready_ns: float, order: int, node: int) -> None:
-        """Let a transfer be issued from `ready_ns` on; at equal times program order decides."""
-        heappush(self.arrivals, (ready_ns, order, node))
 
-    def step(self) -> tuple[float, int] | None:
-        """Go to the next event: (time, node) if a transfer ended, (time, -1) if not, None after the last."""
-        arrival = self.arrivals[0][0] if self.arrivals else _FOREVER
-        begin = self.issued[0][0] if self.issued else _FOREVER
-        if self.next_end <= arrival and self.next_end <= begin:
-            if not self.active:
-                return None
-            ended = self._end()
-            return self.now, ended
-        if begin <= arrival:
-            self._begin(*self.issued.popleft())
-        else:
-            self._issue(*heappop(self.arrivals))
-        return self.now, -1
+def _next_arrival(clock: Clock) -> int:
+    """Take the first transfer off the heap."""
+    clock.moment.arrivals -= 1
+    heap, size = clock.arrivals, clock.moment.arrivals
+    first, last = heap[0], heap[size]
+    place, child = 0, 1
+    while child < size:
+        if child + 1 < size and _is_before(clock, heap[child + 1], heap[child]):
+            child += 1
+        if _is_before(clock, last, heap[child]):
+            break
+        heap[place] = heap[child]
+        place, child = child, 2 * child + 1
+    heap[place] = last
+    return first
 
-    def _issue(self, ready: float, order: int, node: int) -> None:
-        unit = self.units.index(min(self.units))
-        at = ready
-        if self.units[unit] > ready:
-            at = self.units[unit]
-            self.held_by[node] = ("issue", self.unit_node[unit])
-        issue = self.issue_ns[self.share[node]]
-        self.units[unit], self.unit_node[unit] = at + issue, node
-        queue = unit * len(QUEUES) + self.kind[self.share[node]]
-        self.queue_of[node] = queue
-        # the first byte moves while later descriptors are still being made
-        self.issued.append((at + self.start_ns, node, queue))
 
-    def _begin(self, at: float, node: int, queue: int) -> None:
-        if self.queues[queue]:
-            self.held_by[node] = ("queue", self.queues[queue][-1][1])
-        self.queues[queue].append((at, node))
-        if len(self.queues[queue]) == 1:
-            self._advance(at)
-            self._head(queue)
-            self.active.append(queue)
-            self.active.sort()
-            self._share_out()
+def _is_before(clock: Clock, one: int, two: int) -> bool:
+    """Whether one transfer is issued before another."""
+    a, b = clock.nodes[one], clock.nodes[two]
+    return a.ready < b.ready or (a.ready == b.ready and a.order < b.order)
 
-    def _end(self) -> int:
-        queue = self.next_queue
-        self._advance(self.next_end)
-        _, node = self.queues[queue].popleft()
-        if self.queues[queue]:
-            self._head(queue)
-        else:
-            self.active.remove(queue)
-        self._share_out()
-        return node
 
-    def _head(self, queue: int) -> None:
-        """The first transfer of `queue` begins to move bytes."""
-        node = self.queues[queue][0][1]
-        self.start[node] = self.now
-        share = self.share[node]
-        self.left[queue], self.wanted[queue] = self.work[share], self.lanes[share]
-        self.head_hbm[queue] = self.hbm_rate[share]
+def _issue(clock: Clock, number: int) -> None:
+    node = clock.nodes[number]
+    cost = clock.costs[node.share]
+    best = 0
+    for other in range(len(clock.units)):
+        if clock.units[other].free < clock.units[best].free:
+            best = other
+    unit = clock.units[best]
+    at = node.ready
+    if unit.free > at:
+        at = unit.free
+        node.held, node.held_by = ISSUE, unit.node
+    unit.free, unit.node = at + cost.issue, number
+    node.queue = best * QUEUES_OF_UNIT + cost.kind
+    # the first byte moves while later descriptors are still being made
+    node.start = at + clock.moment.start_ns
+    node.next = NOBODY
+    if clock.moment.first_issued == NOBODY:
+        clock.moment.first_issued = number
+    else:
+        clock.nodes[clock.moment.last_issued].next = number
+    clock.moment.last_issued = number
 
-    def _advance(self, at: float) -> None:
-        passed = at - self.now
-        for queue in self.active:
-            self.left[queue] -= self.rate[queue] * passed
-        self.now = at
 
-    def _share_out(self) -> None:
-        """Give each active queue its share of the engines, and find who ends first."""
-        active, rate, wanted, free = self.active, self.rate, self.wanted, self.engines
-        waiting = len(active)
-        # whoever wants least is served first: what it leaves is shared by the others
-        for queue in sorted(active, key=wanted.__getitem__) if waiting > 1 else active:
-            rate[queue] = given = min(wanted[queue], free / waiting)
-            free -= given
-            waiting -= 1
-        if self.hbm_binds:
-            self._limit_by_hbm()
-        now, left, soonest = self.now, self.left, _FOREVER
-        for queue in active:
-            end = now + left[queue] / rate[queue]
-            if end < soonest:
-                soonest, self.next_queue = end, queue
-        self.next_end = max(soonest, now)
+def _begin(clock: Clock) -> None:
+    """The transfer that was issued first joins its queue."""
+    moment = clock.moment
+    number = moment.first_issued
+    node = clock.nodes[number]
+    moment.first_issued, node.next = node.next, NOBODY
+    queue = clock.queues[node.queue]
+    if queue.first != NOBODY:
+        node.held, node.held_by = QUEUE, queue.last
+        clock.nodes[queue.last].next = number
+        queue.last = number
+        return
+    queue.first = queue.last = number
+    _advance(clock, node.start)
+    _head(clock, node.queue)
+    _activate(clock, node.queue)
+    _share_out(clock)
 
-    def _limit_by_hbm(self) -> None:
-        total = sum(self.rate[q] * self.head_hbm[q] for q in self.active)
-        if total <= self.hbm_limit:
-            return
-        for queue in self.active:
-            if self.head_hbm[queue]:
-                self.rate[queue] *= self.hbm_limit / total
+
+def _end(clock: Clock) -> int:
+    """The transfer that ends first leaves its queue."""
+    moment = clock.moment
+    number = moment.next_queue
+    _advance(clock, moment.next_end)
+    queue = clock.queues[number]
+    ended = queue.first
+    queue.first = clock.nodes[ended].next
+    if queue.first != NOBODY:
+        _head(clock, number)
+    else:
+        _deactivate(clock, number)
+    _share_out(clock)
+    return ended
+
+
+def _head(clock: Clock, number: int) -> None:
+    """The first transfer of a queue begins to move bytes."""
+    queue = clock.queues[number]
+    node = clock.nodes[queue.first]
+    node.start = clock.moment.now
+    cost = clock.costs[node.share]
+    queue.left, queue.wanted, queue.hbm_rate = cost.work, cost.lanes, cost.hbm_rate
+
+
+def _activate(clock: Clock, number: int) -> None:
+    active, place = clock.active, clock.moment.active
+    clock.moment.active += 1
+    while place > 0 and active[place - 1] > number:
+        active[place] = active[place - 1]
+        place -= 1
+    active[place] = number
+
+
+def _deactivate(clock: Clock, number: int) -> None:
+    active, place = clock.active, 0
+    while active[place] != number:
+        place += 1
+    clock.moment.active -= 1
+    while place < clock.moment.active:
+        active[place] = active[place + 1]
+        place += 1
+
+
+def _advance(clock: Clock, at: float) -> None:
+    """Move bytes until a time."""
+    passed = at - clock.moment.now
+    for place in range(clock.moment.active):
+        queue = clock.queues[clock.active[place]]
+        queue.left -= queue.rate * passed
+    clock.moment.now = at
+
+
+def _share_out(clock: Clock) -> None:
+    """Give each active queue its share of the engines, and find who ends first."""
+    moment = clock.moment
+    _order_by_hunger(clock)
+    free = moment.engines
+    # whoever wants least is served first: what it leaves is shared by the others
+    for place in range(moment.active):
+        queue = clock.queues[clock.hungry[place]]
+        queue.rate = min(queue.wanted, free / (moment.active - place))
+        free -= queue.rate
+    if moment.hbm_binds:
+        _limit_by_hbm(clock)
+    soonest = FOREVER
+    for place in range(moment.active):
+        queue = clock.queues[clock.active[place]]
+        end = moment.now + queue.left / queue.rate
+        if end < soonest:
+            soonest, moment.next_queue = end, clock.active[place]
+    moment.next_end = max(soonest, moment.now)
+
+
+def _order_by_hunger(clock: Clock) -> None:
+    """Order the active queues by the lanes that they want; equal ones stay in order."""
+    hungry = clock.hungry
+    for count in range(clock.moment.active):
+        queue, place = clock.active[count], count
+        while place > 0 and clock.queues[hungry[place - 1]].wanted > clock.queues[queue].wanted:
+            hungry[place] = hungry[place - 1]
+            place -= 1
+        hungry[place] = queue
+
+
+def _limit_by_hbm(clock: Clock) -> None:
+    """Slow all queues down by one factor if they ask HBM for more than it gives."""
+    moment, total = clock.moment, 0.0
+    for place in range(moment.active):
+        queue = clock.queues[clock.active[place]]
+        total += queue.rate * queue.hbm_rate
+    if total <= moment.hbm_limit:
+        return
+    for place in range(moment.active):
+        queue = clock.queues[clock.active[place]]
+        if queue.hbm_rate:
+            queue.rate *= moment.hbm_limit / total

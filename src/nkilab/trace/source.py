@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+_KERNELS = (_PACKAGE + "examples/", _PACKAGE + "ledger/kernels/")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
 # Whether a file belongs to nkilab; a dictionary look-up per frame instead of a string comparison.
 _IS_OURS: dict[str, bool] = {}
@@ -48,11 +49,11 @@ def user_site(depth: int = 1) -> tuple[str, int]:
 
 
 def is_users(code: CodeType) -> bool:
-    """Whether code lies outside nkilab; our examples are kernels, so that their lines count as the user's."""
+    """Whether code lies outside nkilab; our kernels are written as a user's, and their lines count as such."""
     ours = _IS_OURS.get(code.co_filename)
     if ours is None:
         inside = code.co_filename.startswith((_PACKAGE, "<nkilab"))
-        ours = _IS_OURS[code.co_filename] = inside and not code.co_filename.startswith(_PACKAGE + "examples/")
+        ours = _IS_OURS[code.co_filename] = inside and not code.co_filename.startswith(_KERNELS)
     return not ours
 
 

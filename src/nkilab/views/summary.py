@@ -157,6 +157,9 @@ def _traffic(program: Program, plan: Plan) -> dict[str, float]:
     """Bytes read and written in each memory."""
     slots = slots_of(program)
     size = np.array([g.size * g.itemsize for g in slots.layouts], np.int64)[slots.layout]
+    # a barrier stands between accesses of its operand and moves no byte of it
+    moves = np.array([not getattr(f, "only_orders", False) for f in program.forms], np.bool_)
+    size = size * moves[np.array(program.form_column, np.int64)][slots.row]
     memory = np.array([g.memory for g in slots.layouts])[slots.layout]
     # a matmul that adds into PSUM does so where the bytes lie; a transfer that adds reads them
     reads = slots.is_read & (~slots.is_written | (slots.engine[slots.row] == DMA))
@@ -178,7 +181,7 @@ def flops_of(form: Instruction) -> tuple[int, bool]:
 
     2 * rows * columns * moving elements (profile schema, hardware_flops), a float32 multiplication once.
     """
-    if all(step.engine != "tensor" for step in form.steps):
+    if all(step.engine != "tensor" for step in form.steps) or getattr(form, "only_orders", False):
         return 0, False
     operands = list(zip(form.operands.values(), form.layouts, strict=True))
     dst = next(g for s, g in operands if s.is_written and isinstance(g, Layout))

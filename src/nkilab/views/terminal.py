@@ -41,6 +41,10 @@ class Estimated(Protocol):
     def summary(self) -> Summary:
         """Metrics."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the numbers leave out."""
+
 
 def quantity(value: float, unit: str) -> str:
     """A value with its unit, four significant digits."""
@@ -119,6 +123,8 @@ def print_estimate(estimate: Estimated, file: TextIO | None = None) -> None:
         f"{low:.2f} to {high:.2f} us (timing model {summary.model})",
         file=file,
     )
+    for note in estimate.notes:
+        print(f"note: {note}", file=file)
     _print_body(summary, estimate.timeline, file)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def _piece(
     session: Session, region: MemoryRegion, buffer: Any, extents: tuple[int, ...], dtype: DType, address: Any
 ) -> MemoryPointer | None:
     """The piece of memory that a tile lies in; None if it may lie anywhere."""
-    size = (extents[0], int(np.prod(extents[1:])) * dtype.itemsize)
+    size = (extents[0], prod(extents[1:]) * dtype.itemsize)
     if isinstance(buffer, MemoryPointer):
         if size[0] > buffer.size[0] or size[1] > buffer.size[1]:
             raise LimitError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, NoReturn
 
@@ -149,6 +150,20 @@ OTHER_MODULES: dict[str, dict[str, Any]] = {
 }
 
 
+# Keywords of nki.jit in the stubs and in published kernels. What only advises a compiler is ignored without a
+# word; a word that nobody knows may be a slip.
+_KEYWORDS = {
+    "platform_target", "experimental_flags", "additional_compile_opt", "kernel_return", "show_compiler_tb",
+    "enable_out_of_bound_check", "debug_kernel", "artifacts_dir", "schedule",
+}  # fmt: skip
+
+
+def _notice_unknown(given: dict[str, Any]) -> None:
+    for word in given.keys() - _KEYWORDS:
+        near = get_close_matches(word, _KEYWORDS, 1)
+        ask().notice(f"nki.jit ignores the keyword {word}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
 def names(version: str) -> dict[str, Any]:
     """The names of `nki` for one asked version."""
 
@@ -159,6 +174,7 @@ def names(version: str) -> dict[str, Any]:
                 require("platform_target", version, "nki.jit")
             except NkilabError as error:
                 raise_typed(error)
+        _notice_unknown(kwargs)
         options = {"mode": mode, **kwargs}
         if fn is None:
             return lambda f: _kernel(f, options)

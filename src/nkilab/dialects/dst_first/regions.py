@@ -22,20 +22,20 @@ PARTITION_STARTS = (0, 32, 64, 96)
 class MemoryRegion(StrEnum, metaclass=NamedMeta):
     """A memory that tensors are allocated in; equal to its name."""
 
-    sbuf = "sbuf"
-    psum = "psum"
-    private_hbm = "private_hbm"
-    shared_hbm = "shared_hbm"
+    sbuf = "sbuf", SBUF, "tile"
+    psum = "psum", PSUM, "tile"
+    private_hbm = "private_hbm", HBM, "private"
+    shared_hbm = "shared_hbm", HBM, "shared"
 
-    @property
-    def memory(self) -> str:
-        """ "hbm", "sbuf" or "psum"."""
-        return self.value if self.value in (SBUF, PSUM) else HBM
+    # "hbm", "sbuf" or "psum"
+    memory: str
+    # "private" or "shared" in HBM, "tile" on chip
+    scope: str
 
-    @property
-    def scope(self) -> str:
-        """ "private" or "shared" in HBM, "tile" on chip."""
-        return {"private_hbm": "private", "shared_hbm": "shared"}.get(self.value, "tile")
+    def __new__(cls, name: str, memory: str, scope: str) -> MemoryRegion:
+        region = str.__new__(cls, name)
+        region._value_, region.memory, region.scope = name, memory, scope
+        return region
 
     @placed("ptr")
     def ptr(self, size: Any, offset: Any = None) -> MemoryPointer:
@@ -125,7 +125,7 @@ def address_of(storage: Storage) -> MemoryPointer:
         AddressSpace().place(storage, 0, 0)
     place = storage.place
     size = (storage.shape[0], storage.bytes_per_partition)
-    region = MemoryRegion(storage.memory)
+    region = REGIONS[storage.memory]
     return MemoryPointer(
         storage.name or region.name, region, (place.partition, place.byte), size, place.space
     )

@@ -18,7 +18,7 @@ from ..indexing import OUT_OF_BOUND, as_shape, basic
 from ..places import described
 from . import dynamic, view_methods
 from .assignment import assign
-from .regions import MemoryPointer, MemoryRegion, address_of
+from .regions import REGIONS, MemoryPointer, MemoryRegion, address_of
 
 # Versions whose subscripts drop the partition axis.
 _EARLY = ("0.1", "0.2")
@@ -54,7 +54,7 @@ class Tensor(View):
         """The memory it lies in."""
         memory = self.layout.memory
         if memory != HBM:
-            return MemoryRegion(memory)
+            return REGIONS[memory]
         return (
             MemoryRegion.shared_hbm
             if self.storage.scope in ("shared", "output")
@@ -154,6 +154,16 @@ class Tensor(View):
     def is_identity(self) -> bool:
         """Whether it is the tensor that was made, and no view of it."""
         return self.layout is whole_layout(self.storage) and self.offset == 0
+
+    @property
+    def sim_value(self) -> np.ndarray:
+        """A copy of its elements by now."""
+        return np.array(self)
+
+    @property
+    def device_value(self) -> None:
+        """What a device dumped: nothing, because none runs."""
+        return None
 
     def is_indirect(self) -> bool:
         """Whether its address depends on a value that is known at run time only."""

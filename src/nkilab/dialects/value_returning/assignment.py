@@ -16,9 +16,10 @@ from ...tiles.views import broadcast, reshaped
 from ...trace.builder import check_form, record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
-from .functions import PLAIN_DMA
+from .dynamic import ON_CHIP
 from .subscripts import cropped, inside_bounds
 from .tensor import Pending, Tensor, fresh, same_place, settled
+from .transfers import PLAIN_DMA
 
 
 def set_item(tensor: Tensor, key: Any, value: Any) -> None:
@@ -68,6 +69,13 @@ def _fill(session: Session, dst: Tensor, value: Any) -> None:
 
 def _assign_tensor(session: Session, dst: Tensor, value: Tensor) -> None:
     pending = value.pending
+    for side in (dst, value):
+        if side.indices and side.layout.is_on_chip:
+            raise UseError(
+                f"{side.describe()} is copied by an assignment",
+                hint="copy it with nisa.tensor_copy_dynamic_src or nisa.tensor_copy_dynamic_dst",
+                key=ON_CHIP,
+            )
     if dst.layout.size < value.layout.size:
         raise RuleError(
             f"the destination {list(dst.shape)} is smaller than the value {list(value.shape)}",

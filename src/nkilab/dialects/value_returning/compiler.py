@@ -6,8 +6,12 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
-from ...trace.session import ask
+from ...errors import RuleError
+from ...tiles.tile import PSUM, SBUF
+from ..indexing import whole_number
+from ..places import placed
 from .creation import Buffer, psum, sbuf
+from .direct import Allocator, modulo
 
 
 def _decorator(name: str, doc: str) -> Callable[..., Any]:
@@ -32,38 +36,94 @@ enable_stack_allocator = _decorator("enable_stack_allocator", "Choose an allocat
 force_auto_alloc = _decorator("force_auto_alloc", "Ignore direct addresses; values do not change.")
 
 
-class Allocator:
-    """A buffer with direct addresses, as `sbuf.mod_alloc` and its like give."""
+class SbufMemory:
+    """`nki.compiler.sbuf`: buffers whose tiles have addresses in SBUF."""
 
-    def __init__(self, buffer: Buffer, how: str) -> None:
-        self.buffer = buffer
-        self.how = how
-        ask().notice(
-            f"nki.compiler {how}: tiles are placed automatically; direct addresses are not modelled yet"
-        )
+    @staticmethod
+    @placed("sbuf.alloc")
+    def alloc(func: Callable[..., Any]) -> Allocator:
+        """Addresses from func(index of a block, partitions, bytes per partition): (partition, byte)."""
+        return Allocator(SBUF, "nki.compiler.sbuf.alloc", func)
 
+    @staticmethod
+    @placed("sbuf.mod_alloc")
+    def mod_alloc(
+        *, base_addr: Any, base_partition: Any = 0, num_par_tiles: Any = (), num_free_tiles: Any = ()
+    ) -> Allocator:
+        """Addresses that rotate: block i lies base + (i modulo the number of tiles) * size.
 
-class Memory:
-    """`nki.compiler.sbuf` and `nki.compiler.psum`: makers of buffers with addresses.
+        Args:
+            base_addr: byte of a partition at which the first tile begins.
+            base_partition: partition at which it begins.
+            num_par_tiles: tiles side by side over the partitions, per block axis; () for one.
+            num_free_tiles: tiles side by side within the partitions, per block axis; () for one.
+        """
+        rows = _rotation("base_partition", base_partition, "num_par_tiles", num_par_tiles)
+        columns = _rotation("base_addr", base_addr, "num_free_tiles", num_free_tiles)
 
-    Args:
-        buffer: the memory they allocate in.
-    """
+        def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int]:
+            return modulo(*rows, pdim_size)(idx), modulo(*columns, fdim_size)(idx)
 
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
+        return Allocator(SBUF, "nki.compiler.sbuf.mod_alloc", place)
 
-    def alloc(self, func: Callable[..., Any]) -> Allocator:
-        """Addresses from a function of block index and sizes."""
-        return Allocator(self._buffer, f"{self._buffer.name}.alloc")
-
-    def mod_alloc(self, **kwargs: Any) -> Allocator:
-        """Addresses that rotate with the block index."""
-        return Allocator(self._buffer, f"{self._buffer.name}.mod_alloc")
-
-    def auto_alloc(self) -> Buffer:
+    @staticmethod
+    def auto_alloc() -> Buffer:
         """Automatic addresses: the buffer itself."""
-        return self._buffer
+        return sbuf
+
+
+class PsumMemory:
+    """`nki.compiler.psum`: buffers whose tiles have addresses in PSUM."""
+
+    @staticmethod
+    @placed("psum.alloc")
+    def alloc(func: Callable[..., Any]) -> Allocator:
+        """Addresses from func(index of a block, partitions, bytes per partition): (bank, partition, byte)."""
+        return Allocator(PSUM, "nki.compiler.psum.alloc", func)
+
+    @staticmethod
+    @placed("psum.mod_alloc")
+    def mod_alloc(
+        *,
+        base_bank: Any,
+        base_addr: Any = 0,
+        base_partition: Any = 0,
+        num_bank_tiles: Any = (),
+        num_par_tiles: Any = (),
+        num_free_tiles: Any = (),
+    ) -> Allocator:
+        """Addresses that rotate: block i lies in bank base_bank + i modulo the number of banks.
+
+        Args:
+            base_bank: bank of the first tile.
+            base_addr: byte of the bank; 0.
+            base_partition: partition; 0.
+            num_bank_tiles: banks that are taken, per block axis; () for one.
+            num_par_tiles: tiles side by side over the partitions; one.
+            num_free_tiles: tiles side by side within a bank; one.
+        """
+        banks = _rotation("base_bank", base_bank, "num_bank_tiles", num_bank_tiles)
+        rows = _rotation("base_partition", base_partition, "num_par_tiles", num_par_tiles)
+        columns = _rotation("base_addr", base_addr, "num_free_tiles", num_free_tiles)
+
+        def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
+            return modulo(*banks, 1)(idx), modulo(*rows, pdim_size)(idx), modulo(*columns, fdim_size)(idx)
+
+        return Allocator(PSUM, "nki.compiler.psum.mod_alloc", place)
+
+    @staticmethod
+    def auto_alloc() -> Buffer:
+        """Automatic addresses: the buffer itself."""
+        return psum
+
+
+def _rotation(base_name: str, base: Any, name: str, counts: Any) -> tuple[int, tuple[int, ...]]:
+    """A base and numbers of tiles, as integers."""
+    given = counts if isinstance(counts, tuple | list) else (counts,)
+    whole = tuple(whole_number(n, name) for n in given)
+    if any(n < 1 for n in whole):
+        raise RuleError(f"{name} is {counts}; it holds a tile or more along each block axis")
+    return whole_number(base, base_name), whole
 
 
 @contextmanager
@@ -75,8 +135,8 @@ NAMES: dict[str, Any] = {
     "skip_middle_end_transformations": skip_middle_end_transformations,
     "enable_stack_allocator": enable_stack_allocator,
     "force_auto_alloc": force_auto_alloc,
-    "sbuf": Memory(sbuf),
-    "psum": Memory(psum),
+    "sbuf": SbufMemory(),
+    "psum": PsumMemory(),
     "allocation_scope": _nothing,
     "no_reorder": _nothing,
     "multi_buffer": lambda factor=2: None,

@@ -7,21 +7,18 @@ from typing import Any
 import numpy as np
 
 from ...errors import RuleError, UseError
-from ...isa.elementwise import Memset, TensorScalar
+from ...isa.elementwise import Memset
 from ...isa.gather import NcNGather
-from ...isa.operators import OPERATORS
-from ...isa.random_numbers import Rng, SetRngSeed
-from ...tiles.dtypes import INT32, UINT32, as_dtype
-from ...tiles.tile import HBM, whole_layout
+from ...isa.random_numbers import SetRngSeed
+from ...tiles.dtypes import INT32, as_dtype
+from ...tiles.tile import SBUF, whole_layout
 from ...trace.builder import record
 from ...trace.session import current
+from .. import tile_functions as common
 from ..indexing import allocated_shape, whole_number
 from ..places import placed
-from .functions import a_tile
+from .functions import RESULTS, whole_tile
 from .tensor import Tensor, fresh, settled
-
-# Random bits that float32 holds exactly: what is left of 32 after a shift by 8.
-_DROPPED_BITS, _STEP = 8, 2.0**-24
 
 
 @placed("shared_constant")
@@ -36,13 +33,7 @@ def shared_constant(constant: Any, dtype: Any = None, **ignored: Any) -> Tensor:
             f"constant is of type {type(constant).__name__}; it is a NumPy array of an element or more"
         )
     held = as_dtype(constant.dtype if dtype is None else dtype)
-    elements = np.ascontiguousarray(constant.astype(held.storage))
-    session = current()
-    storage = session.new_storage(elements.shape, held, HBM, "input", "")
-    if session.has_data:
-        storage.allocate(elements)
-    else:
-        storage.written.fill()
+    storage = common.constant_storage(constant, held)
     return Tensor(storage, 0, whole_layout(storage))
 
 
@@ -55,13 +46,7 @@ def shared_identity_matrix(n: Any, dtype: Any = np.uint8, **ignored: Any) -> Ten
 @placed("rand")
 def rand(shape: Any, dtype: Any = np.float32, **ignored: Any) -> Tensor:
     """A tile of uniform numbers in [0, 1), multiples of 2**-24; the bits are not those of the hardware."""
-    session = current()
-    extents = allocated_shape(shape)
-    bits = settled(fresh(session, Rng, [None], ("vector",), (), dtype=UINT32, shape=extents))
-    shift = (OPERATORS["right_shift"], False, None, False, "unknown")
-    kept = settled(fresh(session, TensorScalar, [None, bits, _DROPPED_BITS, None], shift, (), dtype=UINT32))
-    scale = (OPERATORS["multiply"], False, None, False, "unknown")
-    return fresh(session, TensorScalar, [None, kept, _STEP, None], scale, (), dtype=as_dtype(dtype))
+    return common.uniform(RESULTS, allocated_shape(shape), as_dtype(dtype), SBUF)
 
 
 @placed("random_seed")
@@ -70,7 +55,7 @@ def random_seed(seed: Any, *, mask: Any = None, **ignored: Any) -> None:
     session = current()
     session.flush()
     if isinstance(seed, Tensor):
-        tile = settled(seed)
+        tile = whole_tile(seed)
     elif isinstance(seed, int | np.integer):
         tile = settled(fresh(session, Memset, [None], ("unknown",), (int(seed),), dtype=INT32, shape=(1, 1)))
     else:
@@ -83,7 +68,7 @@ def gather_flattened(
     data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any
 ) -> Tensor:
     """Per partition, the elements of the flattened free axes of data that uint32 indices name."""
-    held, places = a_tile(data), a_tile(indices)
+    held, places = whole_tile(data), whole_tile(indices)
     if mask is not None:
         raise UseError("mask= of gather_flattened is not modelled", hint="slice data and indices instead")
     kind = None if dtype is None else as_dtype(dtype)

@@ -14,6 +14,7 @@ from ...trace.source import place_of, user_frame
 from ..indexing import allocated_shape, whole_number
 from ..outputs import shared_storage
 from ..places import placed
+from .direct import Allocator, allocate, ignores_addresses, is_direct, refuse_mixing
 from .tensor import Tensor
 
 PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
@@ -55,18 +56,20 @@ def par_dim(extent: Any) -> PartitionDim:
     return PartitionDim(whole_number(extent, "extent"))
 
 
-def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Any:
     """A tensor whose elements are not written yet.
 
     Args:
         shape: extents; on chip the axis marked with `par_dim`, else the first, is the partition. Axes before
             it are blocks, each a tile of its own.
         dtype: of one element.
-        buffer: nl.sbuf (default), nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm.
+        buffer: nl.sbuf (default), nl.psum, nl.hbm, nl.private_hbm, nl.shared_hbm, or one of `nki.compiler`
+            that gives addresses.
         name: shown in messages and profiles.
 
     Raises:
-        LimitError: if there are more than 128 partitions.
+        LimitError: if there are more than 128 partitions, or an address lies outside of the memory.
+        RuleError: if some tiles of the kernel have addresses and others have none.
     """
     session = current()
     try:
@@ -75,10 +78,17 @@ def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ign
         raise error.located(place_of(user_frame()), "ndarray") from None
 
 
-def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) -> Tensor:
+def _chosen(session: Session, buffer: Any) -> Any:
+    """The buffer or allocator meant; a plain buffer where the kernel ignores addresses."""
+    if isinstance(buffer, Allocator) and ignores_addresses(session):
+        return sbuf if buffer.memory == SBUF else psum
+    return sbuf if buffer is None else buffer
+
+
+def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) -> Any:
     session.flush()
-    chosen = sbuf if buffer is None else getattr(buffer, "buffer", buffer)
-    if not isinstance(chosen, Buffer):
+    chosen = _chosen(session, buffer)
+    if not isinstance(chosen, Buffer | Allocator):
         raise RuleError(
             f"buffer is {buffer!r}; it is nl.sbuf, nl.psum, nl.hbm, nl.private_hbm or nl.shared_hbm"
         )
@@ -86,7 +96,7 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
     marked = [axis for axis, n in enumerate(extents) if isinstance(n, PartitionDim)]
     plain = allocated_shape(extents)
     held = as_dtype(dtype)
-    if chosen.memory == HBM:
+    if isinstance(chosen, Buffer) and chosen.memory == HBM:
         storage = shared_storage(session, plain, held, chosen.scope, name)
         return Tensor(storage, 0, layout(plain, compact_strides(plain), held, HBM, None, 0))
     axis = marked[0] if marked else 0
@@ -98,6 +108,10 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
             source=ARCHITECTURE,
             key="err_num_partition_exceed_arch_limit",
         )
+    if isinstance(chosen, Allocator):
+        return allocate(session, plain, axis, held, chosen, name)
+    if is_direct(session):
+        raise refuse_mixing(chosen.memory)
     physical = (plain[axis], *plain[:axis], *plain[axis + 1 :])
     storage = session.new_storage(physical, held, chosen.memory, "tile", name)
     steps = storage.strides
@@ -110,7 +124,13 @@ def full(
 ) -> Tensor:
     """A tile filled with a number; see `ndarray` for the arguments."""
     session = current()
-    chosen = sbuf if buffer is None else getattr(buffer, "buffer", buffer)
+    chosen = _chosen(session, buffer)
+    if isinstance(chosen, Allocator):
+        raise UseError(
+            "a tile with an address cannot be created with a value",
+            hint="create it with nl.ndarray and assign the value to it",
+            key="err_tensor_creation_on_scratchpad_with_init_value_not_supported",
+        ).located(place_of(user_frame()), "full")
     if isinstance(chosen, Buffer) and chosen.memory == HBM:
         raise UseError(
             "an HBM tensor cannot be created with a value",

@@ -8,33 +8,58 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...errors import LimitError, NkilabError, RuleError, UseError
-from ...isa.activations import ACTIVATIONS
 from ...isa.data_movement import DmaCopy
-from ...isa.elementwise import Memset, Reciprocal, TensorCopy, TensorScalar, TensorTensor
+from ...isa.declare import Instruction
+from ...isa.elementwise import Memset, Reciprocal, TensorCopy, TensorScalar
 from ...isa.operators import OPERATORS, Operator, operator_named
-from ...isa.scalar_engine import Activation
-from ...isa.tensor_engine import NcMatmul, NcTranspose
-from ...tiles.dtypes import BOOL, DType, as_dtype, promoted, weak_dtype
+from ...isa.tensor_engine import NcTranspose
+from ...tiles.dtypes import BOOL, FLOAT32, DType, as_dtype, promoted, weak_dtype
 from ...tiles.tile import HBM, PSUM, SBUF
-from ...tiles.views import broadcast, derived, reshaped
-from ...trace.builder import record
+from ...tiles.views import broadcast, reshaped
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
+from .. import tile_functions as common
+from ..enums import oob_mode
 from ..indexing import as_shape
 from ..places import placed
-from .creation import ndarray
+from .creation import ndarray, psum, sbuf
+from .direct import BIAS_KEY, TRANSPOSE_KEY, refuse_blocks, require_automatic
 from .grids import box_of
 from .reductions_over_loops import LoopReduction
 from .subscripts import cropped, inside_bounds
-from .tensor import Tensor, checked, fresh, settled
-from .transfers import copy_row
+from .tensor import Tensor, checked, fresh, refuse_indices, settled
+from .transfers import PLAIN_DMA, copy_row, dma_attributes
 
 F = TypeVar("F", bound=Callable[..., Any])
-MAX_FREE = 512
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
                "logical_and", "logical_or", "logical_xor", "logical_not")  # fmt: skip
-PLAIN_DMA = (None, "error", "unknown", "unknown")
 TRANSFER_LIMIT = "number of partition in src{} of 'load' exceed architecture limitation of {}."
+
+
+class _Results:
+    """How Beta 1 gets a result: it waits for the place it is assigned to."""
+
+    def make(
+        self,
+        cls: type[Instruction],
+        operands: list[Any],
+        attributes: tuple[Any, ...],
+        values: tuple[Any, ...] = (),
+        *,
+        dtype: DType | None = None,
+        mask: Any = None,
+        memory: str = "",
+        shape: tuple[int, ...] | None = None,
+    ) -> Tensor:
+        return fresh(
+            current(), cls, operands, attributes, values, dtype=dtype, mask=mask, memory=memory, shape=shape
+        )
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType, memory: str) -> Tensor:
+        return ndarray(shape, dtype, buffer=sbuf if memory == SBUF else psum)
+
+
+RESULTS = _Results()
 
 
 def tile_of(x: Any) -> Any:
@@ -52,6 +77,7 @@ def tile_of(x: Any) -> Any:
         return x.item()
     if isinstance(x, int | float | np.generic):
         return x
+    refuse_blocks(x)
     raise UseError(f"an argument is of type {type(x).__name__}; it is a tile or a number")
 
 
@@ -62,7 +88,6 @@ def result_dtype(given: Any, default: DType) -> DType:
 
 def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tensor:
     """`x <op> y` over tiles and numbers that broadcast; the type promotes as Beta 1 documents."""
-    session = current()
     op = OPERATORS[name]
     try:
         x, y = tile_of(x), tile_of(y)
@@ -70,10 +95,11 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Te
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
             raise UseError("both arguments are numbers; one is a tile")
         if not isinstance(y, Tensor):
-            return _with_number(session, op, x, y, False, held, mask)
+            return common.with_number(RESULTS, op, x, y, False, held, mask)
         if not isinstance(x, Tensor):
-            return _with_number(session, op, y, x, True, held, mask)
-        return _two_tiles(session, op, x, y, held, mask)
+            return common.with_number(RESULTS, op, y, x, True, held, mask)
+        x, y = inside_or_masked(x, mask), inside_or_masked(y, mask)
+        return common.two_tiles(RESULTS, op, x, y, held, mask)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), name) from None
 
@@ -81,41 +107,13 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Te
 def _promoted(op: Operator, x: Any, y: Any) -> DType:
     tiles = [t for t in (x, y) if isinstance(t, Tensor)]
     result = promoted(*(t.layout.dtype if isinstance(t, Tensor) else weak_dtype(t) for t in (x, y)))
+    if op.name == "divide" and result.is_integer:
+        # as Python's / and NumPy's; not documented, but a published kernel takes the floor of a quotient
+        return FLOAT32
     if op.is_bitvec and result.is_float and len(tiles) == 1 and tiles[0].layout.dtype.is_integer:
         # uint32 and a Python integer promote to float32, in which no bit pattern is left
         return tiles[0].layout.dtype
     return result
-
-
-def _with_number(
-    session: Session, op: Operator, tile: Tensor, number: Any, reverse: bool, dtype: DType, mask: Any
-) -> Tensor:
-    attributes = (op, reverse, None, False, "unknown")
-    return fresh(session, TensorScalar, [None, tile, number, None], attributes, (), dtype=dtype, mask=mask)
-
-
-def _two_tiles(session: Session, op: Operator, x: Tensor, y: Tensor, dtype: DType, mask: Any) -> Tensor:
-    x, y = inside_or_masked(x, mask), inside_or_masked(y, mask)
-    shape = _common(_ranked(x.shape), _ranked(y.shape))
-    x, y = (on_partitions(t, shape[0]) for t in (x, y))
-    for tile, vector, reverse in ((x, y, False), (y, x, True)):
-        if tile.shape == shape and vector.layout.free_size == 1 and tile.layout.free_size > 1:
-            operands = [None, tile, vector, None]
-            attributes = (op, reverse, None, False, "unknown")
-            return fresh(session, TensorScalar, operands, attributes, (), dtype=dtype, mask=mask)
-    x, y = broadcast(reranked(x, len(shape)), shape), broadcast(reranked(y, len(shape)), shape)
-    if x.layout.memory == PSUM == y.layout.memory:
-        # hw: VectorE reads one of its two inputs from PSUM
-        y = settled(fresh(session, TensorCopy, [None, y], ("unknown",), (), memory=SBUF))
-    return fresh(session, TensorTensor, [None, x, y], (op, "unknown"), (), dtype=dtype, mask=mask)
-
-
-def _common(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that two tiles broadcast to."""
-    try:
-        return tuple(np.broadcast_shapes(x, y))
-    except ValueError:
-        raise RuleError(f"shapes {list(x)} and {list(y)} do not broadcast") from None
 
 
 def inside_or_masked(tile: Tensor, mask: Any) -> Tensor:
@@ -123,74 +121,20 @@ def inside_or_masked(tile: Tensor, mask: Any) -> Tensor:
     return tile if mask is not None else inside_bounds(tile)
 
 
-def _ranked(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape if len(shape) > 1 else (*shape, 1)
-
-
-def reranked(tile: Tensor, rank: int) -> Tensor:
-    return tile if len(tile.shape) == rank or len(tile.shape) > 1 else reshaped(tile, (*tile.shape, 1), 0)
-
-
 def on_partitions(tile: Tensor, partitions: int) -> Tensor:
     """`tile` repeated to so many partitions if it has one."""
-    if tile.layout.partitions == partitions or tile.layout.partitions != 1:
-        return tile
-    return settled(across_partitions(tile, partitions))
-
-
-def across_partitions(tile: Tensor, partitions: int, dtype: DType | None = None) -> Tensor:
-    """A tile [1, F] repeated on so many partitions: a product with a column of ones on TensorE.
-
-    Integers, which the array does not multiply, go through DMA.
-    """
-    session = current()
-    held = tile.layout.dtype
-    if not held.is_float:
-        repeated = broadcast(tile, (partitions, *tile.shape[1:]))
-        return fresh(session, DmaCopy, [None, repeated], PLAIN_DMA, (), memory=SBUF, dtype=dtype)
-    if tile.layout.memory == PSUM:
-        tile = settled(fresh(session, TensorCopy, [None, tile], ("unknown",), (), memory=SBUF))
-    column = ("ones", partitions, held)
-    if column not in session.keyed:
-        made = fresh(
-            session, Memset, [None], ("unknown",), (1,), dtype=held, shape=(1, partitions), memory=SBUF
-        )
-        session.keyed[column] = settled(made)
-    ones = session.keyed[column]
-    flat = reshaped(tile, (1, tile.layout.free_size), 0)
-    shape = (partitions, *tile.shape[1:])
-    plain = NcMatmul.attributes
-    attributes = tuple(a.default for a in plain.values())
-    if flat.shape[1] <= MAX_FREE:
-        product = settled(fresh(session, NcMatmul, [None, ones, flat], attributes, (False,)))
-        return fresh(
-            session,
-            TensorCopy,
-            [None, product],
-            ("unknown",),
-            (),
-            memory=SBUF,
-            dtype=dtype or held,
-            shape=shape,
-        )
-    out = ndarray((partitions, flat.shape[1]), dtype or held)
-    for start in range(0, flat.shape[1], MAX_FREE):
-        stop = min(start + MAX_FREE, flat.shape[1])
-        product = settled(fresh(session, NcMatmul, [None, ones, flat[:, start:stop]], attributes, (False,)))
-        record(session, TensorCopy, [out[:, start:stop], product], ("unknown",), ())
-    return reshaped(out, shape, 0)
+    return settled(common.on_partitions(RESULTS, tile, partitions))
 
 
 def unary(name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tensor:
     """An activation function over a tile, on ScalarE."""
-    session = current()
     try:
         x = inside_or_masked(a_tile(x), mask)
         held = result_dtype(dtype, x.layout.dtype)
+        require_automatic(current(), "it becomes an activation without a bias", BIAS_KEY)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), name) from None
-    attributes = (ACTIVATIONS[name], None, "idle")
-    return fresh(session, Activation, [None, x, None, 1.0, None], attributes, (), dtype=held, mask=mask)
+    return common.unary(RESULTS, name, x, held, mask)
 
 
 def a_tile(x: Any) -> Tensor:
@@ -203,6 +147,15 @@ def a_tile(x: Any) -> Tensor:
     if not isinstance(tile, Tensor):
         raise UseError(f"the argument is the number {tile}; it is a tile")
     return tile
+
+
+def whole_tile(x: Any) -> Tensor:
+    """An argument as a settled tile, none of which lies outside of its tensor.
+
+    Raises:
+        UseError: if it is something else, or reaches outside.
+    """
+    return inside_bounds(a_tile(x))
 
 
 def negative(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
@@ -236,8 +189,16 @@ def reciprocal(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -
     return fresh(current(), Reciprocal, [None, x], (), (), dtype=held, mask=mask)
 
 
-def load(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+def load(
+    src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.error, **ignored: Any
+) -> Tensor:
     """A new SBUF tile with the elements of an HBM tensor; a tensor of one axis loads as [P, 1].
+
+    Args:
+        src: the tensor; its rows may be chosen by a tile of indices.
+        mask: where the tile is written.
+        dtype: of the tile.
+        mode: what an index out of bounds does: oob_mode.error, or skip to leave its row unwritten.
 
     Raises:
         LimitError: if the first axis has more than 128 elements.
@@ -245,7 +206,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Te
     """
     session = current()
     try:
-        src = _hbm_side("src", "load", src)
+        src = inside_or_masked(hbm_side("src", "load", src), mask)
         if len(src.shape) == 1:
             src = _as_column(src)
         most = session.machine.limit("partitions")
@@ -256,12 +217,14 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Te
                 key="err_num_partition_exceed_arch_limit",
             )
         held = result_dtype(dtype, src.layout.dtype)
+        attributes = dma_attributes(oob_mode=mode)
     except NkilabError as error:
         facts = [f"src = {src.describe()}"] if isinstance(src, Tensor) else []
         raise error.located(place_of(user_frame()), "load", facts) from None
     return fresh(
-        session, DmaCopy, [None, src], PLAIN_DMA, (), mask=mask, memory=SBUF, dtype=held, shape=src.shape
-    )
+        session, DmaCopy, [None, src], attributes, (), mask=mask, memory=SBUF, dtype=held, shape=src.shape,
+        takes_indices=True,
+    )  # fmt: skip
 
 
 def _as_column(src: Tensor) -> Tensor:
@@ -270,7 +233,7 @@ def _as_column(src: Tensor) -> Tensor:
     raise UseError("a masked load of one axis", hint="index the tensor with two axes: t[i_p, 0]")
 
 
-def _hbm_side(name: str, called: str, tensor: Any) -> Tensor:
+def hbm_side(name: str, called: str, tensor: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise UseError(f"{name} is of type {type(tensor).__name__}; it is a tensor in hbm")
     settled(tensor)
@@ -282,14 +245,26 @@ def _hbm_side(name: str, called: str, tensor: Any) -> Tensor:
     return tensor
 
 
-def store(dst: Any, value: Any, *, mask: Any = None, **ignored: Any) -> None:
-    """Write a tile to an HBM tensor; a tile in PSUM passes through SBUF, a number fills."""
+def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error, **ignored: Any) -> None:
+    """Write a tile to an HBM tensor; a tile in PSUM passes through SBUF, a number fills.
+
+    Args:
+        dst: the tensor; its rows may be chosen by a tile of indices.
+        value: a tile or number.
+        mask: where to write.
+        mode: what an index out of bounds does: oob_mode.error, or skip to drop its row.
+    """
     session = current()
     try:
-        dst = _hbm_side("dst", "store", dst)
+        dst = hbm_side("dst", "store", dst)
         value = tile_of(value)
         if isinstance(value, Tensor) and value.layout.memory == HBM:
             raise RuleError("value is in hbm; store needs it in sbuf or psum", key="err_unsupported_memory")
+        if isinstance(value, Tensor) and value.layout.size > dst.layout.size:
+            raise RuleError(
+                f"the destination {list(dst.shape)} is smaller than the value {list(value.shape)}",
+                key="err_store_dst_shape_smaller_than_other_shape",
+            )
     except NkilabError as error:
         raise error.located(place_of(user_frame()), "store") from None
     if not isinstance(value, Tensor):
@@ -310,7 +285,8 @@ def store(dst: Any, value: Any, *, mask: Any = None, **ignored: Any) -> None:
         value = settled(fresh(session, TensorCopy, [None, value], ("unknown",), (), memory=SBUF))
     if value.layout.size < dst.layout.size:
         value = checked("store", lambda: broadcast(inside_or_masked(value, mask), dst.shape), value)
-    copy_row(session, dst, value, mask, PLAIN_DMA)
+    attributes = checked("store", lambda: dma_attributes(oob_mode=mode), value)
+    copy_row(session, dst, value, mask, attributes)
 
 
 def copy(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
@@ -324,7 +300,8 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored
     """A new SBUF tile [F, P] with the transpose of an HBM tensor [P, F]."""
     session = current()
     try:
-        src = inside_or_masked(_hbm_side("src", "load_transpose2d", src), mask)
+        src = inside_or_masked(hbm_side("src", "load_transpose2d", src), mask)
+        refuse_indices("load_transpose2d", {"src": src})
         if len(src.shape) != 2:
             raise RuleError(
                 f"src is {len(src.shape)}-dimensional {list(src.shape)}; load_transpose2d takes two axes",
@@ -335,9 +312,7 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored
             if box is None or rest is not None:
                 raise UseError("the mask of load_transpose2d is not a rectangle")
             src = cropped(src, box)
-        known = src.layout
-        turned = Tensor(src.storage, src.offset, known)
-        turned = transposed_view(turned)
+        turned = common.transposed(src)
         most = session.machine.limit("partitions")
         if turned.shape[0] > most:
             raise LimitError(
@@ -345,19 +320,13 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored
                 f"{session.machine.name} has {most}",
                 key="err_num_partition_exceed_arch_limit",
             )
-        held = result_dtype(dtype, known.dtype)
+        held = result_dtype(dtype, src.layout.dtype)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), "load_transpose2d") from None
     return fresh(
         session, DmaCopy, [None, turned], PLAIN_DMA, (),
         memory=SBUF, dtype=held, shape=turned.shape,
     )  # fmt: skip
-
-
-def transposed_view(view: Tensor) -> Tensor:
-    """A two-axis HBM view with its axes exchanged."""
-    known = view.layout
-    return derived(view, view.offset, known.shape[::-1], known.strides[::-1], None)
 
 
 def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
@@ -373,6 +342,7 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) ->
 
 def _two_axes(x: Any) -> Tensor:
     tile = a_tile(x)
+    require_automatic(current(), "TensorE transposes x", TRANSPOSE_KEY)
     if len(tile.shape) != 2:
         raise RuleError(
             f"x is {len(tile.shape)}-dimensional {list(tile.shape)}; it has two axes",
@@ -383,20 +353,16 @@ def _two_axes(x: Any) -> Tensor:
 
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **ignored: Any) -> Tensor:
     """x @ y in PSUM, float32; x is [M, K], which TensorE transposes, or [K, M] with transpose_x."""
-    session = current()
-    x = checked("matmul", lambda: in_sbuf(session, a_tile(x)), x)
-    y = checked("matmul", lambda: in_sbuf(session, a_tile(y)), y)
+    x = checked("matmul", lambda: a_tile(x), x)
+    y = checked("matmul", lambda: a_tile(y), y)
     if not transpose_x:
-        moved = settled(fresh(session, NcTranspose, [None, x], ("tensor",), ()))
-        x = settled(fresh(session, TensorCopy, [None, moved], ("unknown",), (), memory=SBUF))
-    attributes = tuple(a.default for a in NcMatmul.attributes.values())
-    return fresh(session, NcMatmul, [None, x, y], attributes, (False,), mask=mask)
+        checked("matmul", lambda: require_automatic(current(), "TensorE transposes x", TRANSPOSE_KEY), x)
+    return common.matmul(RESULTS, x, y, transpose_x, mask)
 
 
 def in_sbuf(session: Session, tile: Tensor) -> Tensor:
-    if tile.layout.memory != PSUM:
-        return tile
-    return settled(fresh(session, TensorCopy, [None, tile], ("unknown",), (), memory=SBUF))
+    """A tile, copied to SBUF if it lies in PSUM."""
+    return settled(common.in_sbuf(RESULTS, tile))
 
 
 def broadcast_to(src: Any, *, shape: Any, **ignored: Any) -> Tensor:
@@ -406,7 +372,7 @@ def broadcast_to(src: Any, *, shape: Any, **ignored: Any) -> Tensor:
     src = checked("broadcast_to", lambda: inside_bounds(src), src)
     if src.layout.is_on_chip and src.layout.partitions == 1 and target[0] > 1:
         rest = checked("broadcast_to", lambda: broadcast(src, (1, *target[1:])), src)
-        return across_partitions(rest, target[0])
+        return common.across_partitions(RESULTS, rest, target[0])
     return checked("broadcast_to", lambda: broadcast(src, target), src)
 
 

@@ -11,8 +11,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...errors import UnsupportedError, UseError
+from ...tiles.tile import View
+from ...trace.session import current
+from ...trace.source import user_frame
 from ..indexing import whole_number
 from ..places import placed
+from ..tile_size import tile_size
+from .syntax import asked_in, span_of
 
 
 def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -179,6 +184,10 @@ class Index:
         return f"index[{', '.join(map(str, self.shape))}]: {' + '.join([str(self.start), *terms])}"
 
 
+class RunTimeNumber:
+    """A number that is known only when the kernel runs. Abstract: `scalars.Scalar` is the one kind."""
+
+
 class Mask:
     """Where an instruction reads and writes: a boolean array over index grids.
 
@@ -210,10 +219,22 @@ class Mask:
 
     @placed("bool")
     def __bool__(self) -> bool:
-        raise UseError(
-            "the truth of a mask is not defined", hint="join masks with & and pass them as mask=",
-            key="err_control_flow_condition_depending_on_arange",
-        )  # fmt: skip
+        """True as an operand of `and` in `mask=`, where `box_of` joins it to the last operand.
+
+        Raises:
+            UseError: anywhere else.
+        """
+        asked = asked_in(user_frame())
+        if asked.by != "mask":
+            raise UseError(
+                "the truth of a mask is not defined", hint="join masks with & and pass them as mask=",
+                key="err_control_flow_condition_depending_on_arange",
+            )  # fmt: skip
+        session = current()
+        session.keyed.setdefault(("and", asked.code), {}).setdefault(asked.span, {})[asked.at] = self
+        session.where = (asked.code.co_filename, asked.span[0] or 0)
+        session.warn("mask= joins masks with `and`, which Python does not define; read as &, write &")
+        return True
 
     def box(self, shape: tuple[int, ...]) -> tuple[tuple[slice, ...] | None, np.ndarray | None]:
         """The rectangle of `shape` that the mask lets through, and what of it is still masked.
@@ -251,12 +272,30 @@ def box_of(mask: Any, shape: tuple[int, ...]) -> tuple[Box | None, np.ndarray | 
     """
     if isinstance(mask, bool | np.bool_):
         mask = Mask(np.asarray(bool(mask)))
+    if isinstance(mask, View | RunTimeNumber):
+        held = (
+            "a tile, whose elements are" if isinstance(mask, View) else "a comparison of a scalar, which is"
+        )
+        raise UseError(
+            f"mask is {held} known only when the kernel runs",
+            hint="choose elements with nl.where or nisa.tensor_copy_predicated",
+            key="err_unsupported_expression_in_mask",
+        )
     if not isinstance(mask, Mask):
         raise UseError(
             f"mask is of type {type(mask).__name__}; it is a comparison of index grids",
             hint="write mask=(i_p < rows) with i_p = nl.arange(128)[:, None]",
         )
-    return mask.box(shape)
+    return _with_the_joined(mask).box(shape)
+
+
+def _with_the_joined(mask: Mask) -> Mask:
+    """`mask` and the earlier operands of the `and` that it ends, in the call of the user's that runs now."""
+    frame = user_frame()
+    joined = current().keyed.get(("and", frame.f_code))
+    for other in joined.get(span_of(frame), {}).values() if joined else ():
+        mask = mask & other
+    return mask
 
 
 def _aligned(index: Index, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -346,3 +385,13 @@ class MultiGrid:
 
 
 mgrid = MultiGrid()
+
+
+def gemm_grid() -> Grid:
+    """The grids of a product on TensorE, which are those of its moving operand."""
+    return mgrid[0 : tile_size.pmax, 0 : tile_size.gemm_moving_fmax]
+
+
+def gemm_stationary_grid() -> Grid:
+    """The grids of a stationary operand on TensorE."""
+    return mgrid[0 : tile_size.pmax, 0 : tile_size.gemm_stationary_fmax]

@@ -12,9 +12,10 @@ from ...tiles.views import broadcast
 from ...trace.builder import record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
-from .functions import in_sbuf, on_partitions, reranked, tile_of
+from ..tile_functions import reranked
+from .functions import in_sbuf, on_partitions, tile_of
 from .subscripts import inside_bounds
-from .tensor import Tensor, settled
+from .tensor import Tensor, refuse_indices, settled
 
 
 def in_place(name: str, dst: Tensor, value: Any) -> Tensor:
@@ -25,6 +26,7 @@ def in_place(name: str, dst: Tensor, value: Any) -> Tensor:
         return _accumulated(session, dst, value)
     try:
         inside_bounds(settled(dst))
+        refuse_indices(f"{name} in place", {"dst": dst, "value": value})
         value = tile_of(value)
         if isinstance(value, Tensor):
             value = _as_operand(session, dst, inside_bounds(value))
@@ -52,6 +54,16 @@ def _accumulated(session: Session, dst: Tensor, product: Tensor) -> Tensor:
     assert pending is not None
     session.pending = None
     product.pending = None
-    pending.write(dst, (True,))
+    pending.write(dst, (_adds(pending.target(dst)),))
     product.storage, product.offset, product.layout = dst.storage, dst.offset, dst.layout
     return dst
+
+
+def _adds(target: Tensor | None) -> bool | None:
+    """Whether a product adds to what a PSUM tile holds; what nobody wrote yet is the beginning of a sum.
+
+    None where earlier products cover a part of the target, which the instruction refuses.
+    """
+    if target is None or target.storage.initialised.of(target) != "none":
+        return True
+    return {"all": True, "part": None, "none": False}[target.storage.accumulated.of(target)]

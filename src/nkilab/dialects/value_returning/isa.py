@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ...errors import NkilabError, UseError
+from ...errors import NkilabError, RuleError, UseError
 from ...isa import REGISTRY
-from ...isa.data_movement import DmaCopy
-from ...isa.declare import Instruction
+from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import Memset, TensorCopy, TensorTensor
 from ...isa.gpsimd import Iota
 from ...isa.reduction import TensorReduce
+from ...isa.scalar_engine import Activation, ActivationReduce
 from ...isa.select import AffineSelect
-from ...isa.tensor_engine import NcTranspose
+from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.dtypes import as_dtype
 from ...tiles.views import broadcast, reshaped
 from ...trace.builder import record
@@ -24,13 +25,14 @@ from ..enums import dge_mode, engine, nc_version, oob_mode
 from ..enums import reduce_cmd as reduce_cmd
 from ..indexing import allocated_shape
 from ..places import placed
-from .functions import inside_or_masked
-from .grids import Index, Mask, box_of
+from .direct import BIAS_KEY, TRANSPOSE_KEY, Blocks, refuse_blocks, require_automatic
+from .functions import a_tile, in_sbuf, inside_or_masked
+from .grids import Box, Index, Mask, box_of
 from .reductions import reduced
-from .signatures import LATER, OWN, PLAIN, SPELLINGS
-from .subscripts import crop_operands, cropped
-from .tensor import Tensor, fresh, settled
-from .transfers import copy_row
+from .signatures import NAMES, PLAIN, SPELLINGS
+from .subscripts import crop_operands, cropped, inside_bounds
+from .tensor import Tensor, checked, fresh, fresh_in_box, refuse_indices, result_layout, settled
+from .transfers import copy_row, dma_attributes
 
 EXTRA = {"dtype": None, "mask": None}
 
@@ -38,6 +40,7 @@ tensor_engine = engine.tensor
 vector_engine = engine.vector
 scalar_engine = engine.scalar
 gpsimd_engine = engine.gpsimd
+dma_engine = engine.dma
 unknown_engine = engine.unknown
 
 
@@ -63,6 +66,12 @@ def finish(
             return reduced(session, data, attributes, held or data.layout.dtype, mask)
         if cls is TensorTensor:
             operands, shape = _broadcast_inputs(operands, mask)
+        elif cls is Activation or cls is ActivationReduce:
+            _check_vectors(session, cls, operands)
+        elif cls is NcMatmul:
+            operands = [_from_psum(session, o) for o in operands]
+        elif cls is NcTranspose and attributes != ("vector",):
+            require_automatic(session, "TensorE transposes", TRANSPOSE_KEY)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), cls.name) from None
     if cls.accumulates:
@@ -74,9 +83,36 @@ def finish(
     return fresh(session, cls, operands, attributes, values, dtype=held, mask=mask, shape=shape)
 
 
+def _check_vectors(session: Session, cls: type[Instruction], operands: list[Any]) -> None:
+    """What Beta 1 asks of the scale and the bias of an activation beyond the declaration."""
+    given = dict(zip(cls.operands, operands, strict=True))
+    scale, data = given["scale"], given["data"]
+    if isinstance(scale, Tensor) and isinstance(data, Tensor):
+        partitions = data.layout.partitions
+        if (scale.layout.partitions, scale.layout.free_size) != (partitions, 1):
+            raise RuleError(
+                f"scale is {list(scale.shape)}; it is a number or a tile [P, 1] of {partitions} partitions",
+                source=cls.source, key="err_activation_scale_scalar_or_vector",
+            )  # fmt: skip
+    if given["bias"] is None:
+        require_automatic(session, "bias is not given", BIAS_KEY)
+
+
+def _from_psum(session: Session, operand: Any) -> Any:
+    """A product that the kernel assigned nowhere, copied to SBUF, as the vendor's compiler does.
+
+    The documents ask for operands in SBUF; published kernels multiply what nc_transpose gives.
+    """
+    if not isinstance(operand, Tensor) or operand.storage not in session.keyed.get("products", ()):
+        return operand
+    return in_sbuf(session, inside_bounds(operand))
+
+
 def _settled(operand: Any) -> Any:
     if type(operand) is Tensor:
         return operand if operand.pending is None else settled(operand)
+    if isinstance(operand, Blocks):
+        checked("operand", partial(refuse_blocks, operand), operand)
     return operand.tensor() if hasattr(operand, "assign_to") else operand
 
 
@@ -86,6 +122,9 @@ def _broadcast_inputs(operands: list[Any], mask: Any) -> tuple[list[Any], tuple[
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or a.layout.size == b.layout.size:
         return operands, None
     a, b = inside_or_masked(a, mask), inside_or_masked(b, mask)
+    if a.layout.partitions != b.layout.partitions:
+        # nki.language repeats one partition, nki.isa does not: the declaration says so
+        return operands, None
     shape = a.shape if a.layout.size > b.layout.size else b.shape
     return [None, _widened(a, shape), _widened(b, shape)], shape
 
@@ -112,6 +151,7 @@ def _finish_in_place(
     for word in unknown:
         ask().notice(f"{cls.name} ignores the keyword {word}")
     operands = [_settled(o) for o in operands]
+    refuse_indices(cls.name, dict(zip(cls.operands, operands, strict=True)))
     where = None
     dst = operands[cls.result_slot]
     if mask is not None and isinstance(dst, Tensor):
@@ -122,6 +162,10 @@ def _finish_in_place(
         if box is None:
             return
         operands = crop_operands(cls, operands, box)
+    else:
+        operands = [
+            checked(cls.name, partial(inside_bounds, o), o) if type(o) is Tensor else o for o in operands
+        ]
     record(session, cls, operands, attributes, values, where)
 
 
@@ -138,28 +182,37 @@ def _over_operand(operand: str) -> Finish:
         unknown: dict[str, Any],
     ) -> Tensor:
         dtype, mask = extras
-        slot = list(cls.operands).index(operand)
-        given = _settled(operands[slot])
-        if mask is not None and isinstance(given, Tensor):
-            try:
-                operands[slot] = rectangle(given, mask)
-            except NkilabError as error:
-                raise error.located(place_of(user_frame()), cls.name) from None
-        return finish(session, cls, operands, attributes, values, (dtype, None), unknown)
+        operands = [_settled(o) for o in operands]
+        given = operands[list(cls.operands).index(operand)]
+        if mask is None or not isinstance(given, Tensor):
+            return finish(session, cls, operands, attributes, values, extras, unknown)
+        try:
+            layouts = [o.layout if isinstance(o, Tensor) else None if o is None else NUMBER for o in operands]
+            held = None if dtype is None else as_dtype(dtype)
+            known = result_layout(cls, layouts, attributes, held, "", None)
+            box, rest = box_of(mask, given.shape)
+            if rest is not None:
+                raise UseError("the mask is not a rectangle of the tile", hint="mask whole rows or columns")
+            if box is None:
+                return fresh_in_box(session, cls, operands, attributes, values, known, None)
+            operands = [_under(o, given, box) for o in operands]
+        except NkilabError as error:
+            raise error.located(place_of(user_frame()), cls.name) from None
+        written = box if known.shape == given.shape else _rows(known.shape, box)
+        return fresh_in_box(session, cls, operands, attributes, values, known, written)
 
     return finish_cropped
 
 
-def rectangle(tensor: Tensor, mask: Any) -> Tensor:
-    """The part of a tensor that a mask lets through.
+def _under(operand: Any, masked: Tensor, box: Box) -> Any:
+    """An operand under the rectangle of a mask over another one: of its shape, or with its rows."""
+    if not isinstance(operand, Tensor):
+        return operand
+    return cropped(operand, box if operand.shape == masked.shape else _rows(operand.shape, box))
 
-    Raises:
-        UseError: if that is no rectangle.
-    """
-    box, rest = box_of(mask, tensor.shape)
-    if box is None or rest is not None:
-        raise UseError("the mask is not a rectangle of the tile", hint="mask whole rows or columns")
-    return cropped(tensor, box)
+
+def _rows(shape: tuple[int, ...], box: Box) -> Box:
+    return (box[0], *(slice(0, n) for n in shape[1:]))
 
 
 def _surface(cls: type[Instruction]) -> Callable[..., Any]:
@@ -179,10 +232,11 @@ def _surface(cls: type[Instruction]) -> Callable[..., Any]:
         extra=EXTRA,
         swallows=True,
         defaults=spelling.defaults,
+        words=spelling.words,
     )
 
 
-SURFACES = {name: _surface(cls) for name, cls in REGISTRY.items() if name not in LATER | OWN}
+SURFACES = {name: _surface(REGISTRY[name]) for name in NAMES}
 
 
 @placed("affine_select")
@@ -193,7 +247,8 @@ def affine_select(
     session = current()
     if not isinstance(pred, Mask) or pred.difference is None:
         raise UseError("pred is no single comparison of index grids", hint="compare two grids: i_p >= i_f")
-    tile = _settled(on_true_tile)
+    # GpSimdE does not reach PSUM; published kernels give it such tiles, which the vendor's compiler copies
+    tile = in_sbuf(session, a_tile(on_true_tile))
     grid = pred.difference
     pattern = tuple(zip(grid.steps[1:], grid.shape[1:], strict=True))
     operator = AffineSelect.attributes["cmp_op"].canonical("cmp_op", pred.comparison)
@@ -220,14 +275,8 @@ def dma_copy(
     session = current()
     for word in ignored:
         ask().notice(f"dma_copy ignores the keyword {word}")
-    attributes = DmaCopy.attributes
     try:
-        canonical = (
-            attributes["dst_rmw_op"].canonical("dst_rmw_op", dst_rmw_op),
-            attributes["oob_mode"].canonical("oob_mode", oob_mode),
-            attributes["dge_mode"].canonical("dge_mode", dge_mode),
-            "unknown",
-        )
+        canonical = dma_attributes(dst_rmw_op=dst_rmw_op, oob_mode=oob_mode, dge_mode=dge_mode)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), "dma_copy") from None
     copy_row(session, _settled(dst), _settled(src), mask, canonical)

@@ -12,9 +12,12 @@ from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import TFLOAT32
 from .. import indexing, loops, programs
 from ..tile_size import tile_size
-from . import assignment, composites, constants, creation, functions, grids, reductions
+from . import assignment, composites, constants, creation, functions, grids, host, reductions, run_time
+from . import programs as value_programs
+from .dynamic import TileIndex
+from .grids import Index
 from .in_place import in_place
-from .tensor import Tensor
+from .tensor import Tensor, settled
 
 _BINARY = ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod", "fmod",
            "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")  # fmt: skip
@@ -27,7 +30,11 @@ def _binary(name: str) -> Callable[..., Tensor]:
     def call(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
         return functions.binary(name, x, y, dtype, mask)
 
-    return _named(call, name, f"`x {name} y`, element by element, in float32; also an operator token.")
+    def call_by_position(x: Any, y: Any, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+        return functions.binary(name, x, y, dtype, mask)
+
+    doc = f"`x {name} y`, element by element, in float32; also an operator token."
+    return _named(call_by_position if name in ("mod", "fmod") else call, name, doc)
 
 
 def _unary(name: str) -> Callable[..., Tensor]:
@@ -95,7 +102,8 @@ NAMES: dict[str, Any] = {
         for f in (
             constants.shared_constant, constants.shared_identity_matrix, constants.rand,
             constants.random_seed, constants.gather_flattened, composites.where, composites.softmax,
-            composites.rms_norm, composites.dropout,
+            composites.rms_norm, composites.dropout, host.static_cast, host.bfp16, grids.gemm_grid,
+            grids.gemm_stationary_grid, value_programs.all_reduce, run_time.atomic_rmw,
         )
     },
     "mgrid": grids.mgrid,
@@ -108,6 +116,8 @@ NAMES: dict[str, Any] = {
 
 def _operator(name: str, reverse: bool = False) -> Callable[..., Any]:
     def method(self: Tensor, other: Any) -> Any:
+        if isinstance(other, Index) and name in ("add", "subtract") and (name == "add" or not reverse):
+            return TileIndex(settled(self), other if name == "add" else -other)
         if not isinstance(other, Tensor | int | float | np.generic) and not hasattr(other, "assign_to"):
             return NotImplemented
         return functions.binary(name, other, self) if reverse else functions.binary(name, self, other)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from ...errors import UnsupportedError, UseError
+from ...errors import UseError
 from ...isa.declare import Instruction
 from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
 from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, whole_number
+from . import dynamic
 from .grids import Box, Index, Mask, aligned_steps, common_shape
 
 V = TypeVar("V", bound=View)
@@ -22,7 +23,10 @@ def _overhang(tensor: View) -> Any:
 
 def indexed(view: V, key: Any) -> V:
     """`view[key]` for every kind of subscript that Beta 1 has."""
-    parts = tuple(key) if isinstance(key, tuple) else (key,)
+    # nl.ds is a tuple too, one subscript of its own
+    parts = tuple(key) if isinstance(key, tuple) and not isinstance(key, DynamicSlice) else (key,)
+    if any(dynamic.is_dynamic(p) for p in parts):
+        return dynamic.subscripted(view, parts)
     if any(isinstance(p, Index) for p in parts):
         return _advanced(view, parts)
     if len(parts) == 1 and isinstance(parts[0], Mask):
@@ -30,16 +34,49 @@ def indexed(view: V, key: Any) -> V:
         if box is None or rest is not None:
             raise UseError("an operand mask is not a rectangle of the operand")
         return basic(view, box)
-    if any(isinstance(p, View) for p in parts):
-        raise _indirect()
-    return basic(view, key)
-
-
-def _indirect() -> UnsupportedError:
-    return UnsupportedError(
-        "a tile is used as an index; indirect access is not modelled yet",
-        key="err_copy_dynamic_indirect_indices_not_natively_supported",
+    return (
+        _advanced(view, _as_grids(view, parts))
+        if _overhangs(view, parts)
+        else basic(view, key, keeps_on_chip_rank=True)
     )
+
+
+def _overhangs(view: View, parts: tuple[Any, ...]) -> bool:
+    """Whether a slice ends beyond its axis, where a mask may crop it; subscripts that are wrong do not."""
+    if any(p is Ellipsis for p in parts) or len(parts) > len(view.layout.shape):
+        return False
+    for part, size in zip(parts, view.layout.shape, strict=False):
+        if type(part) is slice:
+            start, stop = part.start or 0, part.stop
+        elif type(part) is DynamicSlice:
+            start, stop = part.start, part.start + part.size
+        else:
+            continue
+        if type(stop) is not type(None) and stop > size and 0 <= start < stop:
+            return True
+    return False
+
+
+def _as_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Subscripts with index grids in the place of slices, one axis for each, as `mgrid` makes them."""
+    known = view.layout.shape
+    parts = (*parts, *(slice(None),) * (len(known) - len(parts)))
+    rank = sum(isinstance(p, slice | DynamicSlice) for p in parts)
+    grids: list[Any] = []
+    axis = 0
+    for part, size in zip(parts, known, strict=True):
+        if isinstance(part, slice):
+            start, stop, step = part.start, part.stop, part.step
+            run = range(0 if start is None else start, size if stop is None else stop, step or 1)
+        elif isinstance(part, DynamicSlice):
+            run = range(part.start, part.start + part.size)
+        else:
+            grids.append(part)
+            continue
+        shape = tuple(len(run) if a == axis else 1 for a in range(rank))
+        grids.append(Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(rank))))
+        axis += 1
+    return tuple(grids)
 
 
 def _checked_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -54,8 +91,6 @@ def _checked_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
             hint="use slices for all axes, or index grids for all",
             key="err_unsupported_mixing_basic_advanced_tensor_indexing",
         )
-    if any(isinstance(p, View) for p in parts):
-        raise _indirect()
     if len(parts) > len(known.shape):
         raise UseError(f"{len(parts)} subscripts on {view.describe()}, which has {len(known.shape)} axes")
     if known.partition_axis is not None and any(isinstance(p, Index) and len(p.shape) == 1 for p in parts):
@@ -112,6 +147,8 @@ def cropped(tensor: V, box: tuple[slice, ...]) -> V:
     Raises:
         UseError: if the rectangle itself reaches outside.
     """
+    if tensor.indices:
+        return dynamic.cropped(tensor, box)
     if _overhang(tensor) is None:
         return (
             basic(tensor, box)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 
-from ...errors import NkilabError, RuleError, UseError
+from ...errors import NkilabError, UseError
 from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import TensorCopy
 from ...tiles.dtypes import TFLOAT32, DType, as_dtype
-from ...tiles.tile import HBM, Layout, Storage, View, array_of, compact_strides, layout
+from ...tiles.tile import HBM, PSUM, Index, Layout, Storage, View, array_of
 from ...tiles.views import broadcast, reinterpreted
 from ...trace.builder import check_form, record
 from ...trace.session import Session, current, running
 from ...trace.source import place_of, user_frame
 from ..indexing import as_shape, basic
 from ..places import described
+from ..tile_functions import result_layout
 from .grids import Box, box_of
 from .reshapes import expand, reshape
 from .subscripts import crop_operands, cropped, indexed, inside_bounds
@@ -76,13 +78,22 @@ class Pending:
         assert tensor is not None
         tensor.pending = None
         self.session.register(tensor.storage)
+        if tensor.layout.memory == PSUM:
+            self.session.keyed.setdefault("products", WeakSet()).add(tensor.storage)
         self.write(tensor, self.values)
+
+    def target(self, dst: Tensor) -> Tensor | None:
+        """The part of a destination that the call writes; None if it writes nothing."""
+        if self.is_void:
+            return None
+        return inside_bounds(dst) if self.box is None else cropped(dst, self.box)
 
     def write(self, dst: Tensor, values: tuple[Any, ...]) -> None:
         """Append the row with `dst` in the place of the result."""
-        if self.is_void:
+        target = self.target(dst)
+        if target is None:
             return
-        self.operands[self.slot] = inside_bounds(dst) if self.box is None else cropped(dst, self.box)
+        self.operands[self.slot] = target
         record(self.session, self.cls, self.operands, self.attributes, values, self.mask, self.where)
 
 
@@ -96,10 +107,10 @@ class Tensor(View):
 
     __slots__ = ("__weakref__", "overhang", "pending")
 
-    def __init__(self, storage: Storage, offset: int, known: Layout) -> None:
-        self.storage = storage
-        self.offset = offset
-        self.layout = known
+    def __init__(
+        self, storage: Storage, offset: int, layout: Layout, indices: tuple[Index, ...] = ()
+    ) -> None:
+        super().__init__(storage, offset, layout, indices)
         self.pending: Pending | None = None
         self.overhang: tuple[Tensor, tuple[Any, ...]] | None = None
 
@@ -268,6 +279,7 @@ def fresh(
     mask: Any = None,
     memory: str = "",
     shape: tuple[int, ...] | None = None,
+    takes_indices: bool = False,
 ) -> Tensor:
     """The result of a value-returning call, which waits for its destination.
 
@@ -281,6 +293,7 @@ def fresh(
         mask: where the result is written.
         memory: of the result; as the declaration says if "".
         shape: of the result; as the declaration says if None.
+        takes_indices: whether addresses of operands may be known at run time only.
     """
     if session.pending is not None:
         session.flush()
@@ -289,9 +302,11 @@ def fresh(
     for operand in operands:
         if type(operand) is Tensor:
             layouts.append(operand.layout)
-            reaches_outside = reaches_outside or operand.overhang is not None
+            reaches_outside = reaches_outside or operand.overhang is not None or bool(operand.indices)
         else:
             layouts.append(None if operand is None else NUMBER)
+    if reaches_outside and not takes_indices:
+        refuse_indices(cls.name, dict(zip(cls.operands, operands, strict=True)))
     if mask is not None or reaches_outside:
         return _fresh_masked(session, cls, operands, attributes, values, dtype, mask, memory, shape, layouts)
     key = (cls, dtype, memory, shape, *layouts, *attributes)
@@ -299,7 +314,7 @@ def fresh(
     slot = cls.result_slot
     pending = Pending(session, cls, operands, slot, attributes, values, None, None)
     if known is None:
-        known = _result_layout(cls, layouts, attributes, dtype, memory, shape)
+        known = result_layout(cls, layouts, attributes, dtype, memory, shape)
         tensor = fresh_tensor(session, known, pending)
         check_form(session, cls, [*operands[:slot], tensor, *operands[slot + 1 :]], attributes)
         session.keyed[key] = known
@@ -309,31 +324,19 @@ def fresh(
     return tensor
 
 
-def _result_layout(
-    cls: type[Instruction],
-    layouts: list[Any],
-    attributes: tuple[Any, ...],
-    dtype: DType | None,
-    memory: str,
-    shape: tuple[int, ...] | None,
-) -> Layout:
-    """The layout of a result: what is given, the rest as the declaration says."""
-    try:
-        if shape is None or dtype is None:
-            given = dict(zip(cls.operands, layouts, strict=True))
-            for name, spec in cls.operands.items():
-                held = given[name]
-                if not (
-                    spec.is_written or spec.is_optional or spec.may_be_number or isinstance(held, Layout)
-                ):
-                    got = "missing" if held is None else "no tile"
-                    raise RuleError(f"{name} is {got}; it is [{', '.join(spec.axes)}]", source=cls.source)
-            default = cls.fresh(given, dict(zip(cls.attributes, attributes, strict=True)))
-            shape, dtype, memory = shape or default.shape, dtype or default.dtype, memory or default.memory
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), cls.name) from None
-    memory = memory or list(cls.operands.values())[cls.result_slot].memories[0]
-    return layout(shape, compact_strides(shape), dtype, memory, 0, 0)
+def refuse_indices(called: str, operands: Mapping[str, Any]) -> None:
+    """Refuse operands at addresses that are known at run time only.
+
+    Raises:
+        UseError: if there is one.
+    """
+    for name, operand in operands.items():
+        if isinstance(operand, Tensor) and operand.indices:
+            raise UseError(
+                f"{name} is indexed with a tile; {called} takes fixed addresses",
+                hint="gather it first, with nl.load, nisa.dma_copy or nisa.tensor_copy_dynamic_src",
+                key="err_indirect_indices_are_not_supported_with_nki_api",
+            ).located(place_of(user_frame()), called, [f"{name} = {operand.describe()}"])
 
 
 def _fresh_masked(
@@ -348,16 +351,16 @@ def _fresh_masked(
     shape: tuple[int, ...] | None,
     layouts: list[Any],
 ) -> Tensor:
-    """A result of which a mask lets a part through, or whose operands reach outside."""
-    known = _result_layout(cls, layouts, attributes, dtype, memory, shape)
+    """A result of which a mask lets a part through, or whose operands reach outside or have indices."""
+    known = result_layout(cls, layouts, attributes, dtype, memory, shape)
+    box: Box | None = tuple(slice(0, n) for n in known.shape)
+    where = None
     try:
         if mask is None:
-            for operand in operands:
-                if isinstance(operand, Tensor):
-                    inside_bounds(operand)
-            raise AssertionError("an operand that reaches outside was accepted")
-        box, where = box_of(mask, known.shape)
-        if box is not None:
+            operands = [inside_bounds(o) if isinstance(o, Tensor) else o for o in operands]
+        else:
+            box, where = box_of(mask, known.shape)
+        if mask is not None and box is not None:
             operands = crop_operands(cls, operands, box)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), cls.name) from None

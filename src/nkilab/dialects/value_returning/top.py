@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import NkilabError
 from ...trace.session import ask
 from ..kernel import Kernel, raise_typed
+from .host import FrameworkKernel
 from .tensor import Tensor
 
 SPELLING = "neuronxcc"
@@ -45,6 +46,9 @@ class Measured:
         benchmark_result: figures of the last call, after nki.benchmark; `.nc_latency` answers
             `get_latency_percentile(p)` in microseconds.
     """
+
+    # pytest takes no kernel for a test, whatever its name
+    __test__ = False
 
     def __init__(self, kernel: Kernel, measure: str, options: dict[str, Any]) -> None:
         self.kernel = kernel
@@ -97,7 +101,7 @@ def names(version: str) -> dict[str, Any]:
     def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a kernel on NumPy arrays and return NumPy arrays."""
         try:
-            return ask().simulate(_as_kernel(kernel, version, {}), args, kwargs)
+            return ask().simulate(_as_kernel(kernel, version, {"simulated": True}), args, kwargs)
         except NkilabError as error:
             raise_typed(error)
 
@@ -106,4 +110,5 @@ def names(version: str) -> dict[str, Any]:
         return jit(func, mode="trace", **kwargs)
 
     return {"jit": jit, "baremetal": baremetal, "benchmark": benchmark, "profile": profile,
-            "simulate_kernel": simulate_kernel, "trace": trace, "tensor": Tensor}  # fmt: skip
+            "simulate_kernel": simulate_kernel, "trace": trace, "tensor": Tensor,
+            "FrameworkKernel": FrameworkKernel}  # fmt: skip

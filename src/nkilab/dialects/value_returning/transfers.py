@@ -14,6 +14,18 @@ from .subscripts import cropped, inside_bounds
 from .tensor import Tensor
 
 
+def dma_attributes(**given: Any) -> tuple[Any, ...]:
+    """Attributes of a dma_copy, canonical: those given, the others as declared.
+
+    Raises:
+        RuleError: if a word given is none of those allowed.
+    """
+    return tuple(a.canonical(n, given.get(n, a.default)) for n, a in DmaCopy.attributes.items())
+
+
+PLAIN_DMA = dma_attributes()
+
+
 def copy_row(session: Session, dst: Any, src: Any, mask: Any, attributes: tuple[Any, ...]) -> None:
     """Append a dma_copy; a mask over the larger rank crops both sides.
 

@@ -1,0 +1,259 @@
+"""What a version has of the names that are served, and what is said of those it has not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
+
+from ..errors import NkilabError, SpellingError, UnsupportedError
+from ..trace.session import running
+from ..trace.source import is_users, place_of, user_frame
+from .held import held
+from .history import BETA1, NEWEST, VERSIONS, at, history, order, replacement, spelled, story, versions_with
+from .missing import refuse_name
+from .strict import strict
+
+BETA1_ROOT = "neuronxcc.nki"
+# The last version whose kernels may use `neuronxcc.nki`.
+LAST_WITH_BETA1 = "0.3"
+
+
+class MissingNameError(SpellingError, AttributeError):
+    """The version asked for has no such name, or nobody has."""
+
+
+class UnservedNameError(UnsupportedError, AttributeError):
+    """The vendor has the name; nkilab does not serve it yet."""
+
+
+class MissingImportError(SpellingError, ImportError):
+    """`from module import name` of such a name."""
+
+
+class UnservedImportError(UnsupportedError, ImportError):
+    """`from module import name` of a name that nkilab does not serve yet."""
+
+
+def name_in(module: str, name: str) -> str:
+    """The name in the tables of `history` of an attribute of a served module."""
+    below = module.partition("nki_cpu_simulator.")[2] or module
+    # NKI 0.1 calls this module nki.tensor; tensor is what tensors have
+    below = "nki.meta.tensor" if below == "nki.tensor" else below
+    below = "" if below in ("nki", BETA1_ROOT) else below.removeprefix(f"{BETA1_ROOT}.").removeprefix("nki.")
+    return f"{below}.{name}" if below else name
+
+
+def _version_in(module: str, asked: str) -> str:
+    """The version that a module is held to: Beta 1 under its own spelling."""
+    return BETA1 if module.startswith("neuronxcc") else asked
+
+
+def lack(name: str, version: str, root: str = "nki") -> NkilabError | None:
+    """The error that says why a name is not served, or None if no version has it.
+
+    Args:
+        name: in the tables of `history`.
+        version: the version asked for, or "" for all of this spelling.
+        root: how the spelling is called where no version is asked for.
+    """
+    if name not in history():
+        return None
+    having = versions_with(name)
+    if (version and version not in having) or (not version and not set(having) - {BETA1}):
+        who = f"NKI {version}" if version else root
+        last = version or NEWEST
+        hint = replacement(name, last)
+        return MissingNameError(
+            f"{who} has no {spelled(name)}; {story(name, last)}", hint=hint, source=_sources(name, last)
+        )
+    first = version or next(v for v in having if v != BETA1)
+    return UnservedNameError(f"nkilab does not serve {spelled(name)} yet; NKI {first} has it")
+
+
+def _sources(name: str, version: str) -> str:
+    """The stubs around a version that show that it lacks a name."""
+    having = versions_with(name)
+    nearest = [v for v in having if order(v) < order(version)][-1:] or having[:1]
+    shown = [v for v in (version, *nearest) if v in VERSIONS]
+    return "stubs of NKI " + " and ".join(sorted(shown, key=order))
+
+
+class ServedModule(ModuleType):
+    """A module made from a table; unknown names are refused with what the history knows of them.
+
+    Args:
+        name: full name.
+        version: the NKI version asked for, or "".
+    """
+
+    def __init__(self, name: str, version: str) -> None:
+        super().__init__(name, f"{name}, served by nkilab")
+        self._version = version
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        frame = sys._getframe(1)
+        error = self._lacking(name)
+        if frame.f_code.co_name == "_handle_fromlist":
+            # an AttributeError would become an ImportError without a word of why
+            error = _AS_IMPORT[type(error)](error.problem, hint=error.hint, source=error.source)
+        raise error.located(place_of(_outside_import(frame)), self.__name__)
+
+    def _lacking(self, name: str) -> NkilabError:
+        version = vars(self).get("_version", "")
+        if version == BETA1 and self.__name__.split(".")[0] == "nki":
+            return MissingNameError(
+                "NKI beta1 has no package nki; NKI 0.1 adds it", hint=f"import {BETA1_ROOT}"
+            )
+        error = lack(name_in(self.__name__, name), _version_in(self.__name__, version))
+        if error is not None:
+            return error
+        known = [n for n in vars(self) if not n.startswith("_")]
+        near = get_close_matches(name, known, 1)
+        return MissingNameError(
+            f"nkilab serves no name {name} here" + ("" if near else f"; it has {', '.join(sorted(known))}"),
+            hint=f"did you mean {near[0]}?" if near else "",
+        )
+
+
+_AS_IMPORT: dict[type, type[NkilabError]] = {
+    MissingNameError: MissingImportError,
+    UnservedNameError: UnservedImportError,
+}
+
+
+def _outside_import(frame: FrameType | None) -> FrameType:
+    """The user's frame; the machinery of import statements is not his."""
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    if frame is None or not is_users(frame.f_code):
+        return user_frame()
+    return frame
+
+
+def held_tables(served: Mapping[str, Mapping[str, Any]], version: str) -> dict[str, dict[str, Any]]:
+    """Tables of names with those that the version asked for has, and with its parameters.
+
+    Args:
+        served: per module its names, as nkilab has them.
+        version: the NKI version asked for, or "" for whatever some version of the spelling accepts.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for module, names in served.items():
+        tables[module] = {}
+        if version == BETA1 and not module.startswith("neuronxcc"):
+            continue
+        for name, value in names.items():
+            full = name_in(module, name)
+            if full.startswith("isa.constants."):
+                full = full.replace(".constants", "")
+            if full not in history():
+                tables[module][name] = value
+            elif module.startswith("neuronxcc"):
+                tables[module][name] = _of_beta1(module, name, value, version)
+            elif at(full, version) if version else set(versions_with(full)) - {BETA1}:
+                tables[module][name] = _held(full, value, version)
+    return tables
+
+
+def _held(name: str, value: Any, version: str) -> Any:
+    if name == "language.tile_size" and version:
+        return _Members(name, value, version)
+    return strict(name, held(name, value, version), version)
+
+
+def _of_beta1(module: str, name: str, value: Any, version: str) -> Any:
+    """A name of `neuronxcc.nki`; from 0.4 on its functions are errors in kernels."""
+    is_late = version and order(version) > order(LAST_WITH_BETA1)
+    if (
+        not is_late
+        or not callable(value)
+        or isinstance(value, type)
+        or not module.endswith(("language", "isa"))
+    ):
+        return value
+
+    def refused(*args: Any, **kwargs: Any) -> NoReturn:
+        raise SpellingError(
+            f"NKI {version} does not accept {module} in kernels; NKI 0.4 removed it",
+            hint=f"import nki instead; nkilab migrate FILE.py --to {version} lists what changes",
+            source="NKI 0.4 release notes",
+        ).located(place_of(user_frame()), name)
+
+    refused.__name__ = refused.__qualname__ = name
+    return refused
+
+
+class _Members:
+    """An object whose attributes are those that one version has.
+
+    Args:
+        name: in the tables of `history`.
+        target: the object.
+        version: the version.
+    """
+
+    def __init__(self, name: str, target: Any, version: str) -> None:
+        self._name, self._target, self._asked = name, target, version
+
+    def __getattr__(self, member: str) -> Any:
+        full = f"{self._name}.{member}"
+        if full in history() and at(full, self._asked) is None:
+            error = lack(full, self._asked)
+            assert error is not None
+            raise error.located(place_of(user_frame()), spelled(self._name))
+        return getattr(self._target, member)
+
+    def __dir__(self) -> list[str]:
+        return [n for n in dir(self._target) if at(f"{self._name}.{n}", self._asked) is not None]
+
+
+def hold_members(cls: type, version: str = "") -> None:
+    """Let a user reach only those members of tensors that the version asked for has.
+
+    Args:
+        cls: the class of tensors; its own methods still reach everything.
+        version: held to where the session asks for none; "" for none.
+    """
+    for full in history():
+        root, _, member = full.partition(".")
+        original = getattr(cls, member, None) if root == "tensor" and member else None
+        if original is None or version or set(VERSIONS[1:]) <= set(versions_with(full)):
+            continue
+        if isinstance(original, property):
+            setattr(cls, member, property(_gated(full, original.fget), doc=original.__doc__))
+        elif callable(original):
+            setattr(cls, member, _gated(full, original))
+
+    def missing(self: Any, name: str) -> Any:
+        full = f"tensor.{name}"
+        session = running()
+        asked = session.version if session is not None else ""
+        error = lack(full, version or asked, "a tensor of nki") if not name.startswith("_") else None
+        if error is None:
+            having = version or asked or NEWEST
+            refuse_name("a tensor", name, [n for n in dir(cls) if at(f"tensor.{n}", having) is not None])
+        raise error.located(place_of(user_frame()), spelled(full))
+
+    cls.__getattr__ = missing  # type: ignore[attr-defined]
+
+
+def _gated(full: str, original: Callable[..., Any] | None) -> Callable[..., Any]:
+    assert original is not None
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        session = running()
+        asked = session.version if session is not None else ""
+        if asked and at(full, asked) is None and is_users(sys._getframe(1).f_code):
+            error = lack(full, asked)
+            assert error is not None
+            raise error.located(place_of(user_frame()), spelled(full))
+        return original(self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = full.partition(".")[2]
+    method.__doc__ = original.__doc__
+    return method

@@ -1,0 +1,158 @@
+"""Functions of Beta 1 over program instances and hardware queues, and those that nkilab does not model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import RuleError, UnsupportedError, UseError
+from ...isa.elementwise import TensorCopy, TensorScalar, TensorTensor
+from ...isa.operators import OPERATORS, operator_named
+from ...tiles.dtypes import FLOAT32, as_dtype
+from ...tiles.tile import SBUF
+from ...trace.session import ask, current
+from ..indexing import whole_number
+from ..places import placed
+from ..programs import num_programs
+from .functions import load, store, whole_tile
+from .tensor import Tensor, fresh, settled
+from .transfers import PLAIN_DMA, copy_row
+
+
+@placed("all_reduce")
+def all_reduce(
+    x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
+    parallel_reduce: bool = True, asynchronous: bool = False, **ignored: Any,
+) -> Tensor:  # fmt: skip
+    """A tile reduced over the program instances along axes of the grid; here over one instance alone.
+
+    Raises:
+        RuleError: if op may not reduce.
+        UnsupportedError: if there are several instances along the axes; they run one after another.
+    """
+    operator = operator_named(op)
+    if not operator.reduces:
+        raise RuleError(f"op is {operator}; it may not reduce")
+    axes = program_axes if isinstance(program_axes, tuple | list) else (program_axes,)
+    counts = [num_programs(whole_number(a, "a program axis")) for a in axes]
+    if any(n > 1 for n in counts):
+        raise UnsupportedError(
+            f"all_reduce over {' x '.join(map(str, counts))} program instances is not modelled; "
+            "they run one after another",
+            hint="store each instance's tile to a place of its own and add them in a second kernel",
+        )
+    held = None if dtype is None else as_dtype(dtype)
+    return fresh(
+        current(), TensorCopy, [None, whole_tile(x)], ("unknown",), (), dtype=held, mask=mask, memory=SBUF
+    )
+
+
+@placed("_tiled_offloaded_memcpy")
+def tiled_offloaded_memcpy(src: Any, dst: Any, dtype: Any = None, **ignored: Any) -> None:
+    """Copy src to dst by DMA; both have one shape, and the type of dst is the result's.
+
+    Raises:
+        RuleError: if the shapes differ.
+    """
+    _same_shape(src, dst)
+    for word in ignored:
+        ask().notice(f"_tiled_offloaded_memcpy ignores the keyword {word}")
+    if dtype is not None and as_dtype(dtype) is not dst.layout.dtype:
+        raise RuleError(f"dtype is {as_dtype(dtype)}; dst holds {dst.layout.dtype}")
+    copy_row(current(), settled(dst), settled(src), None, PLAIN_DMA)
+
+
+def _same_shape(src: Any, dst: Any) -> None:
+    for name, side in (("src", src), ("dst", dst)):
+        if not isinstance(side, Tensor):
+            raise UseError(f"{name} is of type {type(side).__name__}; it is a tensor")
+    if src.shape != dst.shape:
+        raise RuleError(f"src is {list(src.shape)} and dst {list(dst.shape)}; they have one shape")
+
+
+@placed("_tiled_offloaded_fma")
+def tiled_offloaded_fma(*srcs: Any, scales: Any, dst: Any, **ignored: Any) -> None:
+    """dst = scales[0] * srcs[0] + scales[1] * srcs[1] + ..., HBM tensors of one shape, in float32.
+
+    The hardware adds while it moves; here each tile passes through SBUF.
+
+    Raises:
+        RuleError: if the shapes differ, or there is not one scale for each source.
+    """
+    tensors = list(srcs[0]) if len(srcs) == 1 and isinstance(srcs[0], list | tuple) else list(srcs)
+    if len(scales) != len(tensors):
+        raise RuleError(f"there are {len(tensors)} sources and {len(scales)} scales; each source has one")
+    for tensor in tensors:
+        _same_shape(tensor, dst)
+    most = current().machine.limit("partitions")
+    flat = [_rows(t) for t in (*tensors, dst)]
+    for start in range(0, flat[-1].shape[0], most):
+        tiles = [t[start : min(start + most, t.shape[0])] for t in flat]
+        store(tiles[-1], _weighted_sum(tiles[:-1], scales))
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """An HBM tensor as [rows, elements]; one axis becomes a column."""
+    if len(tensor.shape) == 2:
+        return tensor
+    return tensor.reshape((-1, tensor.shape[-1] if len(tensor.shape) > 1 else 1))
+
+
+def _weighted_sum(tiles: list[Tensor], scales: Any) -> Tensor:
+    session = current()
+    total: Tensor | None = None
+    for tile, scale in zip(tiles, scales, strict=True):
+        times = (OPERATORS["multiply"], False, None, False, "unknown")
+        part = settled(load(tile, dtype=np.float32))
+        if scale != 1:
+            part = settled(fresh(session, TensorScalar, [None, part, float(scale), None], times, ()))
+        if total is not None:
+            plus = (OPERATORS["add"], "unknown")
+            part = settled(fresh(session, TensorTensor, [None, total, part], plus, (), dtype=FLOAT32))
+        total = part
+    assert total is not None
+    return total
+
+
+def _unmodelled(name: str, reason: str, hint: str = "") -> Callable[..., Any]:
+    @placed(name)
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(f"{name} {reason}", hint=hint)
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = f"Refused: {name} {reason}."
+    return refuse
+
+
+builtin_custom_op = _unmodelled(
+    "builtin_custom_op", "runs compiled code of the vendor's, which nkilab does not have",
+    "write the operation with instructions of nki.isa",
+)  # fmt: skip
+
+_WHOLE = "is a kernel of the vendor's whose source is not public"
+# What public kernels import from `nki._private.private_api`, and why it does not run here.
+PRIVATE: dict[str, Any] = {
+    "sendrecv": _unmodelled(
+        "sendrecv", "exchanges tiles between two physical cores, which nkilab does not model yet"
+    ),
+    "core_barrier": _unmodelled(
+        "core_barrier", "synchronises two physical cores, which nkilab does not model yet"
+    ),
+    "cc_div": _unmodelled("cc_div", "has no published meaning"),
+    "do_while": _unmodelled(
+        "do_while", "has no published meaning", "write a loop over nki.typing.scalar instead"
+    ),
+    **{
+        name: _unmodelled(name, _WHOLE)
+        for name in (
+            "attention_kernel", "column_tiled_mm_kernel", "mlp_fused_add_kernel", "mlp_kernel",
+            "qkv_fused_add_kernel", "qkv_kernel", "row_tiled_mm_kernel",
+        )
+    },
+}  # fmt: skip
+COLLECTIVES: dict[str, Any] = {
+    name: _unmodelled(f"nccl.{name}", "moves data between ranks, which nkilab does not model yet")
+    for name in ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
+}

@@ -1,0 +1,106 @@
+"""The names of `neuron_dtypes`: NumPy types of what Trainium holds, and the cast between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..tiles.dtypes import as_dtype
+
+# Four elements of a microscaled tensor in one word: the word, and the type of each element.
+PACKED: dict[str, tuple[type, type]] = {
+    "float8_e4m3fn_x4": (np.uint32, ml_dtypes.float8_e4m3fn),
+    "float8_e5m2_x4": (np.uint32, ml_dtypes.float8_e5m2),
+    "float4_e2m1fn_x4": (np.uint16, ml_dtypes.float4_e2m1fn),
+}
+# NumPy has no packed type: a record of one field that bears the name, whose bytes are the word's.
+PACKED_TYPES = {name: np.dtype([(name, word)]) for name, (word, _) in PACKED.items()}
+
+
+def packed_name(dtype: Any) -> str:
+    """The name of a packed type, given as name or NumPy type; "" for any other."""
+    if isinstance(dtype, np.dtype):
+        names = dtype.names or ()
+        return names[0] if len(names) == 1 and names[0] in PACKED else ""
+    return dtype if isinstance(dtype, str) and dtype in PACKED else ""
+
+
+def numpy_type(dtype: Any) -> np.dtype:
+    """The NumPy type meant by a name or type; float64 and int64 are NumPy's own.
+
+    Raises:
+        RuleError: if neither NumPy nor Trainium has it.
+    """
+    name = packed_name(dtype)
+    if name:
+        return PACKED_TYPES[name]
+    if isinstance(dtype, str) or not isinstance(dtype, type | np.dtype):
+        return as_dtype(dtype).storage
+    return np.dtype(dtype)
+
+
+def static_cast(data: Any, dtype: Any) -> Any:
+    """`data` as `dtype`, rounded to nearest even.
+
+    Args:
+        data: array or number; of a packed type, it is unpacked first.
+        dtype: a packed type makes one word of four elements along the last axis, [..., F] to [..., F / 4].
+
+    Returns:
+        An array; a NumPy scalar for a number.
+    """
+    array = np.asarray(data)
+    if packed_name(array.dtype) and packed_name(array.dtype) != packed_name(dtype):
+        array = _unpacked(array)
+    target = packed_name(dtype)
+    if target and packed_name(array.dtype) != target:
+        return _packed(array, target)
+    cast = array.astype(numpy_type(dtype))
+    return cast if isinstance(data, np.ndarray) else cast[()]
+
+
+def _packed(array: np.ndarray, name: str) -> np.ndarray:
+    word, element = PACKED[name]
+    bits = array.astype(np.float32).astype(element).view(np.uint8)
+    width = np.dtype(word).itemsize * 8 // 4
+    fours = bits.reshape(*array.shape[:-1], -1, 4).astype(word)
+    shifts = np.arange(4, dtype=word) * word(width)
+    words: np.ndarray = np.bitwise_or.reduce((fours & word((1 << width) - 1)) << shifts, axis=-1)
+    return np.ascontiguousarray(words.astype(word)).view(PACKED_TYPES[name])
+
+
+def _unpacked(array: np.ndarray) -> np.ndarray:
+    word, element = PACKED[packed_name(array.dtype)]
+    width = np.dtype(word).itemsize * 8 // 4
+    words = np.ascontiguousarray(array).view(word)[..., None]
+    shifts = np.arange(4, dtype=word) * word(width)
+    bits = ((words >> shifts) & word((1 << width) - 1)).astype(np.uint8).view(element)
+    return bits.astype(np.float32).reshape(*array.shape[:-1], -1)
+
+
+def is_float_type(dtype: Any) -> bool:
+    """Whether elements of a type are floating point."""
+    if packed_name(dtype):
+        return True
+    held = numpy_type(dtype)
+    return held.kind == "f" or held.name.startswith(("bfloat", "float"))
+
+
+def sizeinbytes(dtype: Any) -> int:
+    """Bytes of one element; of one word of four for packed types."""
+    return numpy_type(dtype).itemsize
+
+
+def finfo(dtype: Any) -> ml_dtypes.finfo:
+    """The limits of a floating-point type, as NumPy's finfo tells them."""
+    return ml_dtypes.finfo(numpy_type(dtype))
+
+
+_FLOATS = ("bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float4_e2m1fn")
+NAMES: dict[str, Any] = {
+    "static_cast": static_cast, "is_float_type": is_float_type, "sizeinbytes": sizeinbytes, "finfo": finfo,
+    **{name: np.dtype(getattr(ml_dtypes, name)) for name in _FLOATS},
+    **PACKED_TYPES,
+}  # fmt: skip

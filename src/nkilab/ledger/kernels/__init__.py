@@ -1,0 +1,1 @@
+"""Kernels of the ledger, written as a user writes them; each stands for a published one of that structure."""

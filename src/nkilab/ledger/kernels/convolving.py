@@ -1,0 +1,126 @@
+"""3x3 convolutions with bias and pooling in the `neuronxcc.nki` spelling, as sums of matrix products.
+
+x is [images, channels, height, width], weights [out_channels, channels, 3, 3], bias [out_channels]; both
+channel counts are multiples of 128. Structures: solutions of course CS149, assignment 4, part 2.
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.compiler as ncc
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+def turned_weights(weights, o, i):
+    """Per tap a tile [channels, out_channels] of one pair of channel tiles."""
+    _, _, high, wide = weights.shape
+    block = nl.ndarray((128, 128, high, wide), dtype=weights.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(src=weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128], dst=block)
+    return turned_taps(block, 0)
+
+
+def turned_taps(block, first):
+    """Per tap the transpose of 128 channels of a block [out_channels, channels, 3, 3]."""
+    taps = {}
+    for p in range(block.shape[2]):
+        for q in range(block.shape[3]):
+            tap = nisa.tensor_copy(block[:, first : first + 128, p, q])
+            taps[p, q] = nisa.tensor_copy(nisa.nc_transpose(tap), dtype=block.dtype)
+    return taps
+
+
+def columns_of(bias, o):
+    """The bias of 128 channels, one on each partition."""
+    column = nl.ndarray((128, 1), dtype=bias.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(src=bias.reshape((bias.shape[0], 1))[o * 128 : (o + 1) * 128], dst=column)
+    return column
+
+
+@ncc.skip_middle_end_transformations
+@nki.jit
+def conv_rows(x, weights, bias, pool=1):
+    """Compute one row of the result at a time; rows of x are loaded anew for each.
+
+    All weights are turned on TensorE at the start. `pool` rows make one row of the pooled result.
+    """
+    images, channels, height, width = x.shape
+    outs, _, high, wide = weights.shape
+    rows, columns = height - high + 1, width - wide + 1
+    out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
+    taps = [[turned_weights(weights, o, i) for i in range(channels // 128)] for o in range(outs // 128)]
+    biases = [columns_of(bias, o) for o in range(outs // 128)]
+    for image in nl.affine_range(images):
+        for o in nl.affine_range(outs // 128):
+            for r in nl.affine_range(rows // pool):
+                made = nl.ndarray((128, pool, columns), dtype=x.dtype, buffer=nl.sbuf)
+                for s in range(pool):
+                    product = one_row(x, taps[o], image, r * pool + s, columns)
+                    made[:, s, :] = nisa.tensor_scalar(product, op0=np.add, operand0=biases[o], dtype=x.dtype)
+                done = pooled(made, pool)
+                nisa.dma_copy(src=done, dst=out[image, o * 128 : (o + 1) * 128, r, :])
+    return out
+
+
+def one_row(x, taps, image, row, columns):
+    """One row of the result before the bias, in PSUM."""
+    product = nl.zeros((128, columns), dtype=nl.float32, buffer=nl.psum)
+    for i, own in enumerate(taps):
+        for p in range(3):
+            line = nl.ndarray((128, x.shape[3]), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(src=x[image, i * 128 : (i + 1) * 128, row + p, :], dst=line)
+            for q in range(3):
+                product += nisa.nc_matmul(own[p, q], line[:, q : q + columns])
+    return product
+
+
+def pooled(made, pool):
+    """The maximum of each pool x pool square of [128, pool, columns], as [128, columns / pool]."""
+    columns = made.shape[2]
+    if pool == 1:
+        return made.reshape((128, columns))
+    squares = made.reshape((128, pool, columns // pool, pool))
+    beside = nisa.tensor_reduce(np.max, squares, axis=(3,))
+    lower = beside[:, 0, :]
+    for s in range(1, pool):
+        lower = nisa.tensor_tensor(lower, beside[:, s, :], op=np.maximum)
+    return lower
+
+
+@ncc.skip_middle_end_transformations
+@nki.jit
+def conv_groups(x, weights, bias, group):
+    """Compute `group` rows of the result at a time; for each of them three rows of x are loaded."""
+    images, channels, height, width = x.shape
+    outs, _, high, wide = weights.shape
+    rows, columns = height - high + 1, width - wide + 1
+    out = nl.ndarray((images, outs, rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+    taps, biases = [], []
+    for o in range(outs // 128):
+        block = nl.ndarray((128, channels, high, wide), dtype=weights.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(src=weights[o * 128 : (o + 1) * 128], dst=block)
+        taps.append([turned_taps(block, i * 128) for i in range(channels // 128)])
+        biases.append(columns_of(bias, o))
+    for image in nl.affine_range(images):
+        for g in nl.affine_range(rows // group):
+            stacks = [stacked_rows(x, image, i, g * group, group) for i in range(channels // 128)]
+            for o in nl.affine_range(outs // 128):
+                product = nl.zeros((128, group, columns), dtype=nl.float32, buffer=nl.psum)
+                for i, stack in enumerate(stacks):
+                    for p in range(3):
+                        for q in range(3):
+                            product += nisa.nc_matmul(taps[o][i][p, q], stack[:, :, p, q : q + columns])
+                made = nisa.tensor_copy(product)
+                made = nisa.tensor_scalar(made, op0=np.add, operand0=biases[o], dtype=x.dtype)
+                nisa.dma_copy(
+                    src=made, dst=out[image, o * 128 : (o + 1) * 128, g * group : (g + 1) * group, :]
+                )
+    return out
+
+
+def stacked_rows(x, image, i, first, group):
+    """[128, group, 3, width]: below each row of the result the three rows of x that it is made of."""
+    stack = nl.ndarray((128, group, 3, x.shape[3]), dtype=x.dtype, buffer=nl.sbuf)
+    for r in range(group):
+        row = first + r
+        nisa.dma_copy(src=x[image, i * 128 : (i + 1) * 128, row : row + 3, :], dst=stack[:, r])
+    return stack

@@ -1,0 +1,102 @@
+"""Predicted against measured on logarithmic axes, as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from math import ceil, floor, log10
+
+from .score import Compared
+
+_SIDE, _MARGIN, _LEGEND = 560, 70, 250
+# colours that people with common colour blindness tell apart (Okabe and Ito)
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8a8a00")
+_STYLE = "font-family: sans-serif; font-size: 12px"
+
+
+def svg(compared: Sequence[Compared], title: str) -> str:
+    """A picture of times in microseconds: one mark per row, filled if it was judged, bars for intervals.
+
+    Args:
+        compared: times of whole kernels; at least one.
+        title: stands above.
+    """
+    values = [v for c in compared for v in (c.measured, c.predicted)]
+    low, high = floor(log10(min(values))), ceil(log10(max(values)))
+    high = max(high, low + 1)
+
+    def place(value: float) -> float:
+        return (log10(max(value, 10**low)) - low) / (high - low) * _SIDE
+
+    families = list(dict.fromkeys(c.row.family for c in compared))
+    colours = {family: _COLOURS[i % len(_COLOURS)] for i, family in enumerate(families)}
+    body = [*_axes(low, high, place), *_legend(colours)]
+    for one in sorted(compared, key=lambda c: c.row.split == "judge"):
+        body += _mark(one, place(one.measured), place, colours[one.row.family])
+    width, height = _SIDE + 2 * _MARGIN + _LEGEND, _SIDE + 2 * _MARGIN
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" style="{_STYLE}">',
+            f'<rect width="{width}" height="{height}" fill="white"/>',
+            f'<text x="{_MARGIN}" y="{_MARGIN / 2}" font-size="15">{escape(title)}</text>',
+            f'<g transform="translate({_MARGIN} {_MARGIN + _SIDE}) scale(1 -1)">',
+            *body,
+            "</g>",
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _text(x: float, y: float, words: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{-y:.1f}" transform="scale(1 -1)" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "") -> str:
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"{dashed}/>'
+
+
+def _axes(low: int, high: int, place: Callable[[float], float]) -> list[str]:
+    """Frame, decades, the line of equality, and lines 10 % off."""
+    parts = [f'<rect width="{_SIDE}" height="{_SIDE}" fill="none" stroke="black"/>']
+    for power in range(low, high + 1):
+        at = place(10.0**power)
+        parts += [_line(at, 0, at, _SIDE, "#dddddd"), _line(0, at, _SIDE, at, "#dddddd")]
+        parts += [_text(at, -18, _decade(power), "middle"), _text(-8, at - 4, _decade(power), "end")]
+    parts.append(_line(0, 0, _SIDE, _SIDE, "#555555"))
+    for factor in (0.9, 1.1):
+        shift = log10(factor) / (high - low) * _SIDE
+        start, stop = max(0.0, -shift), min(_SIDE, _SIDE - shift)
+        parts.append(_line(start, start + shift, stop, stop + shift, "#999999", "4 3"))
+    parts.append(_text(_SIDE / 2, -45, "measured, us (dashed: 10 % off)", "middle"))
+    parts.append(f'<g transform="translate(-50 {_SIDE / 2}) rotate(90)">{_text(0, 0, "predicted, us", "middle")}</g>')
+    return parts
+
+
+def _decade(power: int) -> str:
+    return f"{10**power:,}" if power >= 0 else f"{10.0**power:g}"
+
+
+def _legend(colours: dict[str, str]) -> list[str]:
+    parts = []
+    for i, (family, colour) in enumerate(colours.items()):
+        y = _SIDE - 10 - 18 * i
+        parts += [f'<circle cx="{_SIDE + 20}" cy="{y + 4}" r="4" fill="{colour}"/>']
+        parts += [_text(_SIDE + 32, y, family)]
+    y = _SIDE - 10 - 18 * (len(colours) + 1)
+    return [*parts, _text(_SIDE + 14, y, "filled: judged; open: may be fitted")]
+
+
+def _mark(one: Compared, x: float, place: Callable[[float], float], colour: str) -> list[str]:
+    y = place(one.predicted)
+    parts = []
+    if one.interval is not None:
+        low, high = one.interval
+        parts.append(_line(x, place(low), x, min(place(high), _SIDE), colour))
+    fill = colour if one.row.split == "judge" else "white"
+    told = escape(f"{one.row.id}: measured {one.measured:.4g}, predicted {one.predicted:.4g} us")
+    parts.append(
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}"><title>{told}</title></circle>'
+    )
+    return parts

@@ -1,0 +1,136 @@
+"""Running the kernels of rows on shapes alone, once per kernel and shapes, under any constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .._lazy import part
+from ..api import Estimate, as_kernel, estimate_programs
+from ..arguments import argument
+from ..errors import FileError, UsageError
+from ..launch import launch
+from ..machine import Machine, machine_named
+from ..trace.program import Program
+from .quantities import QUANTITIES
+from .row import Row
+
+Programs = tuple[Program, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A measured quantity and what predicts it: all that fitting constants needs to know of a row.
+
+    Args:
+        row: where it stands.
+        metric: which of the row's quantities.
+        measured: its value, in the unit that the metric's name carries.
+        predict: the same predicted under a chip's row with whatever constants.
+    """
+
+    row: Row
+    metric: str
+    measured: float
+    predict: Callable[[Machine], float]
+
+
+class Predictor:
+    """Traces and estimates the calls of rows, each kernel on each shapes once.
+
+    A trace does not depend on the constants of the clock: under other constants the same rows get new costs.
+
+    Args:
+        load: finds the kernel that "FILE.py:KERNEL" names.
+    """
+
+    def __init__(self, load: Callable[[str], Any] | None = None) -> None:
+        self._load = load
+        self._programs: dict[tuple[str, ...], Programs] = {}
+
+    def programs(self, row: Row, call: int) -> Programs:
+        """What a call of a row traces on its chip."""
+        key = (row.kernel, row.chip, repr(row.calls[call]), repr(sorted(row.keywords.items())))
+        known = self._programs.get(key)
+        if known is None:
+            args = tuple(_argument(given) for given in row.calls[call])
+            machine = machine_named(row.chip)
+            launched = launch(self.kernel(row), args, dict(row.keywords), machine, has_data=False)
+            known = self._programs[key] = launched.programs
+        return known
+
+    def kernel(self, row: Row) -> Any:
+        """The kernel of a row.
+
+        Raises:
+            FileError: if there is none of this name.
+        """
+        if ":" in row.kernel and self._load is not None:
+            return as_kernel(self._load(row.kernel))
+        module, _, name = row.kernel.rpartition(".")
+        try:
+            return as_kernel(getattr(part(f"ledger.kernels.{module}"), name))
+        except (ModuleNotFoundError, AttributeError):
+            raise FileError(
+                f"row {row.id} names kernel {row.kernel}; the ledger has none",
+                hint="write MODULE.FUNCTION of nkilab.ledger.kernels, or FILE.py:KERNEL",
+            ) from None
+
+    def estimates(self, row: Row, machine: Machine | None = None) -> list[Estimate]:
+        """Estimates of all calls of a row, on its chip or under the constants given."""
+        held = [self.programs(row, call) for call in range(len(row.calls))]
+        if machine is not None:
+            held = [tuple(recosted(program, machine) for program in programs) for programs in held]
+        return [estimate_programs(programs) for programs in held]
+
+    def predict(self, row: Row, metric: str, machine: Machine | None = None) -> float:
+        """One quantity of a row."""
+        return QUANTITIES[metric].predict(row, self.estimates(row, machine))
+
+
+def judged(rows: Iterable[Row], predictor: Predictor, *, secondary: bool = False) -> list[Judged]:
+    """What rows measured, each with its prediction under any constants.
+
+    Args:
+        rows: of a ledger.
+        predictor: holds the traces.
+        secondary: whether to give every quantity of a row and not only the one it stands for.
+    """
+    return [
+        Judged(row, metric, value, partial(_under, predictor, row, metric))
+        for row in rows
+        for metric, value in (row.measured.items() if secondary else [(row.metric, row.value)])
+    ]
+
+
+def _under(predictor: Predictor, row: Row, metric: str, machine: Machine) -> float:
+    return predictor.predict(row, metric, machine)
+
+
+def recosted(program: Program, machine: Machine) -> Program:
+    """The same rows with the costs that another set of constants gives their forms.
+
+    Raises:
+        UsageError: if the constants belong to another chip; its kernels may differ.
+    """
+    if machine.name != program.machine.name:
+        raise UsageError(f"the program is for {program.machine.name}, the constants are of {machine.name}")
+    if machine is program.machine:
+        return program
+    result = copy(program)
+    result.machine = machine
+    result.forms = [type(form)(machine, form.layouts, form.attribute_values) for form in program.forms]
+    return result
+
+
+def _argument(given: Any) -> Any:
+    """An argument as a row writes it: "f32[128,512]" stands for an array, anything else for itself."""
+    return argument(given) if isinstance(given, str) and given.endswith("]") else given
+
+
+def call_text(row: Row, call: Sequence[Any]) -> str:
+    """How a call is written."""
+    return f"{row.kernel}({', '.join([*map(str, call), *(f'{k}={v}' for k, v in row.keywords.items())])})"

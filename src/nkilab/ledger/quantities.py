@@ -1,0 +1,149 @@
+"""What is measured and what of an estimate answers to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..api import Estimate
+from ..errors import FileError
+from ..place.slots import DMA
+from .row import Row
+
+# Between what the device and what the host of nki.benchmark report lie 44 to 84 us on trn2; this is the middle.
+# Host time is no part of an estimate: rows that hold it are told apart and never judged.
+HOST_US = 64.0
+
+Predict = Callable[[Row, Sequence[Estimate]], float]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that is measured on hardware and predicted by an estimate.
+
+    Args:
+        name: as rows give it; its end is the unit.
+        sort: "time" for times with an interval, "activity" for times and shares of engines, "count" for
+            numbers of bytes, transfers and instructions, which have no error of the clock.
+        base: what lies between the first and last moment measured.
+        predict: the same of the estimates of a row's calls.
+    """
+
+    name: str
+    sort: str
+    base: str
+    predict: Predict
+
+    @property
+    def has_host(self) -> bool:
+        """Whether time of the host is part of it."""
+        return self.name.startswith("host_")
+
+
+def _summed(read: Callable[[Estimate], float]) -> Predict:
+    return lambda row, estimates: sum(read(e) for e in estimates)
+
+
+def _metric(name: str) -> Predict:
+    return _summed(lambda estimate: estimate.summary[name])
+
+
+def _share(engine: str) -> Predict:
+    """The active time of an engine over the time that a profile spans."""
+
+    def predict(row: Row, estimates: Sequence[Estimate]) -> float:
+        active = sum(e.summary[f"{engine}_active_time"] for e in estimates)
+        return 100 * active / sum(e.profile_us for e in estimates)
+
+    return predict
+
+
+def _events(row: Row, estimate: Estimate) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end of the events with the row's label, in order of start."""
+    timeline = estimate.timeline
+    # the two instructions of a float32 multiplication, MATMUL LOW and HIGH, are both a MATMUL
+    named = [i for i, own in enumerate(timeline.labels) if f"{own} ".startswith(f"{row.label} ")]
+    if not row.label or not named:
+        raise FileError(
+            f"row {row.id} looks for {row.label!r}; its kernel has {', '.join(timeline.labels)}",
+            hint="label is the opcode of one of its instructions",
+        )
+    here = np.flatnonzero(np.isin(timeline.label, named))
+    return timeline.start_ns[here], timeline.end_ns[here]
+
+
+def _duration(row: Row, estimates: Sequence[Estimate]) -> float:
+    """The median over the later half of the instructions: what precedes has warmed up the engine."""
+    start, end = _events(row, estimates[0])
+    return float(np.median((end - start)[len(start) // 2 :]))
+
+
+def _first_duration(row: Row, estimates: Sequence[Estimate]) -> float:
+    start, end = _events(row, estimates[0])
+    return float(end[0] - start[0])
+
+
+def _interval(row: Row, estimates: Sequence[Estimate]) -> float:
+    start, _ = _events(row, estimates[0])
+    return float(np.median(np.diff(start)[len(start) // 2 :]))
+
+
+def _transfer(estimate: Estimate) -> float:
+    """Nanoseconds from the first to the last byte of the first transfer."""
+    timeline = estimate.timeline
+    first = int(np.flatnonzero(timeline.engine == DMA)[0])
+    return float(timeline.end_ns[first] - timeline.start_ns[first])
+
+
+def _descriptor(row: Row, estimates: Sequence[Estimate]) -> float:
+    """What one more descriptor costs its DMA engine: the difference of two transfers of different length."""
+    engines = estimates[0].program.machine["dma_engines"]
+    longer = _transfer(estimates[1]) - _transfer(estimates[0])
+    return longer * engines / (row.units[1] - row.units[0])
+
+
+def _intercept(row: Row, estimates: Sequence[Estimate]) -> float:
+    """What a launch costs besides its work: the first call does it once, the second twice."""
+    return 2 * estimates[0].latency_us - estimates[1].latency_us
+
+
+def _slope(row: Row, estimates: Sequence[Estimate]) -> float:
+    return estimates[1].latency_us - estimates[0].latency_us
+
+
+def _host(row: Row, estimates: Sequence[Estimate]) -> float:
+    return sum(e.latency_us for e in estimates) + HOST_US
+
+
+_CORE = "from the launch on the NeuronCore to its end"
+_PROFILE = "the span of a profile, with preamble and postamble of the NEFF"
+_PARTS = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "dma")
+
+_ROWS = (
+    Quantity("window_us", "time", "first to last byte that a DMA engine moves", _summed(lambda e: e.window_us)),
+    Quantity("nc_latency_us", "time", f"{_CORE}; nki.benchmark, NCL", _summed(lambda e: e.latency_us)),
+    Quantity("device_us", "time", f"{_CORE}; device clock", _summed(lambda e: e.latency_us)),
+    Quantity("profile_us", "time", _PROFILE, _summed(lambda e: e.profile_us)),
+    Quantity("host_latency_us", "time", f"{_CORE}, and the host; nki.benchmark, L", _host),
+    Quantity("launch_us", "time", "what a launch costs besides its work; device clock", _intercept),
+    Quantity("repeat_us", "time", "what one repetition of the work adds; device clock", _slope),
+    Quantity("instruction_ns", "time", "start of an instruction to its visible result", _duration),
+    Quantity("first_instruction_ns", "time", "the same of the first instruction, on a cold clock", _first_duration),
+    Quantity("interval_ns", "time", "between the starts of neighbouring instructions", _interval),
+    Quantity("transfer_ns", "time", "first to last byte of a transfer", lambda row, all: _transfer(all[0])),
+    Quantity("descriptor_ns", "time", "between the descriptors of one DMA engine", _descriptor),
+    *(Quantity(f"{p.removesuffix('_engine')}_active_us", "activity", f"{_PROFILE}: at least one under way",
+               _metric(f"{p}_active_time")) for p in _PARTS),
+    *(Quantity(f"{p.removesuffix('_engine')}_active_percent", "activity", "active time over the profile's span",
+               _share(p)) for p in _PARTS),
+    Quantity("dma_packet_us", "activity", "sum over all DMA engines", _metric("dma_packet_time")),
+    Quantity("dma_transfers", "count", "transfers of the kernel", _metric("dma_transfer_count")),
+    Quantity("dma_bytes", "count", "bytes moved by transfers", _metric("dma_transfer_total_bytes")),
+    Quantity("hbm_read_bytes", "count", "bytes read from HBM", _metric("hbm_read_bytes")),
+    Quantity("hbm_write_bytes", "count", "bytes written to HBM", _metric("hbm_write_bytes")),
+    Quantity("matmuls", "count", "MATMUL instructions", _metric("matmul_instruction_count")),
+)  # fmt: skip
+
+QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for quantity in _ROWS}

@@ -1,0 +1,165 @@
+"""Reading ledgers: YAML files of groups, whose rows say what their group does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .._lazy import ruamel_yaml
+from ..errors import FileError, NkilabError
+from ..machine import machine_named
+from .quantities import QUANTITIES
+from .row import KINDS, SPLITS, TRUSTS, Row, Source
+
+SCHEMA = "nkilab.ledger/1"
+OWN = Path(__file__).parent / "rows"
+_GIVEN = {f.name for f in fields(Row)} - {"calls", "line"} | {"args", "calls", "rows"}
+_NEEDED = [f.name for f in fields(Row) if f.default is MISSING and f.default_factory is MISSING]
+_WORDS = {"kind": KINDS, "split": SPLITS, "trust": TRUSTS}
+_OF_TYPE = {"measured": Mapping, "keywords": Mapping, "options": Mapping, "args": list, "calls": list,
+            "units": list, "contradicts": list}  # fmt: skip
+
+
+@cache
+def own_rows() -> tuple[Row, ...]:
+    """The rows that come with nkilab."""
+    rows = [row for path in sorted(OWN.glob("*.yaml")) if path.stem != "left_out" for row in _rows_in(path)]
+    _refuse_twins(rows, OWN)
+    return tuple(rows)
+
+
+@cache
+def left_out() -> dict[str, str]:
+    """Published measurements that the ledger leaves out, by name, with the reason of each."""
+    held = _loaded(OWN / "left_out.yaml")
+    return {str(name): str(entry["reason"]) for entry in held["entries"] for name in entry["ids"]}
+
+
+def ledger_rows(path: Path) -> tuple[Row, ...]:
+    """The rows of a ledger.
+
+    Raises:
+        FileError: if there is no such file, or it holds no ledger.
+    """
+    rows = _rows_in(path)
+    _refuse_twins(rows, path)
+    return tuple(rows)
+
+
+def _loaded(path: Path) -> Any:
+    yaml = ruamel_yaml()
+    try:
+        return yaml.YAML(typ="rt").load(path.read_text())
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError:
+        raise FileError(f"{path} is no text") from None
+    except yaml.error.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        told = getattr(error, "problem", None) or "it does not parse"
+        raise _wrong(path, mark.line + 1 if mark else 1, f"this is no YAML: {told}") from None
+
+
+def _rows_in(path: Path) -> list[Row]:
+    held = _loaded(path)
+    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
+        given = held.get("schema") if isinstance(held, Mapping) else None
+        raise FileError(
+            f"{path} has schema {given!r}; a ledger has {SCHEMA!r}", hint="see docs/ledger.md for the format"
+        )
+    sources = _sources(path, held.get("sources"))
+    rows: list[Row] = []
+    for group in _listed(path, held, "groups"):
+        common = {k: v for k, v in group.items() if k != "rows"}
+        for given in _listed(path, group, "rows"):
+            # what a row does not say, its group says
+            own = "args" in given or "calls" in given
+            inherited = {k: v for k, v in common.items() if not (own and k in ("args", "calls"))}
+            rows.append(_row(path, {**inherited, **given}, given.lc.line + 1, sources))
+    return rows
+
+
+def _listed(path: Path, held: Any, name: str) -> Iterable[Any]:
+    """The mappings in a list that a mapping holds by name."""
+    entries = held.get(name)
+    line = held.lc.line + 1
+    if not isinstance(entries, list) or not entries:
+        raise _wrong(path, line, f"{name} is {entries!r}; it is a list with at least one entry")
+    for entry in entries:
+        if not isinstance(entry, Mapping):
+            raise _wrong(path, line, f"an entry of {name} is {entry!r}; it holds names and values")
+    return entries
+
+
+def _sources(path: Path, held: Any) -> dict[str, Source]:
+    found: dict[str, Source] = {}
+    for name, given in (held or {}).items():
+        unknown = set(given) - {"ref", "commit", "link"} if isinstance(given, Mapping) else {"..."}
+        if unknown or "ref" not in given:
+            raise _wrong(path, held.lc.line + 1, f"source {name} has ref, and may have commit and link")
+        found[str(name)] = Source(str(name), **{k: str(v) for k, v in given.items()})
+    return found
+
+
+def _row(path: Path, given: dict[str, Any], line: int, sources: Mapping[str, Source]) -> Row:
+    def need(ok: bool, problem: str, hint: str = "") -> None:
+        if not ok:
+            raise _wrong(path, line, problem, hint)
+
+    unknown = sorted(set(given) - _GIVEN)
+    need(not unknown, f"a row has no {', '.join(unknown)}", f"it has {', '.join(sorted(_GIVEN - {'rows'}))}")
+    need(("args" in given) != ("calls" in given), "a row has args, or calls with the args of each")
+    calls = given["calls"] if "calls" in given else [given["args"]]
+    missing = [name for name in _NEEDED if name not in given and name != "calls"]
+    need(not missing, f"the row has no {', '.join(missing)}")
+    for name, kind in _OF_TYPE.items():
+        told = "names and values" if kind is Mapping else "a list"
+        need(name not in given or isinstance(given[name], kind), f"{name} is {given.get(name)!r}; it is {told}")
+    for name, words in _WORDS.items():
+        value = given.get(name, words[0])
+        need(value in words, f"{name} is {value!r}; it is one of {', '.join(words)}")
+    need(given["source"] in sources, f"source is {given['source']!r}; the file has {', '.join(sources)}")
+    need(bool(given["measured"]), "measured is empty; a row measures something")
+    for metric, value in given["measured"].items():
+        need(metric in QUANTITIES, f"{metric} is no quantity", f"quantities are {', '.join(QUANTITIES)}")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        need(is_number and value > 0, f"{metric} is {value!r}; it is a number above 0")
+    try:
+        machine_named(str(given["chip"]))
+    except NkilabError as error:
+        need(False, error.problem)
+    row = {k: _plain(v) for k, v in given.items() if k not in ("args", "calls", "source")}
+    for name in ("units", "contradicts"):
+        row[name] = tuple(row.get(name, ()))
+    return Row(**row, calls=tuple(tuple(_plain(c)) for c in calls), source=sources[given["source"]], line=line)
+
+
+def _plain(value: Any) -> Any:
+    """Built-in types instead of those that remember their place in the file."""
+    match value:
+        case Mapping():
+            return {str(k): _plain(v) for k, v in value.items()}
+        case list():
+            return [_plain(v) for v in value]
+        case bool():
+            return bool(value)
+        case int() | float() | str():
+            return next(t for t in (int, float, str) if isinstance(value, t))(value)
+    return value
+
+
+def _refuse_twins(rows: Iterable[Row], path: Path) -> None:
+    seen: set[str] = set()
+    for row in rows:
+        if row.id in seen:
+            raise _wrong(path, row.line, f"id {row.id} stands twice")
+        seen.add(row.id)
+
+
+def _wrong(path: Path, line: int, problem: str, hint: str = "") -> FileError:
+    error = FileError(problem, hint=hint or "see docs/ledger.md for the format")
+    error.located(f"{path.name}:{line}", "")
+    return error

@@ -1,0 +1,179 @@
+"""How far predictions are off: errors, ranks, intervals, and the bars that they are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import mean, median
+
+from .quantities import QUANTITIES
+from .row import Row
+
+MAPE_BAR, TAU_BAR, WORST_BAR, HALF_WIDTH_BAR, COVERAGE_BAR = 0.10, 0.9, 0.35, 0.15, (0.80, 0.97)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One quantity of one row, measured and predicted.
+
+    Args:
+        row: where it stands.
+        metric: the quantity.
+        measured, predicted: in its unit.
+        interval: between which the model believes the value to lie; None for what has no interval.
+        bound: what bounds the kernel, as the estimate says.
+    """
+
+    row: Row
+    metric: str
+    measured: float
+    predicted: float
+    interval: tuple[float, float] | None
+    bound: str
+
+    @property
+    def error(self) -> float:
+        """(predicted - measured) / measured."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the measured value lies in the interval."""
+        return self.interval is not None and self.interval[0] <= self.measured <= self.interval[1]
+
+    @property
+    def half_width(self) -> float:
+        """Half the length of the interval over the prediction."""
+        low, high = self.interval or (self.predicted, self.predicted)
+        return (high - low) / 2 / self.predicted
+
+    @property
+    def is_dma_bound(self) -> bool:
+        """Whether the DMA engines bound the kernel, by bandwidth, issue or latency."""
+        return self.bound.startswith("DMA")
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether it is the quantity that the row stands for."""
+        return self.metric == self.row.metric
+
+    @property
+    def sort(self) -> str:
+        """Of the quantity: time, activity or count."""
+        return QUANTITIES[self.metric].sort
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the time of a whole kernel on the core."""
+        return self.is_primary and self.row.kind == "kernel" and not QUANTITIES[self.metric].has_host
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a set of comparisons is.
+
+    Args:
+        settings: how many there are, several measurements of one setting counting once.
+        mape: mean of the absolute relative errors, one value per setting.
+        tau: per family of at least two settings that differ beyond noise, Kendall's rank correlation.
+        worst: the comparison that is off most.
+        coverage: share of measured values inside their intervals.
+        half_width: median half-width of the intervals, relative.
+    """
+
+    settings: int
+    mape: float
+    tau: dict[str, float]
+    worst: Compared
+    coverage: float
+    half_width: float
+
+
+def score_of(compared: Sequence[Compared]) -> Score | None:
+    """The score of comparisons of times; None of none."""
+    if not compared:
+        return None
+    by_setting = settings_of(compared)
+    return Score(
+        len(by_setting),
+        mean(mean(abs(c.error) for c in own) for own in by_setting),
+        taus_of(compared),
+        max(compared, key=lambda c: abs(c.error)),
+        mean(mean(c.is_inside for c in own) for own in by_setting),
+        median(c.half_width for c in compared),
+    )
+
+
+def settings_of(compared: Iterable[Compared]) -> list[list[Compared]]:
+    """Comparisons by what was measured: kernel, shapes, type, chip, options."""
+    found: dict[tuple[str, ...], list[Compared]] = {}
+    for one in compared:
+        found.setdefault(one.row.setting, []).append(one)
+    return list(found.values())
+
+
+def taus_of(compared: Sequence[Compared]) -> dict[str, float]:
+    """Kendall's tau per family; only rows of one chip and one time base are ranked with each other."""
+    families: dict[str, list[Compared]] = {}
+    for one in compared:
+        families.setdefault(one.row.family, []).append(one)
+    ranked = {family: tau_of(own) for family, own in families.items()}
+    return {family: tau for family, tau in ranked.items() if tau is not None}
+
+
+def tau_of(compared: Sequence[Compared]) -> float | None:
+    """Kendall's tau: concordant less discordant pairs over all pairs that differ beyond noise.
+
+    A pair that is predicted equal is neither; None if no pair differs.
+    """
+    total = balance = 0
+    for one, other in combinations(compared, 2):
+        if one.metric != other.metric or one.row.chip != other.row.chip:
+            continue
+        noise = max(one.row.noise, other.row.noise)
+        if abs(one.measured - other.measured) <= noise * max(one.measured, other.measured):
+            continue
+        total += 1
+        product = (one.measured - other.measured) * (one.predicted - other.predicted)
+        balance += (product > 0) - (product < 0)
+    return balance / total if total else None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A demand on the model, and what was reached.
+
+    Args:
+        name: what is demanded.
+        demand: the value to reach, in words.
+        reached: the value reached, in words; "" if it was not measured.
+        is_met: whether it is met.
+    """
+
+    name: str
+    demand: str
+    reached: str
+    is_met: bool
+
+
+def bars_of(judge: Score | None, whole: Sequence[Compared]) -> list[Bar]:
+    """The bars that the judged rows, and the worst of all whole kernels, are held to."""
+    if judge is None:
+        return []
+    low, high = COVERAGE_BAR
+    far = [c for c in whole if abs(c.error) > WORST_BAR and not c.row.reason]
+    lowest = min(judge.tau.items(), key=lambda item: item[1], default=None)
+    ranks = [] if lowest is None else [
+        Bar("Kendall tau in every family", f"at least {TAU_BAR}", f"{lowest[1]:.2f} ({lowest[0]})",
+            lowest[1] >= TAU_BAR)
+    ]  # fmt: skip
+    return [
+        Bar("MAPE of judged kernels", f"at most {MAPE_BAR:.0%}", f"{judge.mape:.1%}", judge.mape <= MAPE_BAR),
+        *ranks,
+        Bar("kernels off by more than 35 % without a reason", "none", str(len(far)), not far),
+        Bar("judged values inside their interval", f"{low:.0%} to {high:.0%}", f"{judge.coverage:.0%}",
+            low <= judge.coverage <= high),
+        Bar("median half-width of the intervals", f"at most {HALF_WIDTH_BAR:.0%}", f"{judge.half_width:.0%}",
+            judge.half_width <= HALF_WIDTH_BAR),
+    ]  # fmt: skip

@@ -1,0 +1,206 @@
+"""What a file written for one version of NKI has to change for another. The file is read, never executed."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+from ..dialects.history import BETA1, NEWEST
+from ..dialects.versions import version_named
+from ..errors import FileError, UsageError
+from .changes import ADVICE, MUST, SILENT, Change, Edit, name_changes
+from .imports import import_changes
+from .recognition import Recognition, recognised
+from .rules import rule_changes
+from .source import Source, read
+
+SCHEMA = "nkilab.migrate/1"
+_SEVERITIES = (MUST, SILENT, ADVICE)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What changes between the version of a file and another one.
+
+    Args:
+        source: the file.
+        recognition: what it is written for.
+        version: the one to reach.
+        changes: in the order of the file.
+    """
+
+    source: Source
+    recognition: Recognition
+    version: str
+    changes: tuple[Change, ...]
+
+    def count(self, severity: str) -> int:
+        """Number of changes of one severity."""
+        return sum(c.severity == severity for c in self.changes)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is refused or means something else there."""
+        return any(c.severity != ADVICE for c in self.changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        told = []
+        for held in self.changes:
+            entry = {k: v for k, v in asdict(held).items() if k != "edits"}
+            told.append({**entry, "text": self.source.line(held.line), "is_mechanical": bool(held.edits)})
+        return {
+            "schema": SCHEMA, "file": self.source.path, "spelling": self.recognition.spelling,
+            "from": self.recognition.version, "accepted_by": list(self.recognition.accepted_by),
+            "to": self.version, "is_needed": self.is_needed,
+            "counts": {s: self.count(s) for s in _SEVERITIES}, "changes": told,
+        }  # fmt: skip
+
+    @property
+    def rewritten(self) -> str:
+        """The text of the file with the mechanical rewrites."""
+        return _rewritten(self.source, [c.edits for c in self.changes if c.edits])
+
+    @property
+    def diff(self) -> str:
+        """The same as a unified diff; "" if there is none."""
+        before, after = (t.splitlines(keepends=True) for t in (self.source.text, self.rewritten))
+        lines = list(unified_diff(before, after, f"a/{self.source.path}", f"b/{self.source.path}"))
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+        )
+
+    def write(self) -> bool:
+        """Put the rewritten text in the place of the file, whole or not at all; whether it differs.
+
+        Raises:
+            FileError: if it cannot be written.
+        """
+        text = self.rewritten
+        if text == self.source.text:
+            return False
+        path = Path(self.source.path).resolve()
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            beside.write_bytes(text.encode(self.source.encoding))
+            beside.chmod(path.stat().st_mode)
+            os.replace(beside, path)
+        except OSError as error:
+            raise FileError(f"{self.source.path} cannot be written: {error.strerror}") from None
+        finally:
+            beside.unlink(missing_ok=True)
+        return True
+
+
+def migration(path: str, to: str = "", since: str = "") -> Migration:
+    """Find what a file has to change.
+
+    Args:
+        path: of a Python file.
+        to: version to reach; the newest with public stubs if "".
+        since: version that it is written for; recognised from its names if "".
+
+    Raises:
+        UsageError: if there is no such file or version, or the file is no Python.
+    """
+    version = version_named(to) if to else NEWEST
+    if version == BETA1:
+        raise UsageError("--to is beta1; nothing migrates to it", hint=f"give a version of nki: {NEWEST}")
+    source = read(path)
+    found = recognised(source)
+    if since and found.spelling:
+        named = version_named(since)
+        spelling = "neuronxcc" if named == BETA1 else "nki"
+        found = Recognition(spelling, named, recognised(source, spelling).accepted_by)
+    return Migration(source, found, version, tuple(_ordered(_changes(source, found, version))))
+
+
+def _changes(source: Source, found: Recognition, version: str) -> list[Change]:
+    if not found.version:
+        return []
+    starts = [found.version]
+    if found.spelling == "neuronxcc" and any(u.spelling == "nki" for u in source.uses):
+        starts.append(recognised(source, "nki").version)
+    return [
+        c
+        for s in starts
+        for kind in (name_changes, import_changes, rule_changes)
+        for c in kind(source, s, version)
+    ]
+
+
+def _ordered(changes: Iterable[Change]) -> list[Change]:
+    """In the order of the file; what two checks find at one place is told once."""
+    unique = {(c.line, c.column, c.what, c.why): c for c in changes}
+    return sorted(unique.values(), key=lambda c: (c.line, c.column, _SEVERITIES.index(c.severity)))
+
+
+def _rewritten(source: Source, groups: Sequence[tuple[Edit, ...]]) -> str:
+    """The text with the rewrites that do not get in each other's way and leave it Python."""
+    whole = source.whole
+    chosen: list[tuple[Edit, ...]] = []
+    for group in groups:
+        if not any(_meet(a, b) for a in group for other in chosen for b in other):
+            chosen.append(group)
+    text = _applied(whole, chosen)
+    if _is_python(text):
+        return text
+    kept: list[tuple[Edit, ...]] = []
+    for group in chosen:
+        if _is_python(_applied(whole, [*kept, group])):
+            kept.append(group)
+    return _applied(whole, kept)
+
+
+def _meet(a: Edit, b: Edit) -> bool:
+    if a == b:
+        return True
+    return a.start < b.end and b.start < a.end
+
+
+def _applied(whole: bytes, groups: Sequence[tuple[Edit, ...]]) -> str:
+    edits = sorted((e for g in groups for e in g), key=lambda e: (e.start, e.end), reverse=True)
+    for edit in edits:
+        whole = whole[: edit.start] + edit.text.encode() + whole[edit.end :]
+    return whole.decode()
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def report_text(found: Migration) -> str:
+    """The changes for people: one block each, then how many there are."""
+    recognition, path = found.recognition, found.source.path
+    if not recognition.version:
+        return f"{path}: uses no name of nki or neuronxcc.nki"
+    shown = "NKI Beta 1 (neuronxcc.nki)" if recognition.version == BETA1 else f"NKI {recognition.version}"
+    others = [v for v in recognition.accepted_by if v != recognition.version]
+    also = f" (also accepted by {', '.join(others)}; --from names another)" if others else ""
+    lines = [f"{path}: written for {shown}{also}; to NKI {found.version}"]
+    for held in found.changes:
+        mark = {SILENT: "silent: ", ADVICE: "advice: "}.get(held.severity, "")
+        lines += ["", f"{Path(path).name}:{held.line}: {mark}{held.what}: {held.why}",
+                  f"  {found.source.line(held.line)}"]  # fmt: skip
+        if held.replacement:
+            lines.append(f"  hint: {held.replacement}" + (" (--diff does it)" if held.edits else ""))
+        if held.source:
+            lines.append(f"  source: {held.source}")
+    lines += [""] if found.changes else []
+    mechanical = sum(bool(c.edits) for c in found.changes)
+    lines.append(
+        f"{found.count(MUST)} to change, {found.count(SILENT)} that change silently, "
+        f"{found.count(ADVICE)} to consider; {mechanical} mechanical"
+        if found.changes
+        else "nothing to change"
+    )
+    return "\n".join(lines)

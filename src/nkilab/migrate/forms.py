@@ -1,0 +1,387 @@
+"""Finding forms of writing that no table of names shows."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+
+from ..dialects.history import BETA1, spelled
+from .changes import Edit, without
+from .source import Function, Source, Use
+from .tiles import CREATES, argument, made_by, tile_of, tiles_of
+
+Node = ast.expr | ast.stmt | ast.keyword
+# A place that a rule is about, what stands there, and the rewrite.
+Found = tuple[Node, str, Sequence[Edit]]
+Find = Callable[[Source, str], Iterator[Found]]
+
+
+def _calls(source: Source, before: str, *names: str) -> Iterator[tuple[Use, ast.Call]]:
+    spelling = "neuronxcc" if before == BETA1 else "nki"
+    for use in source.uses:
+        if use.call is not None and use.spelling == spelling and (not names or use.name in names):
+            yield use, use.call
+
+
+def keyword_of(call: ast.Call, name: str) -> ast.keyword | None:
+    """A keyword of a call, or None."""
+    return next((k for k in call.keywords if k.arg == name), None)
+
+
+def jit_keyword(name: str) -> Find:
+    """Every use of a keyword of nki.jit."""
+
+    def find(source: Source, before: str) -> Iterator[Found]:
+        for _, call in _calls(source, before, "jit"):
+            keyword = keyword_of(call, name)
+            if keyword is not None:
+                yield keyword, f"nki.jit({name}=)", without(source, call, keyword)
+
+    return find
+
+
+def simulate_kernel(source: Source, before: str) -> Iterator[Found]:
+    """Calls of nki.simulate_kernel, and the same with nki.simulate."""
+    for use, call in _calls(source, before, "simulate_kernel"):
+        edits: list[Edit] = []
+        root = use.node.value if isinstance(use.node, ast.Attribute) else None
+        if call.args and not isinstance(call.args[0], ast.Starred) and isinstance(root, ast.Name):
+            start, _ = source.span(use.node)
+            _, end = source.span(call.args[0])
+            following: list[ast.expr | ast.keyword] = [*call.args[1:], *call.keywords]
+            if following:
+                end = min(source.span(a)[0] for a in following)
+            kernel = source.text_of(call.args[0])
+            edits = [Edit(start, end, f"{root.id}.simulate({kernel})(")]
+        yield call, "nki.simulate_kernel(...)", edits
+
+
+def string_buffers(source: Source, before: str) -> Iterator[Found]:
+    """Buffers that are named by a string."""
+    for use, call in _calls(source, before, *CREATES):
+        buffer = argument(call, "buffer", {"language.full": 3}.get(use.name, 2))
+        if isinstance(buffer, ast.Constant) and isinstance(buffer.value, str):
+            root = source.text_of(use.node).rpartition(".")[0]
+            edits = [Edit(*source.span(buffer), f"{root}.{buffer.value}")] if root else []
+            yield buffer, f"buffer={buffer.value!r}", edits
+
+
+_MEMBERS = {
+    "dge_mode": ("unknown", "swdge", "hwdge", "none"),
+    "engine": ("unknown", "tensor", "scalar", "gpsimd", "dma", "vector", "sync"),
+    "oob_mode": ("error", "skip"),
+    "reduce_cmd": ("idle", "reset", "reduce", "reset_reduce", "load_reduce"),
+}
+# Beta 1 numbers this one from the other end.
+_BETA1_DGE = ("none", "swdge", "hwdge", "unknown")
+
+
+def integer_enums(source: Source, before: str) -> Iterator[Found]:
+    """Numbers where a member of an enumeration of nki.isa is meant."""
+    for use, call in _calls(source, before):
+        root = source.text_of(use.node).rpartition(".")[0]
+        for given in call.keywords:
+            number = _number(given.value)
+            if given.arg not in _MEMBERS or not isinstance(number, int) or not use.name.startswith("isa."):
+                continue
+            members = _BETA1_DGE if before == BETA1 and given.arg == "dge_mode" else _MEMBERS[given.arg]
+            if 0 <= number < len(members):
+                word = f"{given.arg}.{members[number]}"
+                edits = [Edit(*source.span(given.value), f"{root}.{word}")] if root else []
+                yield given, f"{given.arg}={number} is {word}", edits
+
+
+def _number(node: ast.expr | None) -> int | float | None:
+    """The value of a number that is written out; True and False are none."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def results_in_hbm(source: Source, before: str) -> Iterator[Found]:
+    """Results of kernels that do not lie in shared HBM."""
+    for function in source.kernels:
+        returned = {
+            n.id
+            for r in ast.walk(function)
+            if isinstance(r, ast.Return) and r.value is not None
+            for n in ast.walk(r.value)
+            if isinstance(n, ast.Name)
+        }
+        for name, made in tiles_of(source, function).items():
+            if name in returned and made.memory in ("hbm", "private_hbm") and made.creator in CREATES:
+                buffer = argument(made.call, "buffer", 2)
+                if buffer is None:
+                    continue
+                text = source.text_of(buffer)
+                head = text[: -len(made.memory)] if text.endswith(made.memory) else ""
+                edits = [Edit(*source.span(buffer), f"{head}shared_hbm")] if head else []
+                yield made.call, f"{name} is returned and lies in {made.memory}", edits
+
+
+def psum_zeros(source: Source, before: str) -> Iterator[Found]:
+    """Products into a PSUM tile that was given values."""
+    for use, call in _calls(source, before, "isa.nc_matmul", "isa.nc_matmul_mx"):
+        dst = argument(call, "dst", 0)
+        made = tile_of(source, dst) if dst is not None else None
+        is_set = made is not None and made.memory == "psum" and made.creator != "language.ndarray"
+        if is_set and made is not None and made.creator in CREATES and keyword_of(call, "accumulate") is None:
+            yield call, f"{spelled(use.name)} into a PSUM tile of {spelled(made.creator)}", ()
+
+
+def added_matmul(source: Source, before: str) -> Iterator[Found]:
+    """Products that are added with +=."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+            made = made_by(source, node.value)
+            if made is not None and made.creator in ("isa.nc_matmul", "language.matmul"):
+                yield node, f"+= {spelled(made.creator)}(...)", ()
+
+
+_WORDS = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.Mod: "%",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.FloorDiv: "//",
+}
+
+
+def operators(source: Source, before: str) -> Iterator[Found]:
+    """Python's operators on tiles."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.BinOp):
+            if tile_of(source, node.left) is not None or tile_of(source, node.right) is not None:
+                yield node, f"the operator {_WORDS[type(node.op)]} on a tile", ()
+        elif isinstance(node, ast.AugAssign) and tile_of(source, node.target) is not None:
+            made = made_by(source, node.value)
+            if made is None or made.creator not in ("isa.nc_matmul", "language.matmul"):
+                yield node, f"the operator {_WORDS[type(node.op)]}= on a tile", ()
+        elif isinstance(node, ast.Compare) and _compares_tiles(source, node):
+            yield node, "a comparison of a tile", ()
+
+
+def _compares_tiles(source: Source, node: ast.Compare) -> bool:
+    asks_identity = isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
+    return not asks_identity and tile_of(source, node.left) is not None
+
+
+def assigned_parts(source: Source, before: str) -> Iterator[Found]:
+    """Assignments to a part of a tile of what is no instruction."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
+            continue
+        made = tile_of(source, node.targets[0])
+        value = made_by(source, node.value)
+        if made is not None and (value is None or not value.creator.startswith("isa.")):
+            yield node, "an assignment to a part of a tile", ()
+
+
+def integer_rows(source: Source, before: str) -> Iterator[Found]:
+    """Integers on the first axis of on-chip tiles."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+            continue
+        first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+        made = tile_of(source, node) if isinstance(node.value, ast.Name) else None
+        is_whole = isinstance(first, ast.Constant) and type(first.value) is int
+        if made is not None and made.is_on_chip and made.creator in CREATES and is_whole:
+            yield node, f"{source.text_of(node)} takes one row of an on-chip tile", ()
+
+
+def reduce_axis(source: Source, before: str) -> Iterator[Found]:
+    """Reductions over axis 1 of what may have more than two axes."""
+    for _, call in _calls(source, before, "isa.tensor_reduce"):
+        axis, data = argument(call, "axis", 3), argument(call, "data", 2)
+        made = tile_of(source, data) if data is not None else None
+        is_one = isinstance(axis, ast.Constant) and axis.value == 1
+        if is_one and (made is None or made.rank != 2):
+            yield call, "nisa.tensor_reduce(..., axis=1)", ()
+
+
+def named(name: str, condition: Callable[[ast.Call], bool] = lambda call: True) -> Find:
+    """Every call of a function for which a condition holds."""
+
+    def find(source: Source, before: str) -> Iterator[Found]:
+        for use, call in _calls(source, before, name):
+            if condition(call):
+                yield call, f"{spelled(use.name)}(...)", ()
+
+    return find
+
+
+_BINARY = (
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "power",
+    "maximum",
+    "minimum",
+    "equal",
+    "not_equal",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+)
+
+
+def binary_functions(source: Source, before: str) -> Iterator[Found]:
+    """Calls of functions of two tiles."""
+    for use, call in _calls(source, before, *(f"language.{n}" for n in _BINARY)):
+        yield call, f"{spelled(use.name)}(...)", ()
+
+
+def no_hardware(source: Source, before: str) -> Iterator[Found]:
+    """Calls of functions that no instruction computes."""
+    for use, call in _calls(source, before, "language.divide", "language.mod", "language.fmod"):
+        yield call, f"{spelled(use.name)}(...)", ()
+
+
+def is_true(call: ast.Call, name: str) -> bool:
+    """Whether a keyword is given as True."""
+    given = keyword_of(call, name)
+    return given is not None and isinstance(given.value, ast.Constant) and given.value.value is True
+
+
+def gives_number(call: ast.Call) -> bool:
+    """Whether the first argument is a number."""
+    return bool(call.args) and _number(call.args[0]) is not None
+
+
+def dma_from_psum(source: Source, before: str) -> Iterator[Found]:
+    """Transfers out of PSUM."""
+    for _, call in _calls(source, before, "isa.dma_copy"):
+        src = argument(call, "src", 1)
+        made = tile_of(source, src) if src is not None else None
+        if made is not None and made.memory == "psum":
+            yield call, "nisa.dma_copy from a PSUM tile", ()
+
+
+def memset_types(source: Source, before: str) -> Iterator[Found]:
+    """Floats that integer tiles are filled with."""
+    for _, call in _calls(source, before, "isa.memset"):
+        dst, value = argument(call, "dst", 0), argument(call, "value", 1)
+        made = tile_of(source, dst) if dst is not None else None
+        number = _number(value)
+        if made is None or value is None or not made.dtype.startswith(("int", "uint")):
+            continue
+        if isinstance(number, float):
+            edits = [Edit(*source.span(value), str(int(number)))] if number.is_integer() else []
+            yield call, f"nisa.memset of {made.dtype} with {number}", edits
+
+
+def par_dim(source: Source, before: str) -> Iterator[Found]:
+    """Marks of the partition axis."""
+    for _, call in _calls(source, before, "language.par_dim"):
+        edits = []
+        if len(call.args) == 1 and not call.keywords:
+            edits = [Edit(*source.span(call), source.text_of(call.args[0]))]
+        yield call, "nl.par_dim(...)", edits
+
+
+def block_axes(source: Source, before: str) -> Iterator[Found]:
+    """Tiles with axes in front of the partition axis."""
+    for _, call in _calls(source, before, *CREATES):
+        shape = argument(call, "shape", 0)
+        if not isinstance(shape, ast.Tuple):
+            continue
+        for place, extent in enumerate(shape.elts):
+            inner = source.resolve(extent.func) if isinstance(extent, ast.Call) else None
+            if place and inner is not None and inner[1] == "language.par_dim":
+                yield call, "a tile with axes before its partition axis", ()
+
+
+def wide_grids(source: Source, before: str) -> Iterator[Found]:
+    """Launches on other grids than one or two cores."""
+    names = {f.name for f in source.kernels}
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Subscript):
+            continue
+        kernel, grid = node.func.value, node.func.slice
+        if isinstance(kernel, ast.Name) and kernel.id in names and not _is_lnc(source, grid):
+            yield node, f"the grid {source.text_of(node.func.slice)}", ()
+
+
+def _is_lnc(source: Source, grid: ast.expr) -> bool:
+    return isinstance(grid, ast.Constant) and grid.value in (1, 2)
+
+
+def inner_kernels(source: Source, before: str) -> Iterator[Found]:
+    """Kernels that kernels call."""
+    names = {f.name for f in source.kernels}
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call) or source.function_of(node) not in source.kernels:
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in names:
+            yield node, f"{node.func.id} is a kernel called in a kernel", ()
+
+
+def keyword_only(source: Source, before: str) -> Iterator[Found]:
+    """Kernels with parameters after *."""
+    for function in source.kernels:
+        if function.args.kwonlyargs and function.args.vararg is None:
+            yield function, f"{function.name} has parameters after *", ()
+
+
+def identity(source: Source, before: str) -> Iterator[Found]:
+    """Comparisons with `is` in kernels."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Compare) or source.function_of(node) not in source.kernels:
+            continue
+        if any(isinstance(o, ast.Is | ast.IsNot) for o in node.ops):
+            yield node, source.text_of(node), ()
+
+
+def list_defaults(source: Source, before: str) -> Iterator[Found]:
+    """Lists as defaults of parameters of kernels."""
+    for function in source.kernels:
+        for default in (*function.args.defaults, *(d for d in function.args.kw_defaults if d is not None)):
+            if isinstance(default, ast.List):
+                start, end = source.span(default)
+                comma = "," if len(default.elts) == 1 else ""
+                edits = [Edit(start, start + 1, "("), Edit(end - 1, end, f"{comma})")]
+                yield default, f"{function.name} has a list as a default", edits
+
+
+def reads_registers(source: Source, before: str) -> Iterator[Found]:
+    """Loops whose condition is a register."""
+    registers: dict[Function | None, set[str]] = {}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            resolved = source.resolve(node.value.func)
+            if resolved is not None and resolved[1] == "isa.register_alloc":
+                held = registers.setdefault(source.function_of(node), set())
+                held |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+    for node in ast.walk(source.tree):
+        test = node.test if isinstance(node, ast.While) else None
+        if isinstance(test, ast.Name) and test.id in registers.get(source.function_of(test), ()):
+            yield test, f"while {test.id}", ()
+
+
+def deprecated(name: str) -> Find:
+    """Every use of a name."""
+
+    def find(source: Source, before: str) -> Iterator[Found]:
+        spelling = "neuronxcc" if before == BETA1 else "nki"
+        for use in source.uses:
+            if use.name == name and use.spelling == spelling:
+                yield use.node, spelled(name), ()
+
+    return find
+
+
+def is_given(keyword: str) -> Callable[[ast.Call], bool]:
+    """A condition: the keyword is given."""
+    return lambda call: keyword_of(call, keyword) is not None

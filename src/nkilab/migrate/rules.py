@@ -1,0 +1,427 @@
+"""Changes that no table of names shows: forms of writing, and what means something else though accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..dialects.history import order
+from .changes import ADVICE, MUST, SILENT, Change, change, crosses
+from .forms import (
+    Find,
+    added_matmul,
+    assigned_parts,
+    binary_functions,
+    block_axes,
+    deprecated,
+    dma_from_psum,
+    gives_number,
+    identity,
+    inner_kernels,
+    integer_enums,
+    integer_rows,
+    is_given,
+    is_true,
+    jit_keyword,
+    keyword_of,
+    keyword_only,
+    list_defaults,
+    memset_types,
+    named,
+    no_hardware,
+    operators,
+    par_dim,
+    psum_zeros,
+    reads_registers,
+    reduce_axis,
+    results_in_hbm,
+    simulate_kernel,
+    string_buffers,
+    wide_grids,
+)
+from .source import Source
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One change between versions that shows in the form of a file.
+
+    Args:
+        version: the first in which it holds.
+        severity: as in `Change`.
+        find: gives the places, for the version that is left.
+        why: what changed.
+        replacement: what to write, imperative.
+        source: document.
+        until: the last version in which it holds; "" if it stays.
+        only_from: versions that it is about; () for all before `version`.
+    """
+
+    version: str
+    severity: str
+    find: Find
+    why: str
+    replacement: str
+    source: str
+    until: str = ""
+    only_from: tuple[str, ...] = ()
+
+    def holds(self, before: str, after: str) -> bool:
+        """Whether it lies between two versions."""
+        is_past = bool(self.until) and order(after) > order(self.until)
+        is_about = not self.only_from or before in self.only_from
+        return crosses(before, after, self.version) and not is_past and is_about
+
+
+def rule_changes(source: Source, before: str, after: str) -> Iterator[Change]:
+    """What the rules find between two versions."""
+    for rule in RULES:
+        if rule.holds(before, after):
+            for node, what, edits in rule.find(source, before):
+                yield change(
+                    source, node, rule.severity, what, rule.why, rule.replacement, rule.source, edits
+                )
+
+
+_UPDATE = "NKI 0.3 update guide"
+_MIGRATION = "NKI 0.2 migration guide"
+_GUIDE = "NKI language guide, indexing"
+_BETA1 = ("beta1",)
+# the two versions before functions of nki.language came back
+_FIRST = ("0.1", "0.2")
+_NOTES = "NKI 0.4 release notes, known issues"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "0.3",
+        SILENT,
+        binary_functions,
+        "both operands have one shape and the result the type of the input; Beta 1 broadcast and promoted",
+        "give operands of one shape, and dtype= where the types differ",
+        _NOTES,
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        named("language.matmul", lambda c: not is_true(c, "transpose_x")),
+        "only transpose_x=True is supported",
+        "load the left operand with its contraction along the partitions",
+        _NOTES,
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        named("language.random_seed", gives_number),
+        "the seed is a tile [1, 1]",
+        "use nl.random_seed(nl.full((1, 1), seed, dtype=nl.int32, buffer=nl.sbuf))",
+        _NOTES,
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.3",
+        SILENT,
+        named("language.shared_identity_matrix"),
+        "the matrix lies in SBUF; it was a constant in HBM",
+        "leave the load out",
+        "stubs of NKI 0.3",
+        only_from=("beta1", "0.1", "0.2"),
+    ),
+    Rule(
+        "0.3",
+        ADVICE,
+        no_hardware,
+        "no instruction divides by a tile or takes remainders; it works in simulation only",
+        "multiply with nl.reciprocal(y)",
+        _NOTES,
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.1",
+        MUST,
+        added_matmul,
+        "tiles have no operators; the products of a group accumulate in PSUM by themselves",
+        "give nisa.nc_matmul the PSUM tile as dst, made by nl.ndarray and not by nl.zeros",
+        _MIGRATION,
+    ),
+    Rule(
+        "0.1",
+        MUST,
+        operators,
+        "tiles have no operators",
+        "use nisa.tensor_tensor or nisa.tensor_scalar",
+        _MIGRATION,
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.1",
+        MUST,
+        assigned_parts,
+        "a tile is not assigned to; an instruction writes it",
+        "use nisa.tensor_copy(dst, src) or another instruction",
+        _MIGRATION,
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.1",
+        MUST,
+        block_axes,
+        "the first axis is the partition; there are no block axes",
+        "make a list of tiles, or move the blocks behind the partition axis",
+        "block dimension migration guide",
+    ),
+    Rule(
+        "0.1",
+        ADVICE,
+        par_dim,
+        "the first axis is the partition; the mark says nothing",
+        "leave it out",
+        _MIGRATION,
+    ),
+    Rule(
+        "0.1",
+        MUST,
+        wide_grids,
+        "a grid has one axis: the number of cores that share a kernel, 1 or 2",
+        "loop over the instances in the kernel",
+        "NKI 0.1 stubs, nki.jit",
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.1",
+        ADVICE,
+        inner_kernels,
+        "kernels do not call kernels",
+        "take the decorator off the inner one",
+        _MIGRATION,
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.1",
+        SILENT,
+        integer_enums,
+        "dge_mode is numbered otherwise: none was 0 and is 3, unknown was 3 and is 0",
+        "use the member",
+        "stubs of NKI beta1 and 0.1",
+        until="0.2",
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.2",
+        SILENT,
+        named("isa.range_select", lambda c: keyword_of(c, "reduce_cmd") is None),
+        "reduce_cmd is reset_reduce where it was idle: the running maximum starts anew",
+        "give reduce_cmd=",
+        _UPDATE,
+        only_from=("beta1", "0.1"),
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        jit_keyword("platform_target"),
+        "NKI 0.3 removed it",
+        "leave it out and set NEURON_PLATFORM_TARGET_OVERRIDE",
+        "NKI 0.3 release notes",
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        jit_keyword("mode"),
+        "NKI 0.3 ignores it: the arguments tell the framework",
+        "leave it out",
+        "NKI 0.3 release notes",
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        simulate_kernel,
+        "nki.simulate takes the kernel and gives a function",
+        "write nki.simulate(kernel)(...)",
+        "NKI 0.3 release notes",
+        only_from=_BETA1,
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        string_buffers,
+        "buffers are members of MemoryRegion, no strings",
+        "use nl.sbuf, nl.psum, ...",
+        _UPDATE,
+    ),
+    Rule("0.3", MUST, integer_enums, "numbers are no longer taken for members", "use the member", _UPDATE),
+    Rule(
+        "0.3",
+        MUST,
+        results_in_hbm,
+        "results lie in shared HBM",
+        "allocate it with buffer=nl.shared_hbm",
+        _UPDATE,
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        dma_from_psum,
+        "DMA does not read PSUM",
+        "copy it to SBUF with nisa.tensor_copy first",
+        _UPDATE,
+        only_from=_FIRST,
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        memset_types,
+        "the value has the kind of the tile's type",
+        "give an integer",
+        _UPDATE,
+        only_from=_FIRST,
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        keyword_only,
+        "the compiler has no parameters after *",
+        "leave the * out",
+        _UPDATE,
+        until="0.6",
+    ),
+    Rule(
+        "0.3",
+        MUST,
+        list_defaults,
+        "kernels take tuples, not lists",
+        "write a tuple, and pass tuples",
+        _UPDATE,
+        until="0.6",
+    ),
+    Rule(
+        "0.3",
+        ADVICE,
+        identity,
+        "documented as not supported by the compiler, though published kernels use it",
+        "use == or !=",
+        _UPDATE,
+        until="0.6",
+    ),
+    Rule(
+        "0.3",
+        SILENT,
+        psum_zeros,
+        "the first product overwrites what was set, or on trn1 and trn2 adds to it "
+        "undefined; accumulate= says which",
+        "make the tile with nl.ndarray, or give accumulate=",
+        _UPDATE,
+        only_from=_FIRST,
+    ),
+    Rule(
+        "0.3",
+        SILENT,
+        reduce_axis,
+        "NKI 0.2 took axis 1 of three or four axes for the last one; now it is axis 1",
+        "give the numbers of the trailing axes",
+        _UPDATE,
+        only_from=_FIRST,
+    ),
+    Rule(
+        "0.3",
+        SILENT,
+        integer_rows,
+        "the axis stays with size 1 where it was dropped",
+        "write a slice, or reshape",
+        _GUIDE,
+        only_from=_FIRST,
+    ),
+    Rule(
+        "0.3",
+        SILENT,
+        named("isa.range_select", is_given("on_false_value")),
+        "NKI 0.2 wrote FP32_MIN whatever was given; now another value is refused",
+        "leave on_false_value out",
+        _UPDATE,
+        only_from=_FIRST,
+    ),
+    Rule(
+        "0.4",
+        SILENT,
+        named("isa.nc_transpose", is_given("engine")),
+        "engine= was ignored and now decides",
+        "check that the operands suit the engine",
+        "NKI 0.4 release notes",
+        only_from=(*_FIRST, "0.3"),
+    ),
+    Rule(
+        "0.4",
+        ADVICE,
+        named("isa.dma_transpose"),
+        "dst has exactly the transposed shape, with its rank",
+        "check the rank of dst",
+        "NKI 0.4 release notes",
+    ),
+    Rule(
+        "0.4",
+        ADVICE,
+        deprecated("language.tile_size.total_available_sbuf_size"),
+        "deprecated",
+        "use tile_size.sbuf_fmax_bytes",
+        "NKI 0.4 release notes",
+    ),
+    Rule(
+        "0.4",
+        ADVICE,
+        deprecated("language.tile_size.psum_fmax"),
+        "deprecated",
+        "use tile_size.psum_bank_fmax",
+        "NKI 0.4 stubs",
+    ),
+    Rule(
+        "0.5",
+        SILENT,
+        named("isa.quantize_mx"),
+        "the block scale is twice what it was",
+        "check the tolerance",
+        "NKI 0.5 release notes",
+    ),
+    Rule(
+        "0.5",
+        ADVICE,
+        named("language.rsqrt"),
+        "it runs on GpSimdE, more precisely, and takes no PSUM tile",
+        "use nisa.activation(op=nl.rsqrt) for PSUM",
+        "NKI 0.5 release notes",
+    ),
+    Rule(
+        "0.6",
+        SILENT,
+        named("language.copy"),
+        "it runs on VectorE, bit for bit between equal types; it went through float32 on ScalarE",
+        "check the cost on the engines",
+        "NKI 0.6 release notes",
+        only_from=("0.3", "0.4", "0.5"),
+    ),
+    Rule(
+        "0.6",
+        ADVICE,
+        deprecated("language.dynamic_range"),
+        "deprecated",
+        "use nl.fori_loop",
+        "NKI 0.6 release notes",
+        until="0.6",
+    ),
+    Rule(
+        "0.6",
+        ADVICE,
+        reads_registers,
+        "a loop on a register is deprecated",
+        "use nl.while_loop",
+        "NKI 0.6 release notes",
+        until="0.6",
+    ),
+    Rule(
+        "0.7",
+        MUST,
+        reads_registers,
+        "a register is not known while the kernel is traced",
+        "use nl.while_loop",
+        "documentation of NKI 0.7",
+    ),
+)

@@ -1,0 +1,309 @@
+"""A user's file as a syntax tree: which of its names are NKI's. Nothing is executed."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from warnings import catch_warnings, simplefilter
+
+from ..dialects.history import history
+from ..errors import UsageError
+
+# A line of Python: what str.splitlines takes for an end besides is none.
+_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+ROOTS = {"neuronxcc": "neuronxcc.nki", "nki": "nki"}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+# Decorators and host functions that make a function a kernel.
+MAKES_KERNEL = ("jit", "trace", "baremetal", "benchmark", "profile")
+# Names under which real files import NKI where an import cannot tell: inside functions of other modules.
+_OUTSIDE = {"torch_neuronx.nki_jit": "jit"}
+
+
+@dataclass(frozen=True)
+class Use:
+    """One place where a name of NKI stands.
+
+    Args:
+        node: the expression.
+        spelling: "neuronxcc" or "nki".
+        name: in the tables of `history`; "" for a module.
+        call: the call that it is the function of, if it is.
+        function: the innermost function around it.
+    """
+
+    node: ast.expr
+    spelling: str
+    name: str
+    call: ast.Call | None = None
+    function: Function | None = None
+
+
+@dataclass
+class Source:
+    """A file that was read.
+
+    Args:
+        path: as given.
+        text: its characters.
+        encoding: of its bytes.
+        tree: its syntax.
+    """
+
+    path: str
+    text: str
+    encoding: str
+    tree: ast.Module
+    parents: dict[ast.AST, ast.AST] = field(init=False, repr=False)
+    bindings: dict[str, str] = field(init=False, repr=False)
+    # what was found out about the variables of each function
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.parents = {c: p for p in ast.walk(self.tree) for c in ast.iter_child_nodes(p)}
+        self.bindings = dict(_bindings(self.tree))
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """The lines in UTF-8, in which columns of the syntax tree count, with their ends."""
+        return [line.encode() for line in _LINES.findall(self.text)]
+
+    @cached_property
+    def whole(self) -> bytes:
+        """All lines together."""
+        return b"".join(self.lines)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The byte where each line starts, and the end of the text."""
+        found = [0]
+        for line in self.lines:
+            found.append(found[-1] + len(line))
+        return found
+
+    def span(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> tuple[int, int]:
+        """First byte of a node, and the byte after its last."""
+        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
+        return (self.starts[node.lineno - 1] + node.col_offset, self.starts[end_line - 1] + end_column)
+
+    def text_of(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias) -> str:
+        """The characters of a node."""
+        first, last = self.span(node)
+        return self.whole[first:last].decode()
+
+    def line(self, number: int) -> str:
+        """The characters of a line, without spaces around it."""
+        return self.lines[number - 1].decode().strip() if number <= len(self.lines) else ""
+
+    def dotted(self, node: ast.expr) -> str:
+        """The full name that an expression of names and dots stands for, or ""."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self.bindings:
+            return ""
+        return ".".join([self.bindings[node.id], *reversed(parts)])
+
+    def resolve(self, node: ast.expr) -> tuple[str, str] | None:
+        """Spelling and name, below `nki`, that an expression stands for."""
+        return split(self.dotted(node))
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What a node stands in, the innermost first."""
+        held = self.parents.get(node)
+        while held is not None:
+            yield held
+            held = self.parents.get(held)
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """The innermost function that a node stands in."""
+        return next((a for a in self.around(node) if isinstance(a, Function)), None)
+
+    def statement_of(self, node: ast.AST) -> ast.stmt | None:
+        """The statement that a node stands in."""
+        return next((a for a in self.around(node) if isinstance(a, ast.stmt)), None)
+
+    @cached_property
+    def uses(self) -> list[Use]:
+        """Every place where a name of NKI stands, in the order of the file."""
+        found = []
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.Attribute | ast.Name) or isinstance(node.ctx, ast.Store):
+                continue
+            parent = self.parents.get(node)
+            if isinstance(parent, ast.Attribute) and self._goes_on(parent):
+                continue
+            resolved = self.resolve(node)
+            if resolved is None or self._is_beyond(node, resolved[1]):
+                continue
+            call = parent if isinstance(parent, ast.Call) and parent.func is node else None
+            found.append(Use(node, *resolved, call, self.function_of(node)))
+        return sorted(found, key=lambda u: (u.node.lineno, u.node.col_offset))
+
+    def _is_beyond(self, node: ast.expr, name: str) -> bool:
+        """Whether a name is an attribute of what NKI gives, as min of nl.fp32.min."""
+        holder = self.resolve(node.value) if isinstance(node, ast.Attribute) else None
+        return holder is not None and holder[1] in history() and name not in history()
+
+    def _goes_on(self, parent: ast.Attribute) -> bool:
+        """Whether an attribute of a name of NKI is one too: nl.tile_size.pmax, not nl.tile_size.pmax.real."""
+        resolved = self.resolve(parent)
+        if resolved is None:
+            return False
+        _, name = resolved
+        holder = name.rpartition(".")[0]
+        return name in history() or holder in ("", *MODULES) or name in MODULES
+
+    def assignments(self, function: Function | None) -> list[ast.Assign | ast.AnnAssign]:
+        """The assignments of a function, without those of functions inside it; None for the module."""
+        return self._assignments.get(function, [])
+
+    @cached_property
+    def _assignments(self) -> dict[Function | None, list[ast.Assign | ast.AnnAssign]]:
+        found: dict[Function | None, list[ast.Assign | ast.AnnAssign]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                found.setdefault(self.function_of(node), []).append(node)
+        return found
+
+    @cached_property
+    def kernels(self) -> set[Function]:
+        """The functions that a decorator of NKI, or a call of one, makes kernels."""
+        marked = set()
+        by_name: dict[str, Function] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, Function):
+                by_name[node.name] = node
+                for decorator in node.decorator_list:
+                    marker = decorator.func if isinstance(decorator, ast.Call) else decorator
+                    if self._makes_kernel(marker):
+                        marked.add(node)
+        for use in self.uses:
+            if use.call is not None and use.name in MAKES_KERNEL and use.call.args:
+                given = use.call.args[0]
+                if isinstance(given, ast.Name) and given.id in by_name:
+                    marked.add(by_name[given.id])
+        return marked
+
+    def _makes_kernel(self, marker: ast.expr) -> bool:
+        resolved = self.resolve(marker)
+        return resolved is not None and resolved[1] in MAKES_KERNEL
+
+    def is_in_kernel(self, node: ast.AST) -> bool:
+        """Whether a node stands in a function that computes on tiles: a kernel, or one that names NKI."""
+        function = self.function_of(node)
+        return function is not None and (function in self.kernels or function in self.helpers)
+
+    @cached_property
+    def helpers(self) -> set[Function]:
+        """Functions that call instructions or functions of nki.language."""
+        called = (u for u in self.uses if u.name.startswith(("isa.", "language.")) and u.call is not None)
+        return {u.function for u in called if u.function is not None}
+
+
+MODULES = (
+    "language",
+    "isa",
+    "isa.constants",
+    "language.constants",
+    "typing",
+    "compiler",
+    "collectives",
+    "compiler.sbuf",
+    "compiler.psum",
+    "kernels",
+    "nccl",
+    "_private",
+    "_private.private_api",
+)
+
+
+def split(dotted: str) -> tuple[str, str] | None:
+    """Spelling and name below `nki` of a full name, or None if it is not NKI's."""
+    if dotted in _OUTSIDE:
+        return "neuronxcc", _OUTSIDE[dotted]
+    for spelling, root in ROOTS.items():
+        if dotted == root:
+            return spelling, ""
+        if dotted.startswith(f"{root}."):
+            name = dotted[len(root) + 1 :]
+            return spelling, name.replace("isa.constants.", "isa.", 1)
+    return None
+
+
+def _bindings(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What imports bind: the name in the file, and the full name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname:
+                    yield alias.asname, alias.name
+                else:
+                    root = alias.name.partition(".")[0]
+                    yield root, root
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                if alias.name != "*":
+                    yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+                    continue
+                for name in _star(node.module):
+                    yield name, f"{node.module}.{name}"
+
+
+def _star(module: str) -> Iterator[str]:
+    resolved = split(module)
+    if resolved is None:
+        return
+    prefix = f"{resolved[1]}." if resolved[1] else ""
+    for name in history():
+        if name.startswith(prefix) and "." not in name[len(prefix) :]:
+            yield name[len(prefix) :]
+
+
+def read(path: str) -> Source:
+    """Read and parse a file.
+
+    Raises:
+        UsageError: if there is no such file, or it is no Python.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UsageError(f"{path} is no file", hint="pass the path of a Python file")
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    return parse(path, raw)
+
+
+def parse(path: str, raw: bytes) -> Source:
+    """The source that the bytes of a file hold.
+
+    Raises:
+        UsageError: if they are no Python.
+    """
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        text = raw.decode(encoding)
+        with catch_warnings():
+            simplefilter("ignore")  # the user's escapes are not our business
+            tree = ast.parse(text, filename=path)
+        source = Source(path, text, encoding, tree)
+        _ = source.uses
+    except SyntaxError as error:
+        where = f" line {error.lineno}:" if error.lineno else ""
+        raise UsageError(
+            f"{path} is no Python:{where} {error.msg}", hint="pass a file that Python compiles"
+        ) from None
+    except (ValueError, LookupError) as error:
+        raise UsageError(f"{path} is no Python: {error}", hint="pass a file that Python compiles") from None
+    except (RecursionError, MemoryError):
+        raise UsageError(f"{path} is nested too deeply", hint="split its longest expression") from None
+    return source

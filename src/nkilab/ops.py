@@ -1,0 +1,228 @@
+"""The support matrix: every public name of NKI, in every version, and what nkilab makes of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from ._lazy import rich
+from .dialects.dst_first.tensor import Tensor
+from .dialects.gate import name_in
+from .dialects.history import (
+    BETA1,
+    NEWEST,
+    VERSIONS,
+    at,
+    canonical_name,
+    history,
+    order,
+    spelled,
+    versions_with,
+)
+from .dialects.serve import tables
+from .dialects.support import ACCEPTED, REFUSED, SUPPORTED
+from .dialects.value_returning.tensor import Tensor as ReturnedTensor
+from .errors import UsageError
+from .isa import REGISTRY
+from .pages.costs import examples
+
+SCHEMA = "nkilab.ops/1"
+SHOWN = tuple(v for v in VERSIONS if order(v) <= order(NEWEST))
+STATUSES = {
+    "supported": "values, limits and a counterexample are asserted against an independent source",
+    "unproven": "it runs, but no test asserts its values against an independent source",
+    "accepted": "it runs and has no effect",
+    "refused": "it raises our error",
+    "missing": "nkilab does not have it yet",
+}
+_MARKS = {"supported": "●", "unproven": "◐", "accepted": "○", "refused": "✕", "missing": "?", "": "·"}
+_COLOURS = {
+    "supported": "green",
+    "unproven": "yellow",
+    "accepted": "cyan",
+    "refused": "magenta",
+    "missing": "red",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One name.
+
+    Args:
+        name: in the tables of `history`.
+        spelled: as users write it.
+        status: per version that is shown, one of `STATUSES`, "" where the version has no such name.
+        reasons: why, per status but "supported" and "unproven".
+        is_listed: whether a stub has it.
+        steps: of the cost of an instruction, over its examples on all chips.
+        assumed_steps: those whose cost is assumed.
+    """
+
+    name: str
+    spelled: str
+    status: dict[str, str]
+    reasons: dict[str, str]
+    is_listed: bool
+    steps: int = 0
+    assumed_steps: int = 0
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Rows of the matrix.
+
+    Args:
+        rows: in the order of the modules.
+    """
+
+    rows: tuple[Row, ...]
+
+    def counts(self, version: str) -> dict[str, int]:
+        """How many names of a version have each status."""
+        return {s: sum(r.status[version] == s for r in self.rows) for s in STATUSES}
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "schema": SCHEMA,
+            "versions": list(SHOWN),
+            "statuses": STATUSES,
+            "counts": {v: self.counts(v) for v in SHOWN},
+            "assumed_steps": sum(r.assumed_steps for r in self.rows),
+            "names": [asdict(row) for row in self.rows],
+        }
+
+
+@cache
+def _served(version: str) -> dict[str, Any]:
+    """What nkilab serves in a version, by name."""
+    is_beta1 = version == BETA1
+    found = tables("neuronxcc" if is_beta1 else "nki", version)
+    served = {name_in(module, "")[:-1]: None for module in found}
+    served |= {name_in(module, name): value for module, held in found.items() for name, value in held.items()}
+    return served
+
+
+def is_served(name: str, version: str) -> bool:
+    """Whether nkilab serves a name, or the object that it is a member of has it."""
+    served = _served(version)
+    holder, _, member = name.rpartition(".")
+    if name in served:
+        return True
+    tensor = ReturnedTensor if version == BETA1 else Tensor
+    # by its list of names: asking for the member itself may compute it
+    return bool(holder) and member in dir(tensor if holder == "tensor" else served.get(holder))
+
+
+def status_of(name: str, version: str) -> tuple[str, str]:
+    """The status of a name in a version and its reason; two empty words where it has no such name."""
+    if at(name, version) is None:
+        return "", ""
+    spelling = BETA1 if version == BETA1 else "nki"
+    if name in REFUSED[spelling]:
+        return "refused", REFUSED[spelling][name]
+    if not is_served(name, version):
+        return "missing", ""
+    if name in ACCEPTED[spelling]:
+        return "accepted", ACCEPTED[spelling][name]
+    return ("supported" if name in SUPPORTED[spelling] else "unproven"), ""
+
+
+def _row(name: str) -> Row:
+    status, reasons = {}, {}
+    for version in SHOWN:
+        status[version], reason = status_of(name, version)
+        if reason:
+            reasons[status[version]] = reason
+    listed = any(e.is_listed for e in history()[name])
+    cls = REGISTRY.get(name.removeprefix("isa."))
+    steps = [s for e in examples(cls) for chip in e.steps for s in chip] if cls is not None else []
+    assumed = sum(s.certainty == "assumed" for s in steps)
+    return Row(name, spelled(name), status, reasons, listed, len(steps), assumed)
+
+
+def _rank(name: str) -> tuple[int, str]:
+    roots = ("isa", "language", "collectives", "tensor", "typing", "compiler")
+    root = name.partition(".")[0] if "." in name else name
+    return (roots.index(root) if root in roots else -1, name)
+
+
+def _names() -> Iterator[str]:
+    """The names that a version shown has."""
+    for name in sorted(history(), key=_rank):
+        if set(versions_with(name)) & set(SHOWN):
+            yield name
+
+
+def matrix(words: str = "", *, only_missing: bool = False) -> Matrix:
+    """The matrix, or a part of it.
+
+    Args:
+        words: a name as users write it, or a part of one; all if "".
+        only_missing: leave out what is not missing anywhere.
+
+    Raises:
+        UsageError: if no name has these words.
+    """
+    chosen = list(_names())
+    if words:
+        exact = canonical_name(words)
+        found = [n for n in chosen if n == exact] or [n for n in chosen if words in spelled(n) or words in n]
+        if not found:
+            near = get_close_matches(words, [spelled(n) for n in chosen], 3)
+            raise UsageError(
+                f"no version of NKI has {words}", hint=f"did you mean {' or '.join(near)}?" if near else ""
+            )
+        chosen = found
+    rows = [_row(n) for n in chosen if not only_missing or _is_missing(n)]
+    return Matrix(tuple(rows))
+
+
+def _is_missing(name: str) -> bool:
+    return any(status_of(name, v)[0] == "missing" for v in SHOWN)
+
+
+def print_matrix(held: Matrix) -> None:
+    """The matrix as a table on standard output, what its marks mean, and the reasons."""
+    console = rich("console").Console(file=sys.stdout, highlight=False)
+    # wide enough for the longest name: a table that a terminal folds cannot be read
+    console.width = max([console.width, *(len(row.spelled) + 60 for row in held.rows)])
+    if not held.rows:
+        console.print("nothing is missing")
+        return
+    table = rich("table").Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("name", no_wrap=True)
+    for version in SHOWN:
+        table.add_column(version, justify="center", no_wrap=True)
+    table.add_column("assumed", justify="right", no_wrap=True)
+    table.add_column("why", no_wrap=True)
+    reasons: dict[str, int] = {}
+    for row in held.rows:
+        told = [*row.reasons.values()] + ([] if row.is_listed else [_UNLISTED])
+        numbers = [str(reasons.setdefault(reason, len(reasons) + 1)) for reason in told]
+        costs = f"{row.assumed_steps}/{row.steps}" if row.steps else ""
+        table.add_row(row.spelled, *(_marked(row.status[v]) for v in SHOWN), costs, ",".join(numbers))
+    console.print(table)
+    console.print()
+    for status, meaning in STATUSES.items():
+        count = sum(row.status[v] == status for row in held.rows for v in SHOWN)
+        if count:
+            console.print(f"{_marked(status)} {status}, {count}: {meaning}")
+    steps, assumed = sum(r.steps for r in held.rows), sum(r.assumed_steps for r in held.rows)
+    if steps:
+        console.print(f"assumed: steps of the examples whose cost is assumed, {assumed} of {steps}")
+    for reason, number in reasons.items():
+        console.print(f"{number}: {reason}")
+
+
+_UNLISTED = "no stub has it; published kernels use it"
+
+
+def _marked(status: str) -> str:
+    mark = _MARKS[status]
+    return f"[{_COLOURS[status]}]{mark}[/]" if status else mark

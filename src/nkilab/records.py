@@ -1,0 +1,161 @@
+"""Plain functions over records, run as they stand for a short job and compiled for a long one.
+
+The functions are written once, in the part of Python that numba knows. A record is an object with named numbers;
+a table of records is a list of such objects, or one array for compiled code. Either way gives the same bits.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from dis import get_instructions
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from ._lazy import numba, numba_events
+
+# From this many steps on, loading numba and the compiled code (0.4 s) costs less than running without.
+LONG = 30_000
+# What a field of a record is in an array, by its annotation.
+COLUMN_TYPES = {"int": "i4", "float": "f8", "bool": "b1"}
+
+
+class Job:
+    """A function of records, and of the functions that it calls, that is compiled when it is worth it.
+
+    Args:
+        function: takes tables of records and arrays of numbers; no function that it calls calls itself.
+        what: its name in the notice that it is compiled.
+    """
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        self._function = function
+        self._what = what
+
+    def chosen(self, steps: int) -> tuple[Callable[..., Any], bool]:
+        """The function to run for so many steps, and whether it takes arrays."""
+        if steps >= LONG or "compiled" in vars(self):
+            return self.compiled, True
+        return self._function, False
+
+    @cached_property
+    def compiled(self) -> Callable[..., Any]:
+        """The compiled function; compiled once on each computer, then kept in the cache folder."""
+        return _compiled(self._function, self._what)
+
+
+def _compiled(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """`function` compiled; the first call compiles it unless that was done before, and says so."""
+    assert isinstance(function, FunctionType)
+    config = numba().config
+    if config.DISABLE_JIT:
+        return function
+    usual = config.CACHE_DIR
+    # numba looks for changes in the file of the first function alone; this folder changes with all of them
+    config.CACHE_DIR = str(Path(usual) / f"{function.__name__}_{_digest(function)}")
+    try:
+        entry = numba().njit(
+            cache=_is_writable(Path(config.CACHE_DIR)), no_cfunc_wrapper=True, error_model="numpy", _nrt=False
+        )(_twin(function))
+    finally:
+        config.CACHE_DIR = usual
+
+    def run(*arguments: Any) -> Any:
+        if entry.signatures:
+            return entry(*arguments)
+        with numba_events().install_listener("numba:compile", _notice(what)):
+            return entry(*arguments)
+
+    return run
+
+
+def _twin(function: FunctionType) -> FunctionType:
+    """A copy of a function that calls compiled copies of the functions that it calls."""
+    names = dict(function.__globals__)
+    for name, used in _used(function):
+        if isinstance(used, FunctionType):
+            names[name] = numba().njit(
+                no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", _nrt=False
+            )(_twin(used))
+    return FunctionType(function.__code__, names, function.__name__)
+
+
+def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """The globals of its module that a function uses, by name."""
+    loaded = {i.argval for i in get_instructions(function) if i.opname == "LOAD_GLOBAL"}
+    return ((name, function.__globals__[name]) for name in sorted(loaded) if name in function.__globals__)
+
+
+def _digest(function: FunctionType) -> str:
+    """What names the code of a function, the numbers that it knows, and the functions that it calls."""
+    code = function.__code__
+    own = repr((code.co_code, code.co_consts, code.co_names, code.co_varnames))
+    used = [_digest(u) if isinstance(u, FunctionType) else repr(u) for _, u in _used(function)]
+    return sha256("\n".join([own, *used]).encode()).hexdigest()[:16]
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether compiled code can be kept in a folder, which is made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _notice(what: str) -> Any:
+    """A listener that says once that something is compiled."""
+    said: list[str] = []
+
+    class Notice(numba_events().Listener):  # type: ignore[name-defined, misc]
+        def on_start(self, _event: Any) -> None:
+            if not said:
+                said.append(what)
+                print(f"nkilab: compiling {what}, once", file=sys.stderr, flush=True)
+
+        def on_end(self, _event: Any) -> None:
+            pass
+
+    return Notice()
+
+
+def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) -> Any:
+    """`count` records with the given columns; the other fields have their defaults.
+
+    Args:
+        record: a dataclass of numbers.
+        columns: by field, the first ones in the order of the declaration; sequences, or one value for all.
+        count: of records.
+        as_array: one array for compiled code instead of a list of objects.
+    """
+    if as_array:
+        made = np.recarray(count, dtype_of(record))
+        for field in fields(record):
+            made[field.name] = columns[field.name] if field.name in columns else field.default
+        return made
+    given = [np.broadcast_to(column, count).tolist() for column in columns.values()]
+    assert list(columns) == [field.name for field in fields(record)][: len(columns)]
+    return list(map(record, *given)) if given else [record() for _ in range(count)]
+
+
+def dtype_of(record: type) -> np.dtype:
+    """The type of an array of records."""
+    return np.dtype([(field.name, COLUMN_TYPES[str(field.type)]) for field in fields(record)], align=True)
+
+
+def column(records: Any, name: str) -> np.ndarray:
+    """One field of all records of a table."""
+    if isinstance(records, np.ndarray):
+        return np.ascontiguousarray(records[name])
+    return np.array([getattr(record, name) for record in records])
+
+
+def numbers(values: Any, *, as_array: bool) -> Any:
+    """Whole numbers as a list, or as an array for compiled code."""
+    return np.array(values, np.int32) if as_array else np.asarray(values).tolist()

@@ -1,0 +1,1 @@
+"""Plugins for running public test suites against nkilab, their files untouched."""

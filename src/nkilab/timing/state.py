@@ -1,0 +1,233 @@
+"""The state of a simulation: tables of records that engines and transfers read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..machine import Machine
+from ..place.slots import DMA
+from ..records import numbers, table
+from .work import QUEUES, Share, Work
+
+NOT_YET = -1.0
+NOBODY = -1
+FOREVER = float("inf")
+# What a transfer was held up by, besides what it waits for.
+NOTHING, ISSUE, QUEUE = range(3)
+QUEUES_OF_UNIT = len(QUEUES)
+
+
+@dataclass(slots=True)
+class Node:
+    """What happens in time.
+
+    Args:
+        share, engine, order: see `Work`.
+        wait, last_wait: the next of its waits that is not looked at yet, and where they end.
+        ready: when all that it waits for, as far as it is known, was there.
+        start, done: when it began, and when its result was visible.
+        background_start: when its hidden step began.
+        cause: the wait that made it ready last.
+        previous: the node that its engine was busy with when it was ready.
+        queue: of a transfer.
+        held, held_by: what a transfer was held up by, and the node that held it.
+        next: the node behind it in the list in which it stands: of watchers, of issued transfers, of a queue.
+        first_watcher, last_watcher: the list of nodes to wake when it is done.
+        loads_table: whether it loads a function table first.
+    """
+
+    share: int
+    engine: int
+    order: int
+    wait: int
+    last_wait: int
+    ready: float
+    start: float = NOT_YET
+    done: float = NOT_YET
+    background_start: float = NOT_YET
+    cause: int = NOBODY
+    previous: int = NOBODY
+    queue: int = NOBODY
+    held: int = NOTHING
+    held_by: int = NOBODY
+    next: int = NOBODY
+    first_watcher: int = NOBODY
+    last_watcher: int = NOBODY
+    loads_table: bool = False
+
+
+@dataclass(slots=True)
+class Wait:
+    """A node that is waited for, and nanoseconds from its end until the waiting node may start."""
+
+    node: int
+    delay: float
+
+
+@dataclass(slots=True)
+class Cost:
+    """What a share costs; see `Share`. `table` is 0 for none; `hbm_rate` is in bytes per nanosecond of work."""
+
+    busy: float
+    visible: float
+    background: float
+    table: int
+    lanes: float
+    work: float
+    hbm_rate: float
+    kind: int
+    issue: float
+
+
+@dataclass(slots=True)
+class Engine:
+    """An engine that runs in program order: its part of `stream`, and what it did last."""
+
+    position: int
+    end: int
+    free: float
+    loaded: float
+    last_start: float
+    last_node: int = NOBODY
+
+
+@dataclass(slots=True)
+class Unit:
+    """A unit that issues transfers: from when on it is free, and what it issued last."""
+
+    free: float = 0.0
+    node: int = NOBODY
+
+
+@dataclass(slots=True)
+class Queue:
+    """A queue of transfers: the list of them, and for its head the work left, lanes wanted and given, HBM rate."""
+
+    first: int = NOBODY
+    last: int = NOBODY
+    left: float = 0.0
+    wanted: float = 0.0
+    rate: float = 0.0
+    hbm_rate: float = 0.0
+
+
+@dataclass(slots=True)
+class Moment:
+    """Where the simulation is.
+
+    Args:
+        start_ns, table_ns: from issue to first byte; loading a function table.
+        engines, hbm_limit, hbm_binds: how many DMA engines there are, bytes per nanosecond that HBM gives,
+            and whether the engines can ask for more.
+        table: function table that is loaded.
+        now: of the transfers.
+        next_end, next_queue: when and on which queue the next transfer ends.
+        first_issued, last_issued: the list of transfers whose first byte is still to come.
+        agenda, arrivals, active: how many entries of these columns are in use.
+    """
+
+    start_ns: float
+    table_ns: float
+    engines: float
+    hbm_limit: float
+    hbm_binds: bool
+    table: int = 0
+    now: float = 0.0
+    next_end: float = FOREVER
+    next_queue: int = NOBODY
+    first_issued: int = NOBODY
+    last_issued: int = NOBODY
+    agenda: int = 0
+    arrivals: int = 0
+    active: int = 0
+
+
+class Clock(NamedTuple):
+    """Everything that a simulation reads and writes.
+
+    Args:
+        nodes, waits, costs, engines, units, queues: tables.
+        moment: where it is.
+        stream: nodes of the engines, engine after engine, in program order.
+        agenda: nodes to look at, the next one last.
+        arrivals: a heap of transfers that are ready, the first one to be issued at its top.
+        active: queues that move bytes, ascending.
+        hungry: the same, those that want the fewest lanes first.
+    """
+
+    nodes: Sequence[Node]
+    waits: Sequence[Wait]
+    costs: Sequence[Cost]
+    engines: Sequence[Engine]
+    units: Sequence[Unit]
+    queues: Sequence[Queue]
+    moment: Moment
+    stream: list[int]
+    agenda: list[int]
+    arrivals: list[int]
+    active: list[int]
+    hungry: list[int]
+
+
+def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
+    """The state before anything has happened."""
+    nodes, units = len(work.share), machine.limit("dma_issuing_units")
+    columns = {
+        "share": work.share, "engine": work.engine, "order": work.order, "wait": work.wait_start[:-1],
+        "last_wait": work.wait_start[1:], "ready": np.full(nodes, machine["kernel_start_ns"]),
+    }  # fmt: skip
+    waits = {"node": work.wait_node, "delay": work.wait_delay}
+    queues = units * QUEUES_OF_UNIT
+    costs = _costs(work.shares, as_array=as_array)
+    return Clock(
+        table(Node, columns, nodes, as_array=as_array),
+        table(Wait, waits, len(work.wait_node), as_array=as_array),
+        costs,
+        _engines(machine, work.stream, as_array=as_array),
+        table(Unit, {}, units, as_array=as_array),
+        table(Queue, {}, queues, as_array=as_array),
+        _moment(machine, costs, as_array=as_array),
+        numbers(np.concatenate(work.stream), as_array=as_array),
+        numbers(np.zeros(nodes, np.int64), as_array=as_array),
+        numbers(np.zeros(np.count_nonzero(work.engine == DMA), np.int64), as_array=as_array),
+        numbers(np.zeros(queues, np.int64), as_array=as_array),
+        numbers(np.zeros(queues, np.int64), as_array=as_array),
+    )
+
+
+def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
+    tables = {"": 0}
+    columns = {
+        "busy": [s.busy_ns for s in shares],
+        "visible": [s.visible_ns for s in shares],
+        "background": [s.background_ns for s in shares],
+        "table": [tables.setdefault(s.table, len(tables)) for s in shares],
+        "lanes": [s.lanes for s in shares],
+        "work": [s.work_ns for s in shares],
+        "hbm_rate": [s.hbm_bytes / s.work_ns if s.work_ns else 0.0 for s in shares],
+        "kind": [s.queue for s in shares],
+        "issue": [s.issue_ns for s in shares],
+    }
+    return table(Cost, columns, len(shares), as_array=as_array)
+
+
+def _engines(machine: Machine, stream: tuple[np.ndarray, ...], *, as_array: bool) -> Any:
+    lengths = np.array([len(nodes) for nodes in stream])
+    begin = np.full(len(stream), machine["kernel_start_ns"])
+    end = np.cumsum(lengths)
+    columns = {"position": end - lengths, "end": end, "free": begin, "loaded": begin, "last_start": begin}
+    return table(Engine, columns, len(stream), as_array=as_array)
+
+
+def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:
+    engines, limit = machine["dma_engines"], machine["hbm_bytes_per_ns"]
+    most = max((cost.hbm_rate for cost in costs), default=0.0) * engines
+    columns = {
+        "start_ns": machine["dma_start_ns"], "table_ns": machine["activation_table_load_ns"],
+        "engines": engines, "hbm_limit": limit, "hbm_binds": most > limit,
+    }  # fmt: skip
+    return table(Moment, columns, 1, as_array=as_array)[0]

@@ -1,0 +1,252 @@
+"""`nkilab validate`: what the timing model predicts against what was measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .api import Estimate
+from .errors import UsageError
+from .files.container import write_whole
+from .hook import activate
+from .ledger import Compared, Predictor, Row, Score, left_out, own_rows, score_of
+from .ledger.picture import svg
+from .ledger.quantities import QUANTITIES
+from .ledger.reading import ledger_rows
+from .ledger.score import Bar, bars_of
+from .timing import MODEL_VERSION
+
+SCHEMA = "nkilab.validate/1"
+EXIT_FINE, EXIT_FAULT = 0, 1
+
+
+def run_validation(
+    ledger: str, family: str, picture: str, *, as_json: bool, load: Callable[[str], Any] | None = None
+) -> int:
+    """Compare a ledger with the model, print what was found, and return the exit status.
+
+    Args:
+        ledger: path of a ledger; "" for the one that comes with nkilab.
+        family: which rows, by the start of their family's name; "" for all.
+        picture: path of the SVG to write; "" for none.
+        as_json: print JSON alone.
+        load: finds the kernel that "FILE.py:KERNEL" names.
+
+    Returns:
+        0 if every bar is met, else 1.
+
+    Raises:
+        FileError: if the ledger cannot be read or names a kernel that does not exist.
+        UsageError: if no row has such a family, or the picture is no SVG.
+    """
+    if picture and Path(picture).suffix != ".svg":
+        raise UsageError(f"--picture is {picture}; pictures are SVG", hint="name a file that ends in .svg")
+    rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
+    with activate():
+        compared = compare(rows, Predictor(_beside(ledger, load)), progress=None if as_json else _told)
+    report = Report(compared, is_own=not ledger)
+    if picture:
+        _draw(report, Path(picture))
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        report.print_text()
+    return EXIT_FINE if all(bar.is_met for bar in report.bars) else EXIT_FAULT
+
+
+def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
+    found = [row for row in rows if row.family.startswith(family)]
+    if not found:
+        known = ", ".join(sorted({row.family for row in rows}))
+        raise UsageError(f"--family is {family}; the ledger has {known}")
+    return found
+
+
+def _beside(ledger: str, load: Callable[[str], Any] | None) -> Callable[[str], Any] | None:
+    """Find "FILE.py:KERNEL" in the folder of the ledger."""
+    return (lambda named: load(str(Path(ledger).parent / named))) if load and ledger else None
+
+
+def _told(done: int, count: int) -> None:
+    """Show on a terminal how far it is."""
+    if sys.stderr.isatty():
+        print(f"\r{done} of {count} rows", end="\n" if done == count else "", file=sys.stderr, flush=True)
+
+
+def _draw(report: Report, path: Path) -> None:
+    shown = report.whole
+    if not shown:
+        raise UsageError("there is no whole kernel to draw", hint="leave --picture out, or choose another family")
+    write_whole(path, svg(shown, f"nkilab timing model {MODEL_VERSION}: whole kernels").encode())
+
+
+def compare(
+    rows: Sequence[Row], predictor: Predictor, progress: Callable[[int, int], None] | None = None
+) -> list[Compared]:
+    """Every measured quantity of every row with its prediction.
+
+    Args:
+        rows: of a ledger.
+        predictor: runs their kernels; the names that they import are served.
+        progress: is told after each row how many are done, of how many.
+    """
+    result = []
+    for done, row in enumerate(rows, 1):
+        estimates = predictor.estimates(row)
+        result += [_compared(row, metric, value, estimates) for metric, value in row.measured.items()]
+        if progress:
+            progress(done, len(rows))
+    return result
+
+
+def _compared(row: Row, metric: str, measured: float, estimates: Sequence[Estimate]) -> Compared:
+    quantity = QUANTITIES[metric]
+    predicted = quantity.predict(row, estimates)
+    interval = None
+    if quantity.sort == "time":
+        # the interval of a time is as wide, relatively, as that of the latency it is part of
+        latency = sum(e.latency_us for e in estimates)
+        low, high = (sum(e.interval_us[side] for e in estimates) / latency for side in (0, 1))
+        interval = (predicted * low, predicted * high)
+    longest = max(estimates, key=lambda e: e.latency_us)
+    return Compared(row, metric, measured, predicted, interval, longest.summary.bound)
+
+
+class Report:
+    """Comparisons, sorted into what is told together.
+
+    Args:
+        compared: every quantity of every row.
+        is_own: whether the ledger is the one that comes with nkilab.
+    """
+
+    def __init__(self, compared: Sequence[Compared], *, is_own: bool) -> None:
+        self.compared = compared
+        self.is_own = is_own
+        self.whole = [c for c in compared if c.is_whole]
+        judge = [c for c in self.whole if c.row.split == "judge"]
+        fit = [c for c in self.whole if c.row.split == "fit"]
+        self.groups: dict[str, list[Compared]] = {
+            "judged kernels": judge,
+            "judged kernels, compute-bound": [c for c in judge if not c.is_dma_bound],
+            "judged kernels, DMA-bound": [c for c in judge if c.is_dma_bound],
+            "kernels that may be fitted": fit,
+            "kernels that may be fitted, compute-bound": [c for c in fit if not c.is_dma_bound],
+            "kernels that may be fitted, DMA-bound": [c for c in fit if c.is_dma_bound],
+            "kernels for context": [c for c in self.whole if c.row.split == "context"],
+            "times with the host": [c for c in compared if QUANTITIES[c.metric].has_host],
+            "single instructions and transfers": [
+                c for c in compared if c.row.kind == "instruction" and c.sort == "time"
+            ],
+        }
+        self.scores: dict[str, Score] = {
+            name: score for name, group in self.groups.items() if (score := score_of(group)) is not None
+        }
+        self.bars: list[Bar] = bars_of(self.scores.get("judged kernels"), self.whole)
+        self.exact = [c for c in compared if c.sort == "count"]
+        self.activity = [c for c in compared if c.sort == "activity"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "schema": SCHEMA,
+            "model_version": MODEL_VERSION,
+            "rows": [_row_dict(c) for c in self.compared],
+            "scores": {name: _score_dict(score) for name, score in self.scores.items()},
+            "counts": {"compared": len(self.exact), "equal": sum(_is_equal(c) for c in self.exact)},
+            "activity": {"compared": len(self.activity), "mape": _mape(self.activity)},
+            "bars": [
+                {"name": b.name, "demand": b.demand, "reached": b.reached, "is_met": b.is_met} for b in self.bars
+            ],
+            "left_out": left_out() if self.is_own else {},
+        }
+
+    def print_text(self) -> None:
+        """Rows by family, then scores and bars, 100 columns wide."""
+        families: dict[str, list[Compared]] = {}
+        for one in self.compared:
+            families.setdefault(one.row.family, []).append(one)
+        for family, own in families.items():
+            print(f"\n{family}")
+            print(f"  {'row':<43}{'quantity':<22}{'measured':>11}{'predicted':>11}{'error':>8}")
+            for one in own:
+                print(_line(one))
+        print(f"\ntiming model {MODEL_VERSION}, {len({c.row.id for c in self.compared})} rows")
+        for name, score in self.scores.items():
+            _print_score(name, score)
+        equal = sum(_is_equal(c) for c in self.exact)
+        if self.exact:
+            print(f"\ncounts of bytes, transfers and instructions: {equal} of {len(self.exact)} are exact")
+        if self.activity:
+            print(f"times and shares of engines: MAPE {_mape(self.activity):.1%} of {len(self.activity)}")
+        if self.is_own:
+            print(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
+        for bar in self.bars:
+            verdict = "met   " if bar.is_met else "MISSED"
+            print(f"{verdict}  {bar.name}: {bar.reached}; {bar.demand}")
+
+
+def _line(one: Compared) -> str:
+    name = one.row.id if one.is_primary else ""
+    marks = "".join(
+        mark
+        for mark, holds in (
+            ("j", one.row.split == "judge" and one.is_primary),
+            ("c", one.row.split == "context" and one.is_primary),
+            ("!", bool(one.row.contradicts) and one.is_primary),
+        )
+        if holds
+    )
+    told = f"{one.measured:>11,.6g}{one.predicted:>11,.6g}{one.error:>+8.1%}"
+    within = ""
+    if one.interval is not None:
+        within = f"  {one.interval[0]:,.4g} to {one.interval[1]:,.4g}{'' if one.is_inside else '  outside'}"
+    return f"  {name:<40}{marks:<3}{one.metric:<22}{told}{within}"
+
+
+def _print_score(name: str, score: Score) -> None:
+    print(
+        f"\n{name}: {score.settings} settings, MAPE {score.mape:.1%}, worst {score.worst.error:+.1%} "
+        f"({score.worst.row.id})"
+    )
+    print(f"  {score.coverage:.0%} inside their interval, median half-width {score.half_width:.0%}")
+    ranks = [f"{family} {tau:.2f}" for family, tau in score.tau.items()]
+    if ranks:
+        print(f"  Kendall tau: {', '.join(ranks)}")
+
+
+def _is_equal(one: Compared) -> bool:
+    return one.measured == one.predicted
+
+
+def _mape(compared: Sequence[Compared]) -> float:
+    return sum(abs(c.error) for c in compared) / len(compared) if compared else 0.0
+
+
+def _row_dict(one: Compared) -> dict[str, Any]:
+    row = one.row
+    return {
+        "id": row.id, "family": row.family, "kind": row.kind, "kernel": row.kernel,
+        "calls": [list(call) for call in row.calls], "keywords": row.keywords, "chip": row.chip,
+        "dialect": row.dialect, "options": row.options, "metric": one.metric,
+        "base": QUANTITIES[one.metric].base, "is_primary": one.is_primary, "measured": one.measured,
+        "predicted": one.predicted, "error": one.error,
+        "interval": list(one.interval) if one.interval else None, "is_inside": one.is_inside,
+        "bound": one.bound, "trust": row.trust, "split": row.split, "noise": row.noise,
+        "source": f"{row.source.ref}@{row.source.commit}" if row.source.commit else row.source.ref,
+        "contradicts": list(row.contradicts), "reason": row.reason, "notes": row.notes,
+    }  # fmt: skip
+
+
+def _score_dict(score: Score) -> dict[str, Any]:
+    return {
+        "settings": score.settings,
+        "mape": score.mape,
+        "tau": score.tau,
+        "worst": {"id": score.worst.row.id, "metric": score.worst.metric, "error": score.worst.error},
+        "coverage": score.coverage,
+        "median_half_width": score.half_width,
+    }

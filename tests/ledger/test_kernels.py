@@ -1,0 +1,153 @@
+"""Every kernel of the ledger computes what it says, against NumPy in float64."""
+
+from __future__ import annotations
+
+import ast
+from math import erf
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nkilab.ledger import own_rows
+from nkilab.ledger.reading import OWN
+
+from .serving import kernel, off, random
+from .serving import served as served
+
+pytestmark = pytest.mark.usefixtures("served")
+
+# float32 sums of some hundred terms, in another order than NumPy's
+TOLERANCE = 2e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords"),
+    [
+        ("matmul.tiled", {}),
+        ("matmul.tiled", {"repeats": 2}),
+        ("matmul.hoisted", {}),
+        ("matmul.block_free", {}),
+        ("matmul.block_free", {"tiles_m": 1, "tiles_n": 1}),
+        ("matmul.blocked", {"tiles_m": 2, "tiles_n": 1, "tiles_k": 2}),
+        ("matmul.blocked", {"tiles_m": 1, "tiles_n": 2, "tiles_k": 1, "sums": "float32"}),
+        ("products.naive", {"tile_n": 256}),
+        ("products.hoist", {"tile_n": 128}),
+    ],
+)
+def test_products_are_those_of_numpy(name, keywords):
+    lhsT, rhs = random(256, 256), random(256, 1024)
+    assert off(kernel(name)(lhsT, rhs, **keywords), lhsT.T.astype(float) @ rhs) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("add_chunks", 128), ("add_columns", 8), ("add_loaded_chunks", 64), ("add_loaded_blocks", 4),
+     ("add_placed_blocks", 4)],
+)  # fmt: skip
+def test_sums_of_vectors_are_those_of_numpy(name, size):
+    a, b = random(4096), random(4096, scale=2)
+    np.testing.assert_array_equal(kernel(f"adding.{name}")(a, b, size).reshape(-1), a + b)
+
+
+def test_a_transpose_moves_every_element():
+    x = random(256, 384)
+    np.testing.assert_array_equal(kernel("transposing.transpose")(x), x.T)
+
+
+def test_a_copy_is_the_same():
+    x = random(256, 48)
+    np.testing.assert_array_equal(kernel("copying.copy_tiled")(x), x)
+
+
+def convolved(x, weights, bias, pool=1):
+    """3x3 convolution without padding, bias, maximum of squares."""
+    images, _, height, width = x.shape
+    rows, columns = height - 2, width - 2
+    out = np.zeros((images, len(weights), rows, columns))
+    for p in range(3):
+        for q in range(3):
+            window = x[:, :, p : p + rows, q : q + columns].astype(float)
+            out += np.einsum("oc,nchw->nohw", weights[:, :, p, q].astype(float), window)
+    out += bias[None, :, None, None]
+    return out.reshape(images, len(weights), rows // pool, pool, columns // pool, pool).max((3, 5))
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "pool"), [("conv_rows", 1, 1), ("conv_rows", 2, 2), ("conv_groups", 3, 1)]
+)
+def test_convolutions_are_those_of_numpy(name, last, pool):
+    x, weights, bias = random(2, 256, 8, 10), random(256, 256, 3, 3), random(256)
+    result = kernel(f"convolving.{name}")(x, weights, bias, last)
+    assert off(result, convolved(x, weights, bias, pool)) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["attention_in_phases", "attention_fused"])
+@pytest.mark.parametrize("size", [512, 1024])
+def test_attention_is_that_of_numpy(name, size):
+    q, k, v = (random(128, size, scale=s) for s in (0.1, 0.2, 1.0))
+    scores = q.T.astype(float) @ k
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    wanted = powers / powers.sum(1, keepdims=True) @ v.T
+    # exp of float32 scores
+    assert off(kernel(f"attention.{name}")(q, k, v), wanted) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["mlp_in_phases", "mlp_fused"])
+def test_perceptrons_are_gelu_of_the_product(name):
+    lhsT, rhs = random(256, 256, scale=0.1), random(256, 512)
+    x = lhsT.T.astype(float) @ rhs
+    wanted = x / 2 * (1 + np.vectorize(erf)(x / 2**0.5))
+    # gelu of a float32 product
+    assert off(kernel(f"perceptron.{name}")(lhsT, rhs), wanted) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords"),
+    [("scan_states_first", {}), ("scan_channels_first", {}), ("scan_in_pieces", {"piece": 16})],
+)
+def test_the_selective_scan_is_the_recurrence(name, keywords):
+    states, size = 4, 64
+    delta, u = np.abs(random(1, 256, size)), random(1, 256, size, scale=2)
+    A, B, C = -np.abs(random(256, states)), random(1, states, size), random(1, states, size, scale=3)
+    h, wanted = np.zeros((1, 256, states)), np.zeros((1, 256, size))
+    for t in range(size):
+        h = np.exp(delta[:, :, t, None] * A) * h + (delta * u)[:, :, t, None] * B[:, None, :, t]
+        wanted[:, :, t] = (h * C[:, None, :, t]).sum(-1)
+    # errors of 64 steps of float32 add up
+    assert off(kernel(f"scanning.{name}")(delta, u, A, B, C, **keywords), wanted) < 2e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "value"),
+    [
+        ("matmuls", (32, "bfloat16", 8), 256.0),  # two of eight products of ones, 128 deep, in the last bank
+        ("exponentials", ("psum", 8, "float32", 2), np.e),
+        ("copies", ("scalar", 8, "float32", "bfloat16", 2), 1.0),
+        ("copies", ("vector", 8, "bfloat16", "float32", 2), 1.0),
+        ("reductions", ("add", "sbuf", 2, 4, 2), 4.0),
+        ("reductions", ("maximum", "psum", 1, 4, 2), 1.0),
+        ("scalings", ("psum", 8, 2), 1.0),
+        ("additions", (8, 2), 2.0),
+        ("reciprocals", (8, 2), 1.0),
+        ("dependent_activations", (4,), 1.0),
+    ],
+)
+def test_single_instructions_do_what_they_are_called(name, args, value):
+    np.testing.assert_allclose(kernel(f"single.{name}")(*args).astype(np.float32), value, rtol=1e-6)
+
+
+def test_loads_bring_the_first_column():
+    x = random(16, 4, 8)
+    np.testing.assert_array_equal(kernel("single.load")(x[:, :, 0])[:, 0], x[:, 0, 0])
+    np.testing.assert_array_equal(kernel("single.load_strided")(x, 3)[:, 0], x[:, 0, 0])
+
+
+def test_every_kernel_serves_a_row():
+    used = {row.kernel for row in own_rows()}
+    written = set()
+    for path in (OWN.parent / "kernels").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.decorator_list:
+                written.add(f"{Path(path).stem}.{node.name}")
+    assert written == used
