@@ -43,7 +43,7 @@ def execute(
         _compute_masked(session, form, arrays, values, mask)
     elif form.registers:
         _compute(session, form, arrays, values)
-    elif behind is None:
+    elif behind is None or (form.largest < LARGE and behind.is_idle):
         form.compute(*arrays, *values)
     else:
         _hand_over(behind, form, operands, (*arrays, *values))
@@ -108,7 +108,7 @@ def _hand_over(behind: Lanes, form: Instruction, operands: Sequence[Any], argume
     """Have a call computed behind the caller if it is large, or needs what is under way; else compute it."""
     reads = [operands[slot].storage for slot in form.read_slots]
     writes = [operands[slot].storage for slot in form.written_slots]
-    if form.largest < LARGE and (behind.is_idle or not behind.touches((*reads, *writes))):
+    if form.largest < LARGE and not behind.touches((*reads, *writes)):
         form.compute(*arguments)
     else:
         behind.submit(form.compute, arguments, reads, writes)

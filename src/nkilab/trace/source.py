@@ -36,8 +36,11 @@ def user_site(depth: int = 1) -> tuple[str, int]:
     """File and line of the nearest frame outside nkilab."""
     frame = sys._getframe(depth + 1)
     code = frame.f_code
-    while _IS_OURS.get(code.co_filename) or not is_users(code):
-        outer = frame.f_back
+    while True:
+        ours = _IS_OURS.get(code.co_filename)
+        if ours is None:
+            ours = not is_users(code)
+        outer = frame.f_back if ours else None
         if outer is None:
             break
         frame, code = outer, outer.f_code
