@@ -6,7 +6,7 @@ from operator import index as as_index
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ..errors import UseError
-from ..tiles.tile import View
+from ..tiles.tile import View, layout
 from ..tiles.views import derived
 
 V = TypeVar("V", bound=View)
@@ -37,6 +37,9 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
     Raises:
         UseError: if an index or slice lies outside or is empty, or the key has too many subscripts.
     """
+    quick = cut(view, key)
+    if quick is not None:
+        return quick
     known = view.layout
     shape, strides, partition_axis = known.shape, known.strides, known.partition_axis
     offset = view.offset
@@ -63,6 +66,40 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
         new_shape.append(1)
         new_strides.append(1)
     return derived(view, offset, tuple(new_shape), tuple(new_strides), new_axis)
+
+
+def cut(view: V, key: Any) -> V | None:
+    """`view[key]` for slices without steps alone, one per axis, the most frequent key by far; else None.
+
+    What such a view shares with the next one of its shape is looked up.
+    """
+    known = view.layout
+    if type(key) is not tuple or len(key) != len(known.shape) or known.indices or len(key) < 2:
+        return None
+    offset = view.offset
+    counts = []
+    for subscript, size, stride in zip(key, known.shape, known.strides, strict=True):
+        if type(subscript) is not slice or subscript.step is not None:
+            return None
+        start, stop = subscript.start, subscript.stop
+        if start is None and stop is None:
+            counts.append(size)
+        elif type(start) is int and type(stop) is int and 0 <= start < stop <= size:
+            counts.append(stop - start)
+            offset += start * stride
+        else:
+            return None
+    storage = view.storage
+    first = 0
+    if known.partition_axis is not None:
+        first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
+    cut = (*counts, first)
+    held = known.cuts.get(cut)
+    if held is None:
+        held = known.cuts[cut] = layout(
+            tuple(counts), known.strides, known.dtype, known.memory, known.partition_axis, first
+        )
+    return type(view)(storage, offset, held)
 
 
 def _for_every_axis(view: View, key: Any) -> tuple[Any, ...]:

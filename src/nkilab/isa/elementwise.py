@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
-from ..tiles.dtypes import BFLOAT16, FLOAT16, INT32, UINT32
+from ..tiles.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, UINT32
 from ..tiles.tile import PSUM, Layout
 from . import common_rules
 from .common_rules import ALU as ALU
@@ -134,7 +134,17 @@ class TensorTensor(Instruction):
         native = self.is_native_integer and PSUM not in memories(self.dst, self.data1, self.data2)
         return "gpsimd" if native and self.engine == "unknown" else "vector"
 
+    @cached_property
+    def is_one_call(self) -> bool:
+        """Whether a function of NumPy does all of it: float32 throughout, one shape."""
+        tiles = (self.dst, self.data1, self.data2)
+        is_float32 = all(t.dtype is FLOAT32 and t.shape == self.dst.shape for t in tiles)
+        return is_float32 and isinstance(self.op.function, np.ufunc)
+
     def compute(self, dst: Any, data1: Any, data2: Any) -> None:
+        if self.is_one_call:
+            self.op.function(data1, data2, out=dst)
+            return
         data1, data2 = as_shape(data1, dst.shape), as_shape(data2, dst.shape)
         if self.op.is_bitvec:
             data2 = data2.view(data1.dtype) if data1.itemsize == data2.itemsize else data2

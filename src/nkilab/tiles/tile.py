@@ -48,7 +48,7 @@ class Layout:
     """
 
     __slots__ = (
-        "byte_strides", "dtype", "free_size", "indices", "is_compact", "itemsize", "memory", "partition_axis",
+        "byte_strides", "cuts", "dtype", "free_size", "indices", "is_compact", "itemsize", "memory", "partition_axis",
         "partitions", "repeats", "shape", "size", "start_partition", "storage_dtype", "strides",
     )  # fmt: skip
 
@@ -69,6 +69,8 @@ class Layout:
         self.partition_axis = partition_axis
         self.start_partition = start_partition
         self.indices = indices
+        # layouts of slices of such a view, by their shape and first partition
+        self.cuts: dict[tuple[int, ...], Layout] = {}
         self.size = prod(shape)
         if partition_axis is None:
             self.partitions = shape[0] if len(shape) > 1 else self.size

@@ -36,7 +36,7 @@ def record(
     values: tuple[Any, ...],
     mask: Any = None,
     where: tuple[str, int] | None = None,
-) -> None:
+) -> int:
     """Append one call to the program and compute it where there are data.
 
     Args:
@@ -47,6 +47,9 @@ def record(
         values: per declared value what the call gives.
         mask: boolean array over dst, where to write; None for everywhere.
         where: file and line of the call; the nearest frame of the user's if None.
+
+    Returns:
+        The number of the row.
 
     Raises:
         KernelError: completed with the user's line and the operands.
@@ -73,7 +76,7 @@ def record(
     except NkilabError as error:
         raise located(error, cls.name, cls, operands, where) from None
     held = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
-    session.program.append(number, where, session.position, held, named)
+    row = session.program.append(number, where, session.position, held, named)
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
         for view in [operands[slot] for slot in form.written_slots]:
@@ -81,6 +84,7 @@ def record(
                 view.storage.place.space.spread(view)
     if form.psum_slots:
         _note_psum(cls, [operands[slot] for slot in form.psum_slots])
+    return row
 
 
 def _note_psum(cls: type[Instruction], written: list[View]) -> None:

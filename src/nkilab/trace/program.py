@@ -90,8 +90,12 @@ class Program:
 
     def append(
         self, form: int, where: tuple[str, int], position: int, values: tuple[Any, ...], views: Sequence[View]
-    ) -> None:
-        """Add a row: number of the form, file and line, loop position, values, tile operands in order."""
+    ) -> int:
+        """Add a row: number of the form, file and line, loop position, values, tile operands in order.
+
+        Returns:
+            The number of the row.
+        """
         line = self._line_numbers.get(where)
         if line is None:
             line = self.line_number(*where)
@@ -105,6 +109,7 @@ class Program:
             storage.last_row = row
         if len(rows) >= ROWS_AT_ONCE * ROW:
             self._pack()
+        return row
 
     def _pack(self) -> None:
         """Move what waits in lists into arrays."""

@@ -8,12 +8,10 @@ from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, NoReturn
 
-from ...errors import NkilabError, RuleError
+from ...errors import NkilabError
 from ...isa import REGISTRY
 from ...isa.data_movement import DmaCopy
 from ...isa.declare import Attribute, Instruction
-from ...isa.gpsimd import Iota
-from ...isa.select import AffineSelect
 from ...isa.tensor_engine import NcMatmul
 from ...tiles.dtypes import DTYPES
 from ...tiles.tile import PSUM
@@ -65,6 +63,7 @@ def _surface(cls: type[Instruction]) -> Callable[..., Any]:
 # Attributes that kernels also give by the number of a member, as the vendor's own library does.
 _ENUMERATED: dict[str, type[IntEnum]] = {
     "dge_mode": dge_mode, "oob_mode": oob_mode, "reduce_cmd": reduce_cmd, "perf_mode": matmul_perf_mode,
+    "engine": engine,
 }  # fmt: skip
 
 
@@ -72,20 +71,9 @@ def _numbers(attribute: Attribute, members: type[IntEnum]) -> dict[Any, Any]:
     """Canonical values by number, of the members that an attribute allows."""
     found = {}
     for member in members:
-        with suppress(RuleError):
+        with suppress(NkilabError):
             found[member.value] = attribute.canonical(member.name, member)
     return found
-
-
-# Instructions of which a register may hold a value.
-_REGISTER_VALUES = frozenset({Iota, AffineSelect})
-
-
-def _of_register(session: Session, value: Any) -> Any:
-    """What a register holds, where a value is one; 0 where only shapes are known."""
-    if not isinstance(value, registers.VirtualRegister):
-        return value
-    return value.value if session.has_data else 0
 
 
 def _returning(finish: Finish) -> Finish:
@@ -100,15 +88,29 @@ def _returning(finish: Finish) -> Finish:
         extras: tuple[Any, ...],
         unknown: dict[str, Any],
     ) -> NkiInstruction:
-        if cls in _REGISTER_VALUES:
-            values = tuple(_of_register(session, value) for value in values)
         finish(session, cls, operands, attributes, values, extras, unknown)
         row = len(session.program) - 1
         if extras[0] is not None:
             note_name(session, extras[0], row)
         return NkiInstruction(row)
 
-    return finished
+    return _recorded if finish is record_finish else finished
+
+
+def _recorded(
+    session: Session,
+    cls: type[Instruction],
+    operands: list[Any],
+    attributes: tuple[Any, ...],
+    values: tuple[Any, ...],
+    extras: tuple[Any, ...],
+    unknown: dict[str, Any],
+) -> NkiInstruction:
+    """As `_returning(record_finish)`, without the calls between."""
+    row = record(session, cls, operands, attributes, values)
+    if extras[0] is not None:
+        note_name(session, extras[0], row)
+    return NkiInstruction(row)
 
 
 @placed("get_nc_version")

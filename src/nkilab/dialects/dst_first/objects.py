@@ -88,12 +88,14 @@ def _refused(cls: type, problem: str) -> NkilabError:
     return FieldError(problem).located(place_of(user_frame()), cls.__name__)
 
 
-class NkiInstruction(NKIObject):
+class NkiInstruction:
     """An instruction that a call recorded, for dependences that a schedule adds.
 
     Args:
         row: its row in the program.
     """
+
+    __slots__ = ("row",)
 
     def __init__(self, row: int) -> None:
         self.row = row

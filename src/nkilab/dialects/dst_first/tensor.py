@@ -14,7 +14,7 @@ from ...tiles.views import reinterpreted, reshaped
 from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
 from ..history import order
-from ..indexing import OUT_OF_BOUND, as_shape, basic
+from ..indexing import OUT_OF_BOUND, as_shape, basic, cut
 from ..places import described
 from . import dynamic, view_methods
 from .assignment import assign
@@ -92,6 +92,9 @@ class Tensor(View):
         return self.layout.shape[0]
 
     def __getitem__(self, key: Any) -> Tensor:
+        view = cut(self, key)
+        if view is not None:
+            return view
         session = running()
         if session is not None and session.version in _EARLY:
             return self._subscripted_early(key)
