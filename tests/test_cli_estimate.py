@@ -104,9 +104,9 @@ FAULTS = [
     (["kernels.py:added", "--arg", "f32[64,8]"],
      "kernels.py:13: added: the arguments do not fit the kernel: missing a required argument: 'y'"),
     ([DOUBLED, "--arg", "f32[8,8]"],
-     "kernels.py:10: subscript: slice 0:64 is outside axis 0 of out: float32[8, 8] in hbm, which has 8 "
-     "elements\n"
-     "  hint: shrink the slice or mask the access\n  key: err_tensor_access_out_of_bound"),
+     "kernels.py:10: load: indices 0 to 63 reach outside axis 0 of x: float32[8, 8] in hbm, which has 8 "
+     "elements\n  src = x: float32[64, 8] in hbm\n"
+     "  hint: mask the access: mask=(index < size)\n  key: err_tensor_access_out_of_bound"),
 ]  # fmt: skip
 
 

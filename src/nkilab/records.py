@@ -1,7 +1,7 @@
 """Plain functions over records, run as they stand for a short job and compiled for a long one.
 
-The functions are written once, in the part of Python that numba knows. A record is an object with named numbers;
-a table of records is a list of such objects, or one array for compiled code. Either way gives the same bits.
+The functions are written once, in the part of Python that numba knows. A record is an object with named
+numbers; a table of records is a list of such objects, or one array for compiled code. Both give the same bits.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from ._lazy import numba, numba_events
 
 # From this many steps on, loading numba and the compiled code (0.4 s) costs less than running without.
 LONG = 30_000
+# Nothing is allocated by compiled code, so that nothing needs to be counted; division by zero is infinite.
+_OPTIONS = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
 # What a field of a record is in an array, by its annotation.
 COLUMN_TYPES = {"int": "i4", "float": "f8", "bool": "b1"}
 
@@ -60,9 +62,8 @@ def _compiled(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     # numba looks for changes in the file of the first function alone; this folder changes with all of them
     config.CACHE_DIR = str(Path(usual) / f"{function.__name__}_{_digest(function)}")
     try:
-        entry = numba().njit(
-            cache=_is_writable(Path(config.CACHE_DIR)), no_cfunc_wrapper=True, error_model="numpy", _nrt=False
-        )(_twin(function))
+        keep = numba().njit(cache=_is_writable(Path(config.CACHE_DIR)), **_OPTIONS)
+        entry = keep(_twin(function, {}))
     finally:
         config.CACHE_DIR = usual
 
@@ -75,14 +76,14 @@ def _compiled(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     return run
 
 
-def _twin(function: FunctionType) -> FunctionType:
-    """A copy of a function that calls compiled copies of the functions that it calls."""
+def _twin(function: FunctionType, known: dict[FunctionType, Any]) -> FunctionType:
+    """A copy of a function that calls compiled copies, each made once, of the functions that it calls."""
     names = dict(function.__globals__)
     for name, used in _used(function):
         if isinstance(used, FunctionType):
-            names[name] = numba().njit(
-                no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", _nrt=False
-            )(_twin(used))
+            if used not in known:
+                known[used] = numba().njit(no_cpython_wrapper=True, **_OPTIONS)(_twin(used, known))
+            names[name] = known[used]
     return FunctionType(function.__code__, names, function.__name__)
 
 
@@ -113,7 +114,7 @@ def _notice(what: str) -> Any:
     """A listener that says once that something is compiled."""
     said: list[str] = []
 
-    class Notice(numba_events().Listener):  # type: ignore[name-defined, misc]
+    class Notice(numba_events().Listener):  # type: ignore[misc]
         def on_start(self, _event: Any) -> None:
             if not said:
                 said.append(what)
@@ -137,7 +138,7 @@ def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) 
     if as_array:
         made = np.recarray(count, dtype_of(record))
         for field in fields(record):
-            made[field.name] = columns[field.name] if field.name in columns else field.default
+            made[field.name] = columns.get(field.name, field.default)
         return made
     given = [np.broadcast_to(column, count).tolist() for column in columns.values()]
     assert list(columns) == [field.name for field in fields(record)][: len(columns)]

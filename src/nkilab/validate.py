@@ -79,7 +79,9 @@ def _told(done: int, count: int) -> None:
 def _draw(report: Report, path: Path) -> None:
     shown = report.whole
     if not shown:
-        raise UsageError("there is no whole kernel to draw", hint="leave --picture out, or choose another family")
+        raise UsageError(
+            "there is no whole kernel to draw", hint="leave --picture out, or choose another family"
+        )
     write_whole(path, svg(shown, f"nkilab timing model {MODEL_VERSION}: whole kernels").encode())
 
 
@@ -159,7 +161,8 @@ class Report:
             "counts": {"compared": len(self.exact), "equal": sum(_is_equal(c) for c in self.exact)},
             "activity": {"compared": len(self.activity), "mape": _mape(self.activity)},
             "bars": [
-                {"name": b.name, "demand": b.demand, "reached": b.reached, "is_met": b.is_met} for b in self.bars
+                {"name": b.name, "demand": b.demand, "reached": b.reached, "is_met": b.is_met}
+                for b in self.bars
             ],
             "left_out": left_out() if self.is_own else {},
         }
@@ -204,14 +207,15 @@ def _line(one: Compared) -> str:
     within = ""
     if one.interval is not None:
         within = f"  {one.interval[0]:,.4g} to {one.interval[1]:,.4g}{'' if one.is_inside else '  outside'}"
-    return f"  {name:<40}{marks:<3}{one.metric:<22}{told}{within}"
+    # a name that is longer than its column stands on a line of its own
+    start = f"  {name}\n  {'':<40}" if len(name) > 39 else f"  {name:<40}"
+    return f"{start}{marks:<3}{one.metric:<22}{told}{within}"
 
 
 def _print_score(name: str, score: Score) -> None:
-    print(
-        f"\n{name}: {score.settings} settings, MAPE {score.mape:.1%}, worst {score.worst.error:+.1%} "
-        f"({score.worst.row.id})"
-    )
+    count = "1 setting" if score.settings == 1 else f"{score.settings} settings"
+    worst = f"{score.worst.error:+.1%} ({score.worst.row.id})"
+    print(f"\n{name}: {count}, MAPE {score.mape:.1%}, worst {worst}")
     print(f"  {score.coverage:.0%} inside their interval, median half-width {score.half_width:.0%}")
     ranks = [f"{family} {tau:.2f}" for family, tau in score.tau.items()]
     if ranks:

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.dialects.spellings import nki1 as nki
+from tests.dialects.spellings import nl1 as nl
+from tests.dialects.spellings import ramp
 
 import nkilab
 from nkilab.dialects.serve import tables
@@ -174,3 +177,35 @@ def test_a_narrow_reduction_rounds_no_partial_sum() -> None:
         return total
 
     np.testing.assert_array_equal(run(body, np.ones((32, 24), np.float32)), 2052)
+
+
+@nki.jit
+def masked_composites(x: Any, rows: int) -> Any:
+    """Each function under a mask of rows and columns, written into a tile of -1."""
+    shape = (4, *x.shape)
+    out = nl.ndarray(shape, x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:8, 0:6]
+    mask = (i_p < rows) & (i_f >= 2)
+    tile, weights = nl.load(x[i_p, i_f], mask=i_p < rows), nl.full((8, 6), 2.0, x.dtype)
+    made = [
+        nl.where(nl.greater(tile, 3.0, mask=mask), tile, 0.5, mask=mask),
+        nl.softmax(tile, axis=1, mask=mask),
+        nl.rms_norm(tile, weights, axis=1, n=4, mask=mask),
+        nl.dropout(tile, 1.0, mask=mask),
+    ]
+    for i in nl.static_range(4):
+        nl.store(out[i], nl.full((8, 6), -1.0, x.dtype))
+        nl.store(out[i, i_p, i_f], made[i], mask=mask)
+    return out
+
+
+def test_a_mask_leaves_elements_out_of_functions_of_several_instructions() -> None:
+    x = ramp(8, 6) / 8
+    part = x[:5, 2:].astype(np.float64)
+    powers = np.exp(part - part.max(axis=1, keepdims=True))
+    expected = np.full((4, 8, 6), -1.0)
+    expected[0, :5, 2:] = np.where(part > 3, part, 0.5)
+    expected[1, :5, 2:] = powers / powers.sum(axis=1, keepdims=True)
+    expected[2, :5, 2:] = 2 * part / np.sqrt((part**2).sum(axis=1, keepdims=True) / 4 + 1e-6)
+    expected[3, :5, 2:] = 0
+    np.testing.assert_allclose(masked_composites(x, 5), expected, rtol=1e-6)

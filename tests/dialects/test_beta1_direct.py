@@ -364,3 +364,27 @@ def test_an_address_that_the_hardware_does_not_have_is_refused(body, kind, line)
     with pytest.raises(kind) as caught:
         nki.jit(body)(ramp(8, 6))
     assert str(caught.value).splitlines()[0] == f"{marked_line(body)}: {line}"
+
+
+def test_force_auto_alloc_below_jit_is_the_same():
+    below = nki.jit(ncc.force_auto_alloc(addresses_ignored.function))
+    x = ramp(4, 8) / 8
+    np.testing.assert_allclose(below(x), np.stack([x, np.exp(x)]), rtol=1e-6)
+
+
+@ncc.enable_stack_allocator(log_level=10)
+@ncc.skip_middle_end_transformations
+@nki.jit
+def advised(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    with ncc.allocation_scope():
+        for i in nl.sequential_range(2, directives=ncc.multi_buffer(3)):
+            with ncc.no_reorder():
+                nl.store(out[i], nl.load(x[i]) + 1)
+    return out
+
+
+def test_advice_to_the_compiler_changes_no_value():
+    np.testing.assert_array_equal(advised(ramp(2, 4, 3)), ramp(2, 4, 3) + 1)
+    with pytest.raises(RuleError, match="factor is 0; a loop has one buffer or more"):
+        ncc.multi_buffer(0)

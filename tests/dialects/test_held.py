@@ -349,8 +349,8 @@ def test_strings_and_numbers_stand_for_members_up_to_0_2(served, capsys, request
     np.testing.assert_array_equal(run_on(served, integer_enum(served), ramp(2, 3)), ramp(2, 3))
     is_any = request.node.callspec.params["served"] == ""
     notice = (
-        "nkilab: notice: a string for buffer=: NKI 0.1 added it and NKI 0.3 removed it; use nl.sbuf, nl.psum, "
-        "nl.private_hbm or nl.shared_hbm\n"
+        "nkilab: notice: a string for buffer=: NKI 0.1 added it and NKI 0.3 removed it; use nl.sbuf, "
+        "nl.psum, nl.private_hbm or nl.shared_hbm\n"
     )
     assert capsys.readouterr().err == (notice if is_any else "")
 

@@ -72,7 +72,7 @@ EXACT: dict[str, tuple[Any, Any]] = {
     "ones": (lambda x, y: nl.ones((3, 4), nl.float32), np.ones((3, 4), np.float32)),
     "full": (lambda x, y: nl.full((3, 4), 2.5, nl.float32), np.full((3, 4), 2.5, np.float32)),
     "identity": (lambda x, y: nl.shared_identity_matrix(5, dtype=nl.float32), np.eye(5, dtype=np.float32)),
-    "load_transpose2d of half": (lambda x, y: nl.copy(x, dtype=nl.bfloat16), X.astype(ml_dtypes.bfloat16)),
+    "copy to another type": (lambda x, y: nl.copy(x, dtype=nl.bfloat16), X.astype(ml_dtypes.bfloat16)),
 }  # fmt: skip
 
 

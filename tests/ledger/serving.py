@@ -18,7 +18,7 @@ def served() -> Iterator[None]:
 
 
 def kernel(name: str):
-    """"module.function" of `ledger.kernels`."""
+    """ "module.function" of `ledger.kernels`."""
     module, _, function = name.rpartition(".")
     return getattr(part(f"ledger.kernels.{module}"), function)
 

@@ -73,3 +73,44 @@ def test_places_side_by_side_share_nothing(partition: int, byte: int) -> None:
     here, there = placed(space, (4, 4), FLOAT32, 0, 0), placed(space, (4, 4), FLOAT32, partition, byte)
     write(here, 1.0)
     assert there.storage.data is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_storages_at_random_places_show_one_memory(seed: int) -> None:
+    # the model: bytes of [partitions, bytes], and which of them were written; all in words of four bytes
+    rng = np.random.default_rng(seed)
+    memory, known = np.zeros((8, 64), np.uint8), np.zeros((8, 64), np.bool_)
+    space = AddressSpace()
+    views: list[tuple[View, int, int]] = []
+    for _ in range(60):
+        if len(views) < 3 or rng.random() < 0.3:
+            dtype = (UINT8, FLOAT32)[rng.integers(2)]
+            words = int(rng.integers(1, 7))
+            shape = (int(rng.integers(1, 5)), words * 4 // dtype.itemsize)
+            partition, byte = int(rng.integers(0, 4)), int(rng.integers(0, 8)) * 4
+            views.append((placed(space, shape, dtype, partition, byte), partition, byte))
+            if len(views) > 6:
+                views.pop(int(rng.integers(len(views))))
+        whole, partition, byte = views[int(rng.integers(len(views)))]
+        storage = whole.storage
+        size, (rows, columns) = storage.dtype.itemsize, storage.shape
+        step = 4 // size
+        row, column = int(rng.integers(rows)), int(rng.integers(columns // step)) * step
+        count = int(rng.integers(1, rows - row + 1))
+        width = int(rng.integers(1, (columns - column) // step + 1)) * step
+        value = int(rng.integers(1, 100))
+        lay = layout((count, width), (columns, 1), storage.dtype, SBUF, 0, row)
+        write(View(storage, row * columns + column, lay), value)
+        held = np.frombuffer(np.full(width, value, storage.dtype.storage).tobytes(), np.uint8)
+        at = slice(byte + column * size, byte + (column + width) * size)
+        memory[partition + row : partition + row + count, at] = held
+        known[partition + row : partition + row + count, at] = True
+        for view, p, b in views:
+            storage = view.storage
+            rows, width = storage.shape[0], storage.bytes_per_partition
+            seen = known[p : p + rows, b : b + width]
+            elements = seen.reshape(*storage.shape, storage.dtype.itemsize).all(axis=-1)
+            np.testing.assert_array_equal(storage.written.bits.reshape(storage.shape), elements)
+            if storage.data is not None:
+                theirs = storage.data.reshape(rows, -1).view(np.uint8)
+                np.testing.assert_array_equal(theirs[seen], memory[p : p + rows, b : b + width][seen])

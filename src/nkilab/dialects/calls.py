@@ -5,6 +5,7 @@ The text of each function is generated, so that it has the real signature and co
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from ..errors import NkilabError, SpellingError
 from ..isa.declare import REQUIRED, Attribute, Instruction, Operand
 from ..trace.builder import located, record
 from ..trace.session import Session, ask, current, running
-from ..trace.source import place_of, user_frame
+from ..trace.source import SITES, place_of, user_frame
 from .history import NEWEST, VERSIONS, at, keyword_story, spelled
 
 
@@ -39,6 +40,7 @@ def surface(
     swallows: bool = False,
     defaults: Mapping[str, Any] | None = None,
     words: Mapping[str, Mapping[Any, Any]] | None = None,
+    handle: Callable[[Session, int, Any], Any] | None = None,
 ) -> Callable[..., Any]:
     """A function that spells one instruction.
 
@@ -51,6 +53,8 @@ def surface(
         swallows: whether unknown keywords reach `finish`; else they are refused.
         defaults: of parameters where the spelling's differ from the declared ones.
         words: per attribute further spellings of its values, with the canonical ones.
+        handle: what the call returns, from session, row and `name`; with `record_finish` alone, in place of
+            which the text records by itself.
 
     Returns:
         The function, with the signature of the spelling.
@@ -76,9 +80,19 @@ def surface(
     values = "".join(f"{n}, " if n in order else f"_v_{n}, " for n in cls.values)
     scope.update((f"_v_{name}", value.default) for name, value in cls.values.items())
     extras = "".join(f"{n}, " for n in extra)
-    text.append(
-        f"    return _finish(session, _cls, [{operands}], ({attributes}), ({values}), ({extras}), unknown)"
-    )
+    if handle is None:
+        given = f"[{operands}], ({attributes}), ({values}), ({extras})"
+        text.append(f"    return _finish(session, _cls, {given}, unknown)")
+    else:
+        assert finish is record_finish, f"{cls.name} has a finish of its own"
+        scope.update(_record=record, _handle=handle, _getframe=sys._getframe, _sites=SITES)
+        text += [
+            "    frame = _getframe(1)",
+            "    site = _sites.get((id(frame.f_code), frame.f_lasti))",
+            f"    row = _record(session, _cls, [{operands}], ({attributes}), ({values}), None, "
+            "site if site is None else site[0])",
+            "    return _handle(session, row, name)",
+        ]
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
     function = scope[cls.name]
     function.__doc__, function.instruction = cls.__doc__, cls

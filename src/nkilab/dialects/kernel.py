@@ -27,6 +27,10 @@ CLASS_TYPES: tuple[tuple[type[NkilabError], type[Exception]], ...] = (
 _TYPED: dict[tuple[type, ...], type] = {}
 
 
+# where a decorator of nki.compiler below nki.jit leaves what it asks for
+OPTIONS = "__nki_options__"
+
+
 class NkiValidationError(Exception):
     """`nki.isa.NkiValidationError`: what a hardware rule forbids; our rule and limit errors also are one."""
 
@@ -84,7 +88,7 @@ class Kernel:
         self.function: Callable[..., Any] = inner
         self.spelling = spelling
         self.version = version
-        self.options = options or {}
+        self.options = {**getattr(function, OPTIONS, {}), **(options or {})}
         self.grid = grid
         for name in ("__name__", "__qualname__", "__module__", "__doc__"):
             if hasattr(inner, name):

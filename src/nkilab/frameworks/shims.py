@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from .._lazy import torch
 from ..dialects.serve import modules_from
+from ..dialects.value_returning.top import names
 from . import frontend, neuron_dtypes
 from .cpu_simulator import simulator_tree
 
@@ -27,14 +29,22 @@ def wait_device_ops(*args: Any, **kwargs: Any) -> None:
 
 
 _TORCH_XLA: dict[str, dict[str, Any]] = {
-    "torch_xla": {"device": xla_device},
+    "torch_xla": {"device": xla_device, "sync": mark_step},
     "torch_xla.core": {},
     "torch_xla.core.xla_model": {
         "xla_device": xla_device, "mark_step": mark_step, "wait_device_ops": wait_device_ops,
     },
 }  # fmt: skip
+
+
+def _nki_jit(version: str) -> Callable[..., Any]:
+    """`torch_neuronx.nki_jit`: what nki.jit was in SDK 2.20, whose kernels write results to parameters."""
+    return partial(names(version)["jit"], mode="trace")
+
+
 _TREES: dict[str, Callable[[str], dict[str, ModuleType]]] = {
     "torch_xla": lambda version: modules_from(_TORCH_XLA),
+    "torch_neuronx": lambda version: modules_from({"torch_neuronx": {"nki_jit": _nki_jit(version)}}),
     "neuron_dtypes": lambda version: modules_from({"neuron_dtypes": neuron_dtypes.NAMES}),
     "nki_cpu_simulator": simulator_tree,
 }

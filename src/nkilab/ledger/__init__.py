@@ -6,8 +6,9 @@
 from .predict import Judged as Judged
 from .predict import Predictor as Predictor
 from .predict import judged as judged
-from .reading import left_out as left_out
+from .predict import leave_one_family_out as leave_one_family_out
 from .reading import ledger_rows as ledger_rows
+from .reading import left_out as left_out
 from .reading import own_rows as own_rows
 from .row import Row as Row
 from .score import Compared as Compared

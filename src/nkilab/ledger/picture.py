@@ -29,10 +29,9 @@ def svg(compared: Sequence[Compared], title: str) -> str:
         return (log10(max(value, 10**low)) - low) / (high - low) * _SIDE
 
     families = list(dict.fromkeys(c.row.family for c in compared))
-    colours = {family: _COLOURS[i % len(_COLOURS)] for i, family in enumerate(families)}
-    body = [*_axes(low, high, place), *_legend(colours)]
+    body = [*_axes(low, high, place), *_legend(families)]
     for one in sorted(compared, key=lambda c: c.row.split == "judge"):
-        body += _mark(one, place(one.measured), place, colours[one.row.family])
+        body += _mark(one, place(one.measured), place, families.index(one.row.family))
     width, height = _SIDE + 2 * _MARGIN + _LEGEND, _SIDE + 2 * _MARGIN
     return "\n".join(
         [
@@ -49,7 +48,8 @@ def svg(compared: Sequence[Compared], title: str) -> str:
 
 
 def _text(x: float, y: float, words: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{-y:.1f}" transform="scale(1 -1)" text-anchor="{anchor}">{escape(words)}</text>'
+    place = f'x="{x:.1f}" y="{-y:.1f}" transform="scale(1 -1)" text-anchor="{anchor}"'
+    return f"<text {place}>{escape(words)}</text>"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "") -> str:
@@ -70,7 +70,9 @@ def _axes(low: int, high: int, place: Callable[[float], float]) -> list[str]:
         start, stop = max(0.0, -shift), min(_SIDE, _SIDE - shift)
         parts.append(_line(start, start + shift, stop, stop + shift, "#999999", "4 3"))
     parts.append(_text(_SIDE / 2, -45, "measured, us (dashed: 10 % off)", "middle"))
-    parts.append(f'<g transform="translate(-50 {_SIDE / 2}) rotate(90)">{_text(0, 0, "predicted, us", "middle")}</g>')
+    parts.append(
+        f'<g transform="translate(-50 {_SIDE / 2}) rotate(90)">{_text(0, 0, "predicted, us", "middle")}</g>'
+    )
     return parts
 
 
@@ -78,25 +80,35 @@ def _decade(power: int) -> str:
     return f"{10**power:,}" if power >= 0 else f"{10.0**power:g}"
 
 
-def _legend(colours: dict[str, str]) -> list[str]:
+def _colour(family: int) -> str:
+    return _COLOURS[family % len(_COLOURS)]
+
+
+def _shape(x: float, y: float, family: int, *, is_filled: bool, told: str = "") -> str:
+    """A circle for each of the first eight families, a square for each of the next."""
+    if family // len(_COLOURS) % 2:
+        shape, place = "rect", f'x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"'
+    else:
+        shape, place = "circle", f'cx="{x:.1f}" cy="{y:.1f}" r="4"'
+    fill = _colour(family) if is_filled else "white"
+    title = f"<title>{escape(told)}</title>" if told else ""
+    return f'<{shape} {place} fill="{fill}" stroke="{_colour(family)}">{title}</{shape}>'
+
+
+def _legend(families: Sequence[str]) -> list[str]:
     parts = []
-    for i, (family, colour) in enumerate(colours.items()):
+    for i, family in enumerate(families):
         y = _SIDE - 10 - 18 * i
-        parts += [f'<circle cx="{_SIDE + 20}" cy="{y + 4}" r="4" fill="{colour}"/>']
-        parts += [_text(_SIDE + 32, y, family)]
-    y = _SIDE - 10 - 18 * (len(colours) + 1)
+        parts += [_shape(_SIDE + 20, y + 4, i, is_filled=True), _text(_SIDE + 32, y, family)]
+    y = _SIDE - 10 - 18 * (len(families) + 1)
     return [*parts, _text(_SIDE + 14, y, "filled: judged; open: may be fitted")]
 
 
-def _mark(one: Compared, x: float, place: Callable[[float], float], colour: str) -> list[str]:
-    y = place(one.predicted)
+def _mark(one: Compared, x: float, place: Callable[[float], float], family: int) -> list[str]:
     parts = []
     if one.interval is not None:
         low, high = one.interval
-        parts.append(_line(x, place(low), x, min(place(high), _SIDE), colour))
-    fill = colour if one.row.split == "judge" else "white"
-    told = escape(f"{one.row.id}: measured {one.measured:.4g}, predicted {one.predicted:.4g} us")
-    parts.append(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}"><title>{told}</title></circle>'
-    )
-    return parts
+        parts.append(_line(x, place(low), x, min(place(high), _SIDE), _colour(family)))
+    told = f"{one.row.id}: measured {one.measured:.4g}, predicted {one.predicted:.4g} us"
+    judged = one.row.split == "judge"
+    return [*parts, _shape(x, place(one.predicted), family, is_filled=judged, told=told)]

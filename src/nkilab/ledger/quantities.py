@@ -12,7 +12,7 @@ from ..errors import FileError
 from ..place.slots import DMA
 from .row import Row
 
-# Between what the device and what the host of nki.benchmark report lie 44 to 84 us on trn2; this is the middle.
+# Between what device and host report in nki.benchmark lie 44 to 84 us on trn2; this is the middle.
 # Host time is no part of an estimate: rows that hold it are told apart and never judged.
 HOST_US = 64.0
 
@@ -121,8 +121,26 @@ _CORE = "from the launch on the NeuronCore to its end"
 _PROFILE = "the span of a profile, with preamble and postamble of the NEFF"
 _PARTS = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "dma")
 
+_WINDOW = "first to last byte that a DMA engine moves"
+_COLD = "start of the first instruction, on a cold clock, to its visible result"
+
+
+def _activities() -> list[Quantity]:
+    """Active time of each engine, and its share of what a profile spans."""
+    names = {part: part.removesuffix("_engine") for part in _PARTS}
+    times = [
+        Quantity(f"{name}_active_us", "activity", "at least one under way", _metric(f"{part}_active_time"))
+        for part, name in names.items()
+    ]
+    shares = [
+        Quantity(f"{name}_active_percent", "activity", "active time over the span of a profile", _share(part))
+        for part, name in names.items()
+    ]
+    return times + shares
+
+
 _ROWS = (
-    Quantity("window_us", "time", "first to last byte that a DMA engine moves", _summed(lambda e: e.window_us)),
+    Quantity("window_us", "time", _WINDOW, _summed(lambda e: e.window_us)),
     Quantity("nc_latency_us", "time", f"{_CORE}; nki.benchmark, NCL", _summed(lambda e: e.latency_us)),
     Quantity("device_us", "time", f"{_CORE}; device clock", _summed(lambda e: e.latency_us)),
     Quantity("profile_us", "time", _PROFILE, _summed(lambda e: e.profile_us)),
@@ -130,20 +148,17 @@ _ROWS = (
     Quantity("launch_us", "time", "what a launch costs besides its work; device clock", _intercept),
     Quantity("repeat_us", "time", "what one repetition of the work adds; device clock", _slope),
     Quantity("instruction_ns", "time", "start of an instruction to its visible result", _duration),
-    Quantity("first_instruction_ns", "time", "the same of the first instruction, on a cold clock", _first_duration),
+    Quantity("first_instruction_ns", "time", _COLD, _first_duration),
     Quantity("interval_ns", "time", "between the starts of neighbouring instructions", _interval),
     Quantity("transfer_ns", "time", "first to last byte of a transfer", lambda row, all: _transfer(all[0])),
     Quantity("descriptor_ns", "time", "between the descriptors of one DMA engine", _descriptor),
-    *(Quantity(f"{p.removesuffix('_engine')}_active_us", "activity", f"{_PROFILE}: at least one under way",
-               _metric(f"{p}_active_time")) for p in _PARTS),
-    *(Quantity(f"{p.removesuffix('_engine')}_active_percent", "activity", "active time over the profile's span",
-               _share(p)) for p in _PARTS),
+    *_activities(),
     Quantity("dma_packet_us", "activity", "sum over all DMA engines", _metric("dma_packet_time")),
     Quantity("dma_transfers", "count", "transfers of the kernel", _metric("dma_transfer_count")),
     Quantity("dma_bytes", "count", "bytes moved by transfers", _metric("dma_transfer_total_bytes")),
     Quantity("hbm_read_bytes", "count", "bytes read from HBM", _metric("hbm_read_bytes")),
     Quantity("hbm_write_bytes", "count", "bytes written to HBM", _metric("hbm_write_bytes")),
     Quantity("matmuls", "count", "MATMUL instructions", _metric("matmul_instruction_count")),
-)  # fmt: skip
+)
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for quantity in _ROWS}

@@ -19,8 +19,13 @@ OWN = Path(__file__).parent / "rows"
 _GIVEN = {f.name for f in fields(Row)} - {"calls", "line"} | {"args", "calls", "rows"}
 _NEEDED = [f.name for f in fields(Row) if f.default is MISSING and f.default_factory is MISSING]
 _WORDS = {"kind": KINDS, "split": SPLITS, "trust": TRUSTS}
-_OF_TYPE = {"measured": Mapping, "keywords": Mapping, "options": Mapping, "args": list, "calls": list,
-            "units": list, "contradicts": list}  # fmt: skip
+_TEXTS = ("id", "family", "kernel", "chip", "dialect", "hardware", "label", "notes", "reason", "source")
+_OF_TYPE: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("measured", "keywords", "options"), (Mapping, "names and values")),
+    **dict.fromkeys(("args", "calls", "units", "contradicts"), (list, "a list")),
+    **dict.fromkeys(_TEXTS, (str, "a text")),
+    "noise": (int | float, "a number"),
+}
 
 
 @cache
@@ -78,28 +83,36 @@ def _rows_in(path: Path) -> list[Row]:
             # what a row does not say, its group says
             own = "args" in given or "calls" in given
             inherited = {k: v for k, v in common.items() if not (own and k in ("args", "calls"))}
-            rows.append(_row(path, {**inherited, **given}, given.lc.line + 1, sources))
+            rows.append(_row(path, {**inherited, **given}, _line_of(given), sources))
     return rows
 
 
 def _listed(path: Path, held: Any, name: str) -> Iterable[Any]:
     """The mappings in a list that a mapping holds by name."""
-    entries = held.get(name)
-    line = held.lc.line + 1
+    entries, line = held.get(name), _line_of(held)
     if not isinstance(entries, list) or not entries:
         raise _wrong(path, line, f"{name} is {entries!r}; it is a list with at least one entry")
-    for entry in entries:
+    for place, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
+            line = _line_of(entries, place)
             raise _wrong(path, line, f"an entry of {name} is {entry!r}; it holds names and values")
     return entries
 
 
+def _line_of(held: Any, place: int | None = None) -> int:
+    """The line, from 1, on which what was read begins, or an entry of it."""
+    return (held.lc.line if place is None else held.lc.item(place)[0]) + 1
+
+
 def _sources(path: Path, held: Any) -> dict[str, Source]:
     found: dict[str, Source] = {}
-    for name, given in (held or {}).items():
+    if not isinstance(held, Mapping):
+        raise _wrong(path, 1, f"sources is {held!r}; it holds a source by each name")
+    line = _line_of(held)
+    for name, given in held.items():
         unknown = set(given) - {"ref", "commit", "link"} if isinstance(given, Mapping) else {"..."}
         if unknown or "ref" not in given:
-            raise _wrong(path, held.lc.line + 1, f"source {name} has ref, and may have commit and link")
+            raise _wrong(path, line, f"source {name} has ref, and may have commit and link")
         found[str(name)] = Source(str(name), **{k: str(v) for k, v in given.items()})
     return found
 
@@ -112,12 +125,17 @@ def _row(path: Path, given: dict[str, Any], line: int, sources: Mapping[str, Sou
     unknown = sorted(set(given) - _GIVEN)
     need(not unknown, f"a row has no {', '.join(unknown)}", f"it has {', '.join(sorted(_GIVEN - {'rows'}))}")
     need(("args" in given) != ("calls" in given), "a row has args, or calls with the args of each")
-    calls = given["calls"] if "calls" in given else [given["args"]]
     missing = [name for name in _NEEDED if name not in given and name != "calls"]
     need(not missing, f"the row has no {', '.join(missing)}")
-    for name, kind in _OF_TYPE.items():
-        told = "names and values" if kind is Mapping else "a list"
-        need(name not in given or isinstance(given[name], kind), f"{name} is {given.get(name)!r}; it is {told}")
+    for name, (kind, told) in _OF_TYPE.items():
+        need(
+            name not in given or isinstance(given[name], kind), f"{name} is {given.get(name)!r}; it is {told}"
+        )
+    calls = given["calls"] if "calls" in given else [given["args"]]
+    need(
+        bool(calls) and all(isinstance(call, list) for call in calls),
+        "an entry of calls is no list; it is the args of a call",
+    )
     for name, words in _WORDS.items():
         value = given.get(name, words[0])
         need(value in words, f"{name} is {value!r}; it is one of {', '.join(words)}")
@@ -134,7 +152,9 @@ def _row(path: Path, given: dict[str, Any], line: int, sources: Mapping[str, Sou
     row = {k: _plain(v) for k, v in given.items() if k not in ("args", "calls", "source")}
     for name in ("units", "contradicts"):
         row[name] = tuple(row.get(name, ()))
-    return Row(**row, calls=tuple(tuple(_plain(c)) for c in calls), source=sources[given["source"]], line=line)
+    return Row(
+        **row, calls=tuple(tuple(_plain(c)) for c in calls), source=sources[given["source"]], line=line
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -70,7 +70,8 @@ class Migration:
     def diff(self) -> str:
         """The same as a unified diff; "" if there is none."""
         before, after = (t.splitlines(keepends=True) for t in (self.source.text, self.rewritten))
-        lines = list(unified_diff(before, after, f"a/{self.source.path}", f"b/{self.source.path}"))
+        path = self.source.path.lstrip("/")
+        lines = list(unified_diff(before, after, f"a/{path}", f"b/{path}"))
         return "".join(
             line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
         )

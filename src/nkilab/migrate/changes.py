@@ -198,7 +198,8 @@ def _give_destination(source: Source, statement: ast.Assign, call: ast.Call, tar
     if rest[:opening].strip() or "\n" in target:
         return []
     place = after_name + opening + 1
-    separator = ", " if call.args or call.keywords else ""
+    is_last = rest[opening + 1 : opening + 2] in (b"\n", b"\r")
+    separator = ("," if is_last else ", ") if call.args or call.keywords else ""
     return [Edit(start, inner, ""), Edit(place, place, target + separator)]
 
 
@@ -300,22 +301,31 @@ def _absent(source: Source, use: Use, call: ast.Call, old: Event, new: Event, af
         )
 
 
-def without(source: Source, call: ast.Call, keyword: ast.keyword) -> list[Edit]:
-    """The edit that takes a keyword out of a call; [] where its commas cannot be told."""
-    whole = source.whole
+def without(
+    source: Source, call: ast.Call, keyword: ast.keyword, gone: Sequence[str | None] = ()
+) -> list[Edit]:
+    """The edit that takes a keyword out of a call; [] where its commas cannot be told.
+
+    Args:
+        source: the file.
+        call: the call.
+        keyword: what is taken out.
+        gone: names of keywords that are taken out besides.
+    """
     start, end = source.span(keyword)
     arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     given = sorted(arguments, key=lambda n: (n.lineno, n.col_offset))
     place = given.index(keyword)
-    if place:
+    stays_before = any(not isinstance(g, ast.keyword) or g.arg not in gone for g in given[:place])
+    if stays_before:
         _, last = source.span(given[place - 1])
-        between = whole[last:start]
+        between = source.whole[last:start]
         comma = between.find(b",")
         return [] if comma < 0 or b"#" in between else [Edit(last + comma, end, "")]
-    if len(given) > 1:
-        following, _ = source.span(given[1])
-        return [] if b"#" in whole[end:following] else [Edit(start, following, "")]
-    closing = whole[end:].lstrip()
+    if place + 1 < len(given):
+        following, _ = source.span(given[place + 1])
+        return [] if b"#" in source.whole[end:following] else [Edit(start, following, "")]
+    closing = source.whole[end:].lstrip()
     return [Edit(start, end, "")] if closing.startswith(b")") else []
 
 
@@ -344,7 +354,9 @@ def _defaults(
     given = {*(k.arg for k in call.keywords), *by_place}
     for parameter in new.signature.parameters:
         was = old.signature.named(parameter.name)
-        if was is None or parameter.name in given or not (was.default and parameter.default):
+        if was is None or not was.is_listed or parameter.name in given:
+            continue
+        if not was.default or not parameter.default:
             continue
         if _meaning(was.default) != _meaning(parameter.default):
             why = f"{parameter.name} is not given: it was {was.default} and is now {parameter.default}"

@@ -28,6 +28,10 @@ def keyword_of(call: ast.Call, name: str) -> ast.keyword | None:
     return next((k for k in call.keywords if k.arg == name), None)
 
 
+# Keywords of nki.jit that are gone together.
+_OF_JIT = ("mode", "platform_target")
+
+
 def jit_keyword(name: str) -> Find:
     """Every use of a keyword of nki.jit."""
 
@@ -35,7 +39,7 @@ def jit_keyword(name: str) -> Find:
         for _, call in _calls(source, before, "jit"):
             keyword = keyword_of(call, name)
             if keyword is not None:
-                yield keyword, f"nki.jit({name}=)", without(source, call, keyword)
+                yield keyword, f"nki.jit({name}=)", without(source, call, keyword, _OF_JIT)
 
     return find
 
@@ -193,7 +197,7 @@ def integer_rows(source: Source, before: str) -> Iterator[Found]:
         made = tile_of(source, node) if isinstance(node.value, ast.Name) else None
         is_whole = isinstance(first, ast.Constant) and type(first.value) is int
         if made is not None and made.is_on_chip and made.creator in CREATES and is_whole:
-            yield node, f"{source.text_of(node)} takes one row of an on-chip tile", ()
+            yield node, f"{source.words_of(node)} takes one row of an on-chip tile", ()
 
 
 def reduce_axis(source: Source, before: str) -> Iterator[Found]:
@@ -311,7 +315,7 @@ def wide_grids(source: Source, before: str) -> Iterator[Found]:
             continue
         kernel, grid = node.func.value, node.func.slice
         if isinstance(kernel, ast.Name) and kernel.id in names and not _is_lnc(source, grid):
-            yield node, f"the grid {source.text_of(node.func.slice)}", ()
+            yield node, f"the grid {source.words_of(node.func.slice)}", ()
 
 
 def _is_lnc(source: Source, grid: ast.expr) -> bool:
@@ -341,7 +345,7 @@ def identity(source: Source, before: str) -> Iterator[Found]:
         if not isinstance(node, ast.Compare) or source.function_of(node) not in source.kernels:
             continue
         if any(isinstance(o, ast.Is | ast.IsNot) for o in node.ops):
-            yield node, source.text_of(node), ()
+            yield node, source.words_of(node), ()
 
 
 def list_defaults(source: Source, before: str) -> Iterator[Found]:

@@ -18,6 +18,8 @@ from ..errors import UsageError
 
 # A line of Python: what str.splitlines takes for an end besides is none.
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+# Characters of an expression that a message shows.
+_LONG = 60
 ROOTS = {"neuronxcc": "neuronxcc.nki", "nki": "nki"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Decorators and host functions that make a function a kernel.
@@ -96,6 +98,11 @@ class Source:
         """The characters of a node."""
         first, last = self.span(node)
         return self.whole[first:last].decode()
+
+    def words_of(self, node: ast.expr) -> str:
+        """The same on one line, for messages; its beginning where it is long."""
+        words = " ".join(self.text_of(node).split())
+        return words if len(words) <= _LONG else f"{words[: _LONG - 3]}..."
 
     def line(self, number: int) -> str:
         """The characters of a line, without spaces around it."""

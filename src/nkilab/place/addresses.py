@@ -12,9 +12,9 @@ from .boxes import Boxes, boxes_of, overlaps_of
 from .edges import REUSE, Waits, waits_from, waits_of
 from .lifetimes import Parts, frontier_of, parts_of
 from .memory import ALL_PLACED, place
-from .plan import Placements, Plan
+from .plan import Finding, Placements, Plan, Transfer
 from .slots import Slots, slots_of
-from .spills import Spilled, operand_facts, place_text, place_with_spills
+from .spills import operand_facts, place_text, place_with_spills
 
 _LARGEST = 5
 
@@ -39,25 +39,27 @@ def plan(program: Program) -> Plan:
     banks = machine.limit("psum_banks")
     psum_placements, psum_edges, peak_banks = _placed(program, slots, psum, banks, bank, waits)
     sbuf = _parts(program, slots, boxes, SBUF, capacity)
-    spilled = Spilled()
+    transfers: tuple[Transfer, ...] = ()
+    findings: tuple[Finding, ...] = ()
     if _most_live(sbuf, len(program)) <= capacity:
         sbuf_placements, sbuf_edges, peak = _placed(program, slots, sbuf, capacity, 1, waits)
     else:
         spilled = place_with_spills(program, slots, sbuf, capacity)
-        sbuf_placements, sbuf_edges, peak = spilled.placements(sbuf), spilled.edges(), spilled.peak
+        sbuf_placements, sbuf_edges, peak = spilled.placements, spilled.edges, spilled.peak
+        transfers, findings = spilled.transfers, spilled.findings
 
-    nodes = len(program) + len(spilled.transfers)
+    nodes = len(program) + len(transfers)
     later = np.repeat(np.arange(len(program)), np.diff(waits.start))
     columns = zip((later, waits.node, waits.kind), psum_edges, sbuf_edges, strict=True)
     return Plan(
         len(program),
         waits_from(nodes, *(np.concatenate(column) for column in columns)),
-        tuple(spilled.transfers),
+        transfers,
         sbuf_placements,
         psum_placements,
         peak,
         peak_banks,
-        tuple(spilled.findings),
+        findings,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..tiles.tile import HBM, Layout, compact_strides
 from ..trace.program import Program
-from .slots import Slots, runs
+from .slots import Kinds, Slots, runs
 
 _PAIRS_AT_ONCE = 1 << 20
 
@@ -46,11 +46,11 @@ class Boxes:
 
 def boxes_of(program: Program, slots: Slots) -> Boxes:
     """The box of every slot; slots with the same elements of storages of one shape share a box."""
-    groups, shapes = _groups(program)
+    groups, shapes = _groups(slots.kinds)
     group = groups[slots.storage]
     kind = group * max(len(slots.layouts), 1) + slots.layout
-    offsets, offset_number = np.unique(slots.offset, return_inverse=True)
-    keys, of_slot = np.unique(kind * max(len(offsets), 1) + offset_number, return_inverse=True)
+    offsets, offset_number = _distinct_numbers(slots.offset)
+    keys, of_slot = _distinct_numbers(kind * max(len(offsets), 1) + offset_number)
     kinds, offset = keys // max(len(offsets), 1), offsets[keys % max(len(offsets), 1)] if len(keys) else keys
     axes = max((len(shape) for shape, _ in shapes), default=1) or 1
     table = np.zeros((len(keys), 4 * axes + 4), np.int64)
@@ -74,19 +74,25 @@ def _distinct(table: np.ndarray, group: np.ndarray, of_slot: np.ndarray, axes: i
     )  # fmt: skip
 
 
-def _groups(program: Program) -> tuple[np.ndarray, list[tuple[tuple[int, ...], int]]]:
+def _groups(kinds: Kinds) -> tuple[np.ndarray, list[tuple[tuple[int, ...], int]]]:
     """Per storage the number of its group, and per group shape and bytes per element."""
     numbers: dict[tuple[object, ...], int] = {}
-    shapes: list[tuple[tuple[int, ...], int]] = []
-    groups = []
-    for number, storage in enumerate(program.storages):
-        own = number if storage.memory == HBM else -1
-        key = (own, storage.memory, storage.shape, storage.dtype.itemsize)
-        known = numbers.setdefault(key, len(shapes))
-        if known == len(shapes):
-            shapes.append((storage.shape or (1,), storage.dtype.itemsize))
-        groups.append(known)
-    return np.array(groups, np.int64), shapes
+    keys = [(s.memory, s.shape, s.dtype.itemsize) for s in kinds.samples]
+    alike = [numbers.setdefault(key, kind) for kind, key in enumerate(keys)]
+    group = np.array(alike, np.int64)[kinds.of_storage]
+    tensors = np.flatnonzero(kinds.lie_in(HBM))
+    group[tensors] = len(kinds.samples) + np.arange(len(tensors))
+    own = [kinds.samples[kind] for kind in kinds.of_storage[tensors].tolist()]
+    return group, [(s.shape or (1,), s.dtype.itemsize) for s in (*kinds.samples, *own)]
+
+
+def _distinct_numbers(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct numbers, ascending, and the place of each value among them."""
+    ordered = np.sort(values)
+    is_new = np.ones(len(ordered), np.bool_)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    distinct = ordered[is_new]
+    return distinct, np.searchsorted(distinct, values)
 
 
 def _anywhere(rows: np.ndarray, sizes: tuple[int, ...], axes: int) -> np.ndarray:

@@ -14,7 +14,10 @@ import numpy as np
 from ..machine.model import Certainty
 from ..trace.program import Program
 from .boxes import Boxes, Overlaps, boxes_of, overlaps_of
-from .slots import DMA, Slots, runs, slots_of
+from .slots import DMA, Slots, slots_of
+from .walk import ANTI, FLOW, KINDS, OUTPUT, edges_of
+from .walk import REUSE as REUSE
+from .walk import SPILL as SPILL
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,6 @@ DEPENDENCES: dict[str, Dependence] = {
     )
 }  # fmt: skip
 
-# Kinds that a wait can have, by the code that columns hold.
-KINDS = ("flow", "output", "anti", "reuse", "spill")
-FLOW, OUTPUT, ANTI, REUSE, SPILL = range(len(KINDS))
-
 
 @dataclass(frozen=True)
 class Waits:
@@ -127,7 +126,7 @@ def waits_of(
     storage, box = slots.storage[ordered], boxes.of_slot[ordered]
     crowded = _is_crowded(storage, box, overlaps)
     within = _edges_within(slots, boxes, ordered[~crowded])
-    across = _edges_across(slots, boxes, overlaps, ordered[crowded])
+    across = _edges_across(slots, overlaps, boxes, ordered[crowded])
     later, earlier, kind = (np.concatenate(columns) for columns in zip(within, across, strict=True))
     kept = (later != earlier) & is_ordered[kind]
     return waits_from(len(program), later[kept], earlier[kept], kind[kept])
@@ -171,9 +170,9 @@ def _holds_several(storage: np.ndarray, box: np.ndarray) -> np.ndarray:
 
 def _edges_within(slots: Slots, boxes: Boxes, ordered: np.ndarray) -> Edges:
     """Edges among accesses through the same box, where no other box overlaps it."""
-    box = boxes.of_slot[ordered]
-    keys = (slots.is_written[ordered], slots.row[ordered], box, slots.storage[ordered])
-    order = ordered[np.lexsort(keys)]
+    # by storage and box; within, rows stay in order
+    key = slots.storage[ordered] * (len(boxes.group) + 1) + boxes.of_slot[ordered]
+    order = ordered[np.argsort(key, kind="stable")]
     if not len(order):
         return _no_edges()
     row, is_read, is_written = slots.row[order], slots.is_read[order], slots.is_written[order]
@@ -216,91 +215,16 @@ def _no_edges() -> Edges:
     return empty, empty, empty
 
 
-class _Walk:
-    """The live accesses of one storage at a time, and the edges found so far."""
-
-    def __init__(self, slots: Slots, overlaps: Overlaps, boxes: int) -> None:
-        self.engine = slots.engine.tolist()
-        self.overlaps = overlaps
-        self.neighbours: dict[int, list[tuple[int, bool]]] = {}
-        self.writer = [-1] * boxes
-        self.readers: list[dict[int, int] | None] = [None] * boxes
-        self.later: list[int] = []
-        self.earlier: list[int] = []
-        self.kinds: list[int] = []
-
-    def storage(self, row: list[int], box: list[int], is_read: list[bool], is_written: list[bool]) -> None:
-        """Walk the accesses of one storage, in order."""
-        last_write = len(is_written) - 1 - is_written[::-1].index(True)
-        for i, (at, used) in enumerate(zip(row, box, strict=True)):
-            if is_read[i]:
-                self.read(at, used)
-            if is_written[i]:
-                self.write(at, used)
-            elif i < last_write:
-                self.note_reader(at, used)
-        for used in set(box):
-            self.writer[used], self.readers[used] = -1, None
-
-    def around(self, box: int) -> list[tuple[int, bool]]:
-        """Boxes that overlap `box`, and whether it covers them."""
-        known = self.neighbours.get(box)
-        if known is None:
-            known = self.neighbours[box] = self._around(box)
-        return known
-
-    def _around(self, box: int) -> list[tuple[int, bool]]:
-        span = slice(int(self.overlaps.start[box]), int(self.overlaps.start[box + 1]))
-        return list(zip(self.overlaps.other[span].tolist(), self.overlaps.covers[span].tolist(), strict=True))
-
-    def wait(self, row: int, earlier: int, kind: int) -> None:
-        """Record that `row` waits."""
-        self.later.append(row)
-        self.earlier.append(earlier)
-        self.kinds.append(kind)
-
-    def read(self, row: int, box: int) -> None:
-        """Wait for the writers of what is read."""
-        writer = self.writer
-        if writer[box] >= 0:
-            self.wait(row, writer[box], FLOW)
-        for other, _ in self.around(box):
-            if writer[other] >= 0:
-                self.wait(row, writer[other], FLOW)
-
-    def note_reader(self, row: int, box: int) -> None:
-        """Remember a read that a later write must wait for."""
-        engine = self.engine[row]
-        known = self.readers[box]
-        if known is None:
-            known = self.readers[box] = {}
-        known[engine if engine != DMA else DMA + 1 + row] = row
-
-    def write(self, row: int, box: int) -> None:
-        """Wait for writers and readers of what is written, forget those it covers."""
-        self.clear_for(row, box)
-        for other, covered in self.around(box):
-            if self.writer[other] < 0 and self.readers[other] is None:
-                continue
-            self.clear_for(row, other)
-            if covered:
-                self.writer[other], self.readers[other] = -1, None
-        self.writer[box], self.readers[box] = row, None
-
-    def clear_for(self, row: int, box: int) -> None:
-        """Wait for the live accesses through `box`."""
-        if self.writer[box] >= 0:
-            self.wait(row, self.writer[box], OUTPUT)
-        for reader in (self.readers[box] or {}).values():
-            self.wait(row, reader, ANTI)
-
-
-def _edges_across(slots: Slots, boxes: Boxes, overlaps: Overlaps, ordered: np.ndarray) -> Edges:
-    """Edges in storages that are accessed through overlapping boxes, storage by storage."""
-    walk = _Walk(slots, overlaps, len(boxes.group))
-    storage = slots.storage[ordered]
-    row, box = slots.row[ordered].tolist(), boxes.of_slot[ordered].tolist()
-    is_read, is_written = slots.is_read[ordered].tolist(), slots.is_written[ordered].tolist()
-    for start, stop in runs(storage):
-        walk.storage(row[start:stop], box[start:stop], is_read[start:stop], is_written[start:stop])
-    return np.array(walk.later, np.int64), np.array(walk.earlier, np.int64), np.array(walk.kinds, np.int64)
+def _edges_across(slots: Slots, overlaps: Overlaps, boxes: Boxes, ordered: np.ndarray) -> Edges:
+    """Edges in storages that are accessed through overlapping boxes."""
+    row, storage = slots.row[ordered], slots.storage[ordered]
+    place = np.arange(len(ordered))
+    last_write = np.full(int(storage.max(initial=-1)) + 1, -1)
+    writes = np.flatnonzero(slots.is_written[ordered])
+    last_write[storage[writes]] = writes
+    columns = {
+        "row": row, "engine": slots.engine[row], "box": boxes.of_slot[ordered], "storage": storage,
+        "is_read": slots.is_read[ordered], "is_written": slots.is_written[ordered],
+        "is_awaited": place < last_write[storage],
+    }  # fmt: skip
+    return edges_of(columns, overlaps)

@@ -55,9 +55,9 @@ def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str, *, has_f
         has_fills: whether an instruction that only fills a tile is an access; if not, fills are taken to be
             moved to the first use of what they fill, block by block, as a compiler does with zeroed blocks.
     """
-    is_here = np.array([s.memory == memory for s in program.storages], np.bool_)[slots.storage]
+    is_here = slots.kinds.lie_in(memory)[slots.storage]
     slot = np.flatnonzero(is_here if has_fills else is_here & ~_only_fills(program, slots))
-    low, high = _free_intervals(program, slots, boxes)
+    low, high = _free_intervals(slots, boxes)
     if memory == PSUM:
         bank = program.machine.limit("psum_bank_bytes")
         low, high = low // bank * bank, -(-high // bank) * bank
@@ -76,7 +76,7 @@ def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str, *, has_f
     is_root = np.zeros(len(slot), np.bool_)
     is_root[first_slot] = slots.is_written[slot[first_slot]]
     is_root |= slots.row[slot] == first[of_slot]
-    is_whole = slots.is_written[slot] & _is_whole(program, slots, slot, (end - offset)[of_slot])
+    is_whole = slots.is_written[slot] & _is_whole(slots, slot, (end - offset)[of_slot])
     return Parts(slot, of_slot, owner, offset, end - offset, first, last, is_root, is_whole)
 
 
@@ -89,15 +89,15 @@ def _only_fills(program: Program, slots: Slots) -> np.ndarray:
     return fills & is_used[slots.storage]
 
 
-def _free_intervals(program: Program, slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
+def _free_intervals(slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
     """Per box on chip the bytes of a partition that it lies in: all, if only its flat interval is known."""
     low = np.zeros(len(boxes.group), np.int64)
     high = np.zeros(len(boxes.group), np.int64)
-    boxes_seen, where = np.unique(boxes.of_slot, return_index=True)
-    for box, storage in zip(boxes_seen.tolist(), slots.storage[where].tolist(), strict=True):
-        record = program.storages[storage]
-        if record.memory == HBM:
-            continue
+    kind = np.zeros(len(boxes.group), np.int64)
+    kind[boxes.of_slot] = slots.kinds.of_storage[slots.storage]
+    on_chip = np.array([s.memory != HBM for s in slots.kinds.samples], np.bool_)
+    for box in np.flatnonzero(on_chip[kind]).tolist():
+        record = slots.kinds.samples[kind[box]]
         high[box] = record.bytes_per_partition
         if boxes.is_flat[box] or len(record.shape) < 2:
             continue
@@ -120,10 +120,10 @@ def _ends(of_slot: np.ndarray, row: np.ndarray, count: int) -> tuple[np.ndarray,
     return first, last
 
 
-def _is_whole(program: Program, slots: Slots, slot: np.ndarray, size: np.ndarray) -> np.ndarray:
+def _is_whole(slots: Slots, slot: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Per slot whether it touches as many bytes as its part has in all partitions."""
     touched = np.array([g.size * g.itemsize if 0 not in g.strides else 0 for g in slots.layouts], np.int64)
-    partitions = np.array([s.partitions for s in program.storages], np.int64)
+    partitions = np.array([s.partitions for s in slots.kinds.samples], np.int64)[slots.kinds.of_storage]
     return touched[slots.layout[slot]] >= size * partitions[slots.storage[slot]]
 
 
@@ -147,7 +147,7 @@ def _is_awaited(row: np.ndarray, parts: Parts, waits: Waits) -> np.ndarray:
     """Per access, whether a row that accesses the same part waits for its row."""
     later = np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))
     count = len(parts.size) + 1
-    accesses = np.unique(row * count + parts.of_slot)
+    accesses = np.sort(row * count + parts.of_slot)
     result = np.zeros(len(row), np.bool_)
     begin, stop = np.searchsorted(row, waits.node), np.searchsorted(row, waits.node, "right")
     for place in range(int((stop - begin).max(initial=0))):

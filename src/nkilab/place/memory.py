@@ -1,9 +1,9 @@
 """A memory that tiles are placed in: segments in a ring, next-fit, so that freed space is reused last.
 
-Each segment is free or taken, and remembers who held it last. Taking starts where the last taking ended and goes
-round: short-lived tiles rotate through everything that is free, which is as much multi-buffering as the memory
-allows. A tile for which no run of free segments is long enough while enough is free in all is placed in pieces:
-a compiler that sees the whole program would have placed its neighbours closer together.
+Each segment is free or taken, and remembers who held it last. Taking starts where the last taking ended and
+goes round: short-lived tiles rotate through everything that is free, which is as much multi-buffering as the
+memory allows. A tile for which no run of free segments is long enough while enough is free in all is placed in
+pieces: a compiler that sees the whole program would have placed its neighbours closer together.
 """
 
 from __future__ import annotations

@@ -8,10 +8,39 @@ import numpy as np
 
 from ..isa.declare import Instruction
 from ..tiles.tile import Layout
-from ..trace.program import Program
+from ..trace.program import Program, StorageRecord
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 DMA = ENGINES.index("dma")
+_SHAPE_TO_MEMORY = slice(StorageRecord._fields.index("shape"), StorageRecord._fields.index("memory") + 1)
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Storages that are alike: of one shape, type and memory.
+
+    Args:
+        of_storage: per storage, its kind.
+        samples: per kind, one of its storages.
+    """
+
+    of_storage: np.ndarray
+    samples: tuple[StorageRecord, ...]
+
+    def lie_in(self, memory: str) -> np.ndarray:
+        """Per storage whether it lies in a memory."""
+        return np.array([s.memory == memory for s in self.samples], np.bool_)[self.of_storage]
+
+
+def kinds_of(program: Program) -> Kinds:
+    """The kinds of storages of `program`, in order of their first."""
+    numbers: dict[tuple[object, ...], int] = {}
+    kind = [numbers.setdefault(tuple(s[_SHAPE_TO_MEMORY]), len(numbers)) for s in program.storages]
+    of_storage = np.array(kind, np.int64)
+    first = np.zeros(len(numbers), np.int64)
+    # of several assignments to one place the last one stays
+    first[of_storage[::-1]] = np.arange(len(of_storage))[::-1]
+    return Kinds(of_storage, tuple(program.storages[i] for i in first.tolist()))
 
 
 @dataclass(frozen=True)
@@ -27,6 +56,7 @@ class Slots:
         is_written: whether the row writes it.
         layouts: the distinct layouts.
         engine: per row, the engine that completes it, as a position in `ENGINES`.
+        kinds: of the storages.
     """
 
     row: np.ndarray
@@ -37,6 +67,7 @@ class Slots:
     is_written: np.ndarray
     layouts: tuple[Layout, ...]
     engine: np.ndarray
+    kinds: Kinds
 
 
 def runs(column: np.ndarray) -> list[tuple[int, int]]:
@@ -64,6 +95,7 @@ def slots_of(program: Program) -> Slots:
         is_written,
         tuple(layouts),
         engine_of_form[form],
+        kinds_of(program),
     )
 
 

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import LimitError
+from ..heap import Entry
 from ..isa.declare import Instruction
+from ..records import column, numbers, table
 from ..tiles.tile import SBUF, Layout
 from ..trace.program import Program
 from ..trace.source import assigned_name
-from .edges import REUSE, SPILL
 from .lifetimes import Parts
-from .memory import Ring
+from .memory import memory_of
 from .plan import Finding, Placements, Transfer
-from .slots import DMA, Slots, runs
+from .slots import DMA, Slots
+from .stays import (
+    ALL_PASSED,
+    JOB,
+    NEVER,
+    NO_ROOM,
+    NOBODY,
+    SAVE,
+    Access,
+    Inserted,
+    Link,
+    Part,
+    Progress,
+    State,
+    Stay,
+)
 
-_NEVER = 1 << 60
 _LARGEST = 5
 
 
@@ -40,54 +54,18 @@ def operand_facts(form: Instruction) -> list[str]:
     return [f"{name} = {given}" for name, given in operands if isinstance(given, Layout)]
 
 
-@dataclass
+Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
 class Spilled:
-    """What placement with spills yields: stays, edges, transfers, findings."""
+    """What placement with spills yields: stays, edges (later node, earlier node, kind), transfers, findings."""
 
-    transfers: list[Transfer] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    peak: int = 0
-    part: list[int] = field(default_factory=list)
-    address: list[int] = field(default_factory=list)
-    pieces: list[int] = field(default_factory=list)
-    first: list[int] = field(default_factory=list)
-    last: list[int] = field(default_factory=list)
-    later: list[int] = field(default_factory=list)
-    earlier: list[int] = field(default_factory=list)
-    kinds: list[int] = field(default_factory=list)
-
-    def placements(self, parts: Parts) -> Placements:
-        """The stays as columns."""
-        part = np.array(self.part, np.int64)
-        return Placements(
-            parts.storage[part], parts.offset[part], parts.size[part], np.array(self.address, np.int64),
-            np.array(self.pieces, np.int64), np.array(self.first, np.int64), np.array(self.last, np.int64),
-        )  # fmt: skip
-
-    def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(later node, earlier node, kind) of every wait that placement adds."""
-        return (
-            np.array(self.later, np.int64),
-            np.array(self.earlier, np.int64),
-            np.array(self.kinds, np.int64),
-        )
-
-
-@dataclass
-class _Stay:
-    """One stay of a part on chip.
-
-    Args:
-        number: of the stay; what the ring knows it by.
-        before: nodes that must be done before the bytes may be touched.
-        reload: node that brings the content back, -1 if none does.
-        frontier: nodes after which the part is idle: per engine the last, of transfers all.
-    """
-
-    number: int
-    before: list[int]
-    reload: int = -1
-    frontier: dict[int, int] = field(default_factory=dict)
+    placements: Placements
+    edges: Edges
+    transfers: tuple[Transfer, ...]
+    findings: tuple[Finding, ...]
+    peak: int
 
 
 def place_with_spills(program: Program, slots: Slots, parts: Parts, capacity: int) -> Spilled:
@@ -96,178 +74,111 @@ def place_with_spills(program: Program, slots: Slots, parts: Parts, capacity: in
     Raises:
         LimitError: if the operands of one row do not fit together.
     """
-    spiller = _Spiller(program, slots, parts, capacity)
+    run, as_array = JOB.chosen(len(parts.slot))
+    columns = _accesses(slots, parts)
+    room, stopped = 2 * (len(parts.size) + len(parts.slot)), NO_ROOM
+    while stopped == NO_ROOM:
+        state = _state(len(program), columns, parts, capacity, room, as_array=as_array)
+        stopped = run(state)
+        room = 2 * max(room, int(state.progress.edges))
+    if stopped != ALL_PASSED:
+        raise _too_large(program, slots, parts, stopped, capacity)
+    return _spilled(program, parts, state, capacity)
+
+
+def _accesses(slots: Slots, parts: Parts) -> dict[str, np.ndarray]:
+    """The accesses of parts, as columns of `Access`."""
     row = slots.row[parts.slot]
-    for start, stop in runs(row):
-        spiller.row(int(row[start]), range(start, stop))
-    spiller.out.peak = spiller.ring.peak
-    return spiller.out
+    return {
+        "row": row, "engine": slots.engine[row], "part": parts.of_slot, "next": _next_slots(parts.of_slot),
+        "is_written": slots.is_written[parts.slot], "is_root": parts.is_root,
+        "needs_content": _needs_content(slots, parts),
+    }  # fmt: skip
 
 
-class _Spiller:
-    """The state of SBUF while the rows of a program pass."""
+def _state(
+    rows: int, columns: dict[str, np.ndarray], parts: Parts, capacity: int, room: int, *, as_array: bool
+) -> State:
+    """Nothing on chip yet; room for so many stays, transfers, reuses and edges."""
+    accesses = len(columns["row"])
+    sizes = np.zeros(room, np.int64)
+    edges = [numbers(sizes, as_array=as_array) for _ in range(3)]
+    return State(
+        table(Progress, {"rows": rows}, 1, as_array=as_array)[0],
+        table(Access, columns, accesses, as_array=as_array),
+        table(Part, {"size": parts.size}, len(parts.size), as_array=as_array),
+        table(Stay, {}, room, as_array=as_array),
+        table(Link, {}, room, as_array=as_array),
+        table(Inserted, {}, room, as_array=as_array),
+        memory_of(capacity, sizes, sizes, sizes, as_array=as_array),
+        numbers(np.full(room * DMA, NOBODY), as_array=as_array),
+        table(Entry, {}, accesses + 1, as_array=as_array),
+        numbers(np.zeros(accesses, np.int64), as_array=as_array),
+        *edges,
+    )
 
-    def __init__(self, program: Program, slots: Slots, parts: Parts, capacity: int) -> None:
-        self.program, self.parts, self.capacity = program, parts, capacity
-        self.rows = len(program)
-        self.ring = Ring(capacity)
-        self.out = Spilled()
-        self.part = parts.of_slot.tolist()
-        self.size = parts.size.tolist()
-        self.engine = slots.engine.tolist()
-        self.is_read = slots.is_read[parts.slot].tolist()
-        self.is_written = slots.is_written[parts.slot].tolist()
-        self.is_root = parts.is_root.tolist()
-        self.needs = _needs_content(slots, parts).tolist()
-        self.next_slot = _next_slots(parts.of_slot).tolist()
-        self.slot_row = slots.row[parts.slot].tolist()
-        # per part
-        self.stay: dict[int, _Stay] = {}
-        self.next_use = [_NEVER] * len(self.size)
-        self.next_access = [-1] * len(self.size)
-        self.is_dirty = [False] * len(self.size)
-        self.save_node = [-1] * len(self.size)
-        # per stay
-        self.frontiers: list[list[int]] = []
-        self.farthest: list[tuple[int, int]] = []
 
-    def row(self, row: int, accesses: range) -> None:
-        """Bring the operands of a row on chip, account for its accesses, free what is not used again."""
-        needed: dict[int, int] = {}
-        for i in accesses:
-            needed.setdefault(self.part[i], i)
-        if sum(self.size[p] for p in needed) > self.capacity:
-            raise self.too_large(row, needed, accesses.start)
-        for part, access in needed.items():
-            if part not in self.stay:
-                self.bring(part, row, needed, self.needs[access])
-        for i in accesses:
-            self.access(row, i)
-        for part in needed:
-            if self.next_use[part] == _NEVER:
-                self.leave(part, row)
-            else:
-                heappush(self.farthest, (-self.next_use[part], part))
+def _spilled(program: Program, parts: Parts, state: State, capacity: int) -> Spilled:
+    """What a finished pass yields."""
+    progress = state.progress
+    stays = slice(0, progress.stays)
+    part, first, last = (
+        column(state.stays, name)[stays].astype(np.int64) for name in ("part", "first", "last")
+    )
+    address, pieces = (column(state.memory.tiles, name)[stays] for name in ("address", "pieces"))
+    placements = Placements(
+        parts.storage[part], parts.offset[part], parts.size[part], address.astype(np.int64),
+        pieces.astype(np.int64), first, last,
+    )  # fmt: skip
+    later, earlier, kind = (np.array(edges[: progress.edges], np.int64) for edges in state[-3:])
+    transfers = tuple(_transfer(program, parts, i) for i in state.inserted[: progress.inserted])
+    findings = () if progress.first_spill == NEVER else (_finding(program, parts, state, capacity),)
+    return Spilled(placements, (later, earlier, kind), transfers, findings, int(state.memory.extent.peak))
 
-    def access(self, row: int, i: int) -> None:
-        """Account for one access: its waits, and what the part is afterwards."""
-        part = self.part[i]
-        stay = self.stay[part]
-        if stay.reload >= 0:
-            self.wait(row, stay.reload, SPILL)
-        if self.is_root[i]:
-            for node in stay.before:
-                self.wait(row, node, REUSE)
-        engine = self.engine[row]
-        stay.frontier[engine if engine != DMA else DMA + 1 + row] = row
-        if self.is_written[i]:
-            self.is_dirty[part] = True
-        following = self.next_slot[i]
-        self.next_access[part] = following
-        self.next_use[part] = self.slot_row[following] if following >= 0 else _NEVER
 
-    def bring(self, part: int, row: int, needed: dict[int, int], needs_content: bool) -> None:
-        """Give `part` a place, and its content if it was saved and is needed."""
-        number = len(self.frontiers)
-        self.frontiers.append([])
-        taken = self.ring.take(number, self.size[part])
-        while taken is None:
-            self.evict(row, needed)
-            taken = self.ring.take(number, self.size[part])
-        pieces, former = taken
-        before = [node for holder in former for node in self.frontiers[holder]]
-        stay = self.stay[part] = _Stay(number, before)
-        self.out.part.append(part)
-        self.out.address.append(pieces[0][0])
-        self.out.pieces.append(len(pieces))
-        self.out.first.append(row)
-        self.out.last.append(row)
-        if needs_content and self.save_node[part] >= 0:
-            node = stay.reload = self.transfer("spill_reload", part, row)
-            self.wait(node, self.save_node[part], SPILL)
-            for earlier in before:
-                self.wait(node, earlier, REUSE)
-            stay.frontier[DMA + 1 + node] = node
+def _transfer(program: Program, parts: Parts, inserted: Inserted) -> Transfer:
+    """An inserted transfer: one descriptor per partition of the whole part."""
+    storage = int(parts.storage[inserted.part])
+    kind = "spill_save" if inserted.kind == SAVE else "spill_reload"
+    partitions = program.storages[storage].partitions
+    return Transfer(kind, storage, int(inserted.row), partitions, int(parts.size[inserted.part]))
 
-    def evict(self, row: int, needed: dict[int, int]) -> None:
-        """Make room: the part used farthest ahead leaves, saved if it holds what HBM does not."""
-        kept = []
-        while True:
-            use, part = heappop(self.farthest)
-            is_current = part in self.stay and -use == self.next_use[part]
-            if is_current and part not in needed:
-                break
-            if is_current:
-                kept.append((use, part))
-        for entry in kept:
-            heappush(self.farthest, entry)
-        if not self.out.findings:
-            self.report(row)
-        if self.is_dirty[part] and self.needs[self.next_access[part]]:
-            node = self.transfer("spill_save", part, row)
-            stay = self.stay[part]
-            for earlier in stay.frontier.values():
-                self.wait(node, earlier, SPILL)
-            stay.frontier = {DMA + 1 + node: node}
-            self.save_node[part] = node
-            self.is_dirty[part] = False
-        self.leave(part, row)
 
-    def leave(self, part: int, row: int) -> None:
-        """Free the bytes of `part`."""
-        stay = self.stay.pop(part)
-        self.frontiers[stay.number] = list(stay.frontier.values())
-        self.out.last[stay.number] = row
-        self.ring.give_back(stay.number)
+def _finding(program: Program, parts: Parts, state: State, capacity: int) -> Finding:
+    """The finding of the first spill: what is live there."""
+    live = np.flatnonzero(column(state.parts, "was_live")).tolist()
+    live.sort(key=lambda part: -parts.size[part])
+    storages = dict.fromkeys(int(parts.storage[p]) for p in live)
+    counts = Counter(place_text(program, s) for s in storages)
+    several = [f"{count} x {text}" if count > 1 else text for text, count in counts.items()]
+    listed = "; ".join(several[:_LARGEST])
+    return Finding(
+        "spill",
+        f"sbuf does not hold all live tiles: {program.machine.name} has {capacity} bytes "
+        f"per partition; the largest live here are {listed}",
+        program.place_of(int(state.progress.first_spill)),
+        fix="make the tiles smaller, or use one up before the next is loaded",
+    )
 
-    def transfer(self, kind: str, part: int, row: int) -> int:
-        """Insert a transfer of a whole part before `row`; returns its node."""
-        storage = int(self.parts.storage[part])
-        partitions = self.program.storages[storage].partitions
-        self.out.transfers.append(Transfer(kind, storage, row, partitions, self.size[part]))
-        return self.rows + len(self.out.transfers) - 1
 
-    def wait(self, later: int, earlier: int, kind: int) -> None:
-        """Record that a node waits."""
-        self.out.later.append(later)
-        self.out.earlier.append(earlier)
-        self.out.kinds.append(kind)
-
-    def report(self, row: int) -> None:
-        """The finding of the first spill: what is live there."""
-        live = sorted(self.stay, key=lambda p: (-self.size[p], p))
-        storages = dict.fromkeys(int(self.parts.storage[p]) for p in live)
-        counts = Counter(place_text(self.program, s) for s in storages)
-        several = [f"{count} x {text}" if count > 1 else text for text, count in counts.items()]
-        listed = "; ".join(several[:_LARGEST])
-        self.out.findings.append(
-            Finding(
-                "spill",
-                f"sbuf does not hold all live tiles: {self.program.machine.name} has {self.capacity} bytes "
-                f"per partition; the largest live here are {listed}",
-                self.program.place_of(row),
-                fix="make the tiles smaller, or use one up before the next is loaded",
-            )
-        )
-
-    def too_large(self, row: int, needed: dict[int, int], start: int) -> Exception:
-        """The error of a row whose own operands do not fit."""
-        form = self.program.form_of(row)
-        facts = operand_facts(form)
-        names = [access.operand for access in self.program.accesses(row) if access.layout.memory == SBUF]
-        held = {part: names[access - start] for part, access in needed.items()}
-        facts += [
-            f"{name} lies in {place_text(self.program, int(self.parts.storage[p]))}"
-            for p, name in held.items()
-        ]
-        total = sum(self.size[p] for p in needed)
-        error = LimitError(
-            f"its operands lie in tiles of {total} bytes per partition; {self.program.machine.name} allows "
-            f"{self.capacity} (sbuf bytes per partition)",
-            hint="split the tile along a free axis into tiles of their own",
-            source="architecture guides, SBUF",
-        )
-        return error.located(self.program.place_of(row), form.name, facts)
+def _too_large(program: Program, slots: Slots, parts: Parts, access: int, capacity: int) -> Exception:
+    """The error of a row whose own operands do not fit; `access` is its first."""
+    row = int(slots.row[parts.slot[access]])
+    form = program.form_of(row)
+    facts = operand_facts(form)
+    names = [a.operand for a in program.accesses(row) if a.layout.memory == SBUF]
+    held: dict[int, str] = {}
+    for name, part in zip(names, parts.of_slot[access:].tolist(), strict=False):
+        held.setdefault(part, name)
+    facts += [f"{name} lies in {place_text(program, int(parts.storage[p]))}" for p, name in held.items()]
+    total = sum(int(parts.size[p]) for p in held)
+    error = LimitError(
+        f"its operands lie in tiles of {total} bytes per partition; {program.machine.name} allows "
+        f"{capacity} (sbuf bytes per partition)",
+        hint="split the tile along a free axis into tiles of their own",
+        source="architecture guides, SBUF",
+    )
+    return error.located(program.place_of(row), form.name, facts)
 
 
 def _needs_content(slots: Slots, parts: Parts) -> np.ndarray:

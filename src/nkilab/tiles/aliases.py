@@ -6,13 +6,14 @@ same bytes and are still in use. Addresses are a partition and a byte within eac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from math import prod
 from weakref import ref
 
 import numpy as np
 
-from .tile import Storage, View, settle_elements, whole_layout
+from .tile import Storage, View, layout, settle_elements
 
 # partitions from, to; bytes from, to
 Rectangle = tuple[int, int, int, int]
@@ -30,37 +31,38 @@ class AddressSpace:
 
     def place(self, storage: Storage, partition: int, byte: int) -> None:
         """Give a new storage an address; it shows what others wrote to the same bytes."""
-        storage.place = Place(self, partition, byte)
-        own = storage.place.rectangle(storage)
+        bounds = (partition, partition + storage.shape[0], byte, byte + storage.bytes_per_partition)
+        storage.place = Place(self, partition, byte, bounds)
+        self._covered = [r for r in self._covered if r() is not None]
+        for held in self._covered:
+            other = held()
+            if other is not None and _common(bounds, _place_of(other).bounds):
+                _meet(storage, other)
         kept: list[Storage] = []
         for other in self._kept:
-            theirs = _place_of(other).rectangle(other)
-            shared = _common(own, theirs)
-            if shared is not None and other.is_known:
-                _copy(other, storage, shared)
-                _learn(storage, self._kept)
+            theirs = _place_of(other).bounds
+            shared = _common(bounds, theirs)
+            if shared is not None:
+                _meet(storage, other)
+                if other.is_known:
+                    _show(other, storage, shared)
             if shared == theirs:
                 self._covered.append(ref(other))
             else:
                 kept.append(other)
         self._kept = [*kept, storage]
 
-    def _others(self, storage: Storage) -> list[Storage]:
-        """The other storages whose bytes somebody may still look at."""
-        alive = [(r, other) for r in self._covered if (other := r()) is not None]
-        self._covered = [r for r, _ in alive]
-        return [s for s in (*self._kept, *(other for _, other in alive)) if s is not storage]
-
     def spread(self, view: View) -> None:
         """Copy the bytes around what was written to the other storages that lie there."""
         storage = view.storage
-        written = _place_of(storage).rectangle(storage, view)
-        others = self._others(storage)
-        for other in others:
-            shared = _common(written, _place_of(other).rectangle(other))
+        place = _place_of(storage)
+        if not place.neighbours:
+            return
+        written = place.rectangle(storage, view)
+        for other in place.others():
+            shared = _common(written, _place_of(other).bounds)
             if shared is not None:
-                _copy(storage, other, shared)
-                _learn(other, [*others, storage])
+                _show(storage, other, shared)
 
 
 @dataclass(frozen=True)
@@ -71,31 +73,40 @@ class Place:
         space: that of the addresses.
         partition: its first partition.
         byte: its first byte in each partition.
+        bounds: all of its partitions and bytes.
+        neighbours: the storages that overlap it; dead ones go when they are next looked for.
     """
 
     space: AddressSpace
     partition: int
     byte: int
+    bounds: Rectangle
+    neighbours: list[ref[Storage]] = field(default_factory=list)
 
-    def rectangle(self, storage: Storage, view: View | None = None) -> Rectangle:
-        """The partitions and bytes that a storage, or a view of it, reaches over."""
-        width = storage.bytes_per_partition
-        first, last, low, high = 0, storage.shape[0] - 1, 0, width - 1
-        if view is not None:
-            reached = _reach(view, width)
-            if reached is not None:
-                first, last, low, high = reached
-        return (
-            self.partition + first,
-            self.partition + last + 1,
-            self.byte + low,
-            self.byte + high + 1,
-        )
+    def others(self) -> Iterator[Storage]:
+        """The storages that overlap it and whose bytes somebody may still look at."""
+        alive = [(r, other) for r in self.neighbours if (other := r()) is not None]
+        self.neighbours[:] = [r for r, _ in alive]
+        return (other for _, other in alive)
+
+    def rectangle(self, storage: Storage, view: View) -> Rectangle:
+        """The partitions and bytes that a view of the storage reaches over."""
+        reached = _reach(view, storage.bytes_per_partition)
+        if reached is None:
+            return self.bounds
+        first, last, low, high = reached
+        return self.partition + first, self.partition + last + 1, self.byte + low, self.byte + high + 1
 
 
 def _place_of(storage: Storage) -> Place:
     assert isinstance(storage.place, Place)
     return storage.place
+
+
+def _meet(one: Storage, other: Storage) -> None:
+    """Let two storages that overlap know each other."""
+    _place_of(one).neighbours.append(ref(other))
+    _place_of(other).neighbours.append(ref(one))
 
 
 def _reach(view: View, width: int) -> Rectangle | None:
@@ -135,27 +146,54 @@ def _bytes(storage: Storage) -> np.ndarray:
     return storage.data.reshape(storage.shape[0], -1).view(np.uint8)
 
 
-def _copy(source: Storage, target: Storage, shared: Rectangle) -> None:
-    """Copy the bytes of a rectangle, when the calls under way have made them."""
+def _show(source: Storage, target: Storage, shared: Rectangle) -> None:
+    """Copy the bytes of a rectangle, when the calls under way have made them, and note what is written."""
     settle_elements()
     _bytes(target)[_part(target, shared)] = _bytes(source)[_part(source, shared)]
+    if not target.written.is_full:
+        _learn(source, target, shared)
 
 
-def _learn(target: Storage, others: list[Storage]) -> None:
-    """Note which elements of a storage have bytes that were written through it or others, all of them."""
-    if target.written.is_full:
-        return
-    own = _place_of(target).rectangle(target)
-    known = _written(target)
-    for other in others:
-        shared = _common(own, _place_of(other).rectangle(other))
-        if shared is not None and other is not target:
-            known[_part(target, shared)] |= _written(other)[_part(other, shared)]
-    elements = known.reshape(target.shape[0], -1, target.dtype.itemsize).all(axis=-1)
-    target.written.add_where(View(target, 0, whole_layout(target)), elements.reshape(target.shape))
+def _learn(source: Storage, target: Storage, shared: Rectangle) -> None:
+    """Note which elements of the target in a rectangle have bytes that were written, all of them."""
+    size = target.dtype.itemsize
+    rows, columns = _part(target, shared)
+    first, last = columns.start // size, -(-columns.stop // size)
+    width = target.bytes_per_partition // size
+    known = layout(
+        (rows.stop - rows.start, last - first), (width, 1), target.dtype, target.memory, 0, rows.start
+    )
+    part = View(target, rows.start * width + first, known)
+    is_whole = not columns.start % size and not columns.stop % size
+    if is_whole and source.written.is_full:
+        target.written.add(part)
+    elif not is_whole or not source.written.is_empty:
+        # an element that lies on several storages is written when all of its bytes are
+        writers = [source] if is_whole else [target, *_place_of(target).others()]
+        written = _written((shared[0], shared[1], *_bytes_of(target, first, last)), writers)
+        # all bytes of an element at once: a word of ones
+        ones = int.from_bytes(b"\x01" * size)
+        target.written.add_where(part, written.view(f"u{size}") == ones)
 
 
-def _written(storage: Storage) -> np.ndarray:
-    """Booleans per byte of a storage, [P, bytes per partition]."""
-    bits = storage.written.bits.reshape(storage.shape[0], prod(storage.shape[1:]))
-    return np.repeat(bits, storage.dtype.itemsize, axis=1)
+def _bytes_of(storage: Storage, first: int, last: int) -> tuple[int, int]:
+    """The addresses of the bytes of some elements in each partition of a storage."""
+    start, size = _place_of(storage).byte, storage.dtype.itemsize
+    return start + first * size, start + last * size
+
+
+def _written(wanted: Rectangle, writers: list[Storage]) -> np.ndarray:
+    """Booleans per byte of a rectangle, [P, bytes]: whether one of some storages has written it."""
+    first, last, low, high = wanted
+    found = np.zeros((last - first, high - low), np.bool_)
+    for storage in writers:
+        shared = _common(wanted, _place_of(storage).bounds)
+        if shared is None or storage.written.is_empty:
+            continue
+        size = storage.dtype.itemsize
+        rows, columns = _part(storage, shared)
+        start, stop = columns.start // size, -(-columns.stop // size)
+        bits = storage.written.bits.reshape(storage.shape[0], prod(storage.shape[1:]))[rows, start:stop]
+        by_byte = np.repeat(bits, size, axis=1)[:, columns.start - start * size :][:, : shared[3] - shared[2]]
+        found[shared[0] - first : shared[1] - first, shared[2] - low : shared[3] - low] |= by_byte
+    return found

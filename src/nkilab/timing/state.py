@@ -70,7 +70,13 @@ class Wait:
 
 @dataclass(slots=True)
 class Cost:
-    """What a share costs; see `Share`. `table` is 0 for none; `hbm_rate` is in bytes per nanosecond of work."""
+    """What a share costs; see `Share`.
+
+    Args:
+        busy, visible, background, lanes, work, kind, issue: as there, in nanoseconds.
+        table: number of its function table, 0 for none.
+        hbm_rate: bytes that cross the HBM interface per nanosecond of work.
+    """
 
     busy: float
     visible: float
@@ -105,7 +111,14 @@ class Unit:
 
 @dataclass(slots=True)
 class Queue:
-    """A queue of transfers: the list of them, and for its head the work left, lanes wanted and given, HBM rate."""
+    """A queue of transfers.
+
+    Args:
+        first, last: the list of them.
+        left: of the first one, work in nanoseconds.
+        wanted, rate: DMA engines that it can use, and that it has.
+        hbm_rate: see `Cost`.
+    """
 
     first: int = NOBODY
     last: int = NOBODY

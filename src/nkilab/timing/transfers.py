@@ -13,7 +13,11 @@ NONE_ENDED, NONE_LEFT = -1, -2
 
 
 def step(clock: Clock) -> int:
-    """Go to the next event: the node of the transfer that ended, `NONE_ENDED`, or `NONE_LEFT` after the last."""
+    """Go to the next event.
+
+    Returns:
+        The node of the transfer that ended, `NONE_ENDED` if none did, `NONE_LEFT` after the last event.
+    """
     moment = clock.moment
     arrival, begin = FOREVER, FOREVER
     if moment.arrivals > 0:

@@ -16,7 +16,7 @@ _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
 _IS_OURS: dict[str, bool] = {}
 # File and line by code object and instruction: working a line out costs more than looking it up. The code is
 # held, so that no other gets its identity.
-_SITES: dict[tuple[int, int], tuple[tuple[str, int], CodeType]] = {}
+SITES: dict[tuple[int, int], tuple[tuple[str, int], CodeType]] = {}
 
 
 def user_frame(depth: int = 1) -> FrameType:
@@ -45,9 +45,9 @@ def user_site(depth: int = 1) -> tuple[str, int]:
             break
         frame, code = outer, outer.f_code
     key = (id(code), frame.f_lasti)
-    known = _SITES.get(key)
+    known = SITES.get(key)
     if known is None:
-        known = _SITES[key] = ((code.co_filename, frame.f_lineno), code)
+        known = SITES[key] = ((code.co_filename, frame.f_lineno), code)
     return known[0]
 
 

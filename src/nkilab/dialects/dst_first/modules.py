@@ -57,6 +57,8 @@ def _surface(cls: type[Instruction]) -> Callable[..., Any]:
     finish = scaled_finish if cls.name in SCALED else matmul_finish if cls is NcMatmul else finish
     order = [name for name in cls.parameters if name not in HIDDEN]
     words = {n: _numbers(cls.attributes[n], kinds) for n, kinds in _ENUMERATED.items() if n in cls.attributes}
+    if finish is record_finish:
+        return surface(cls, order, finish, extra={"name": None}, words=words, handle=_handle)
     return surface(cls, order, _returning(finish), extra={"name": None}, words=words)
 
 
@@ -89,27 +91,15 @@ def _returning(finish: Finish) -> Finish:
         unknown: dict[str, Any],
     ) -> NkiInstruction:
         finish(session, cls, operands, attributes, values, extras, unknown)
-        row = len(session.program) - 1
-        if extras[0] is not None:
-            note_name(session, extras[0], row)
-        return NkiInstruction(row)
+        return _handle(session, len(session.program) - 1, extras[0])
 
-    return _recorded if finish is record_finish else finished
+    return finished
 
 
-def _recorded(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    extras: tuple[Any, ...],
-    unknown: dict[str, Any],
-) -> NkiInstruction:
-    """As `_returning(record_finish)`, without the calls between."""
-    row = record(session, cls, operands, attributes, values)
-    if extras[0] is not None:
-        note_name(session, extras[0], row)
+def _handle(session: Session, row: int, name: Any) -> NkiInstruction:
+    """The handle to a row, whose name is noted if it is given one."""
+    if name is not None:
+        note_name(session, name, row)
     return NkiInstruction(row)
 
 

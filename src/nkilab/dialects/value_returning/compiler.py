@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import RuleError
 from ...tiles.tile import PSUM, SBUF
 from ..indexing import whole_number
+from ..kernel import OPTIONS, Kernel
 from ..places import placed
 from .creation import Buffer, psum, sbuf
 from .direct import Allocator, modulo
 
 
 def _decorator(name: str, doc: str) -> Callable[..., Any]:
-    def decorate(function: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if callable(function):
-            options = getattr(function, "options", None)
-            if isinstance(options, dict):
-                options[name] = True
-            return function
-        return lambda f: decorate(f)
+    def decorate(func: Any = None, **kwargs: Any) -> Any:
+        if func is None:
+            return decorate
+        # on a kernel, or on a function that nki.jit decorates later
+        options = func.options if isinstance(func, Kernel) else func.__dict__.setdefault(OPTIONS, {})
+        options[name] = True
+        return func
 
     decorate.__name__ = decorate.__qualname__ = name
     decorate.__doc__ = doc
@@ -126,9 +127,42 @@ def _rotation(base_name: str, base: Any, name: str, counts: Any) -> tuple[int, t
     return whole_number(base, base_name), whole
 
 
-@contextmanager
-def _nothing(*args: Any, **kwargs: Any) -> Any:
-    yield
+@dataclass(frozen=True)
+class Directive:
+    """Advice to the vendor's scheduler or allocator, for a block or a loop; values do not change.
+
+    Args:
+        name: what makes it.
+        factor: of multi-buffering; 1 for others.
+    """
+
+    name: str
+    factor: int = 1
+
+    def __enter__(self) -> Directive:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Nothing ends here."""
+
+
+def allocation_scope() -> Directive:
+    """A block whose tiles the stack allocator frees together, for `with`."""
+    return Directive("allocation_scope")
+
+
+def no_reorder() -> Directive:
+    """Instructions that stay in the order of the text, for `with` or as directives= of a loop."""
+    return Directive("no_reorder")
+
+
+@placed("multi_buffer")
+def multi_buffer(factor: Any = 2) -> Directive:
+    """A loop whose tiles have so many buffers, as directives= of it."""
+    count = whole_number(factor, "factor")
+    if count < 1:
+        raise RuleError(f"factor is {count}; a loop has one buffer or more")
+    return Directive("multi_buffer", count)
 
 
 NAMES: dict[str, Any] = {
@@ -137,7 +171,7 @@ NAMES: dict[str, Any] = {
     "force_auto_alloc": force_auto_alloc,
     "sbuf": SbufMemory(),
     "psum": PsumMemory(),
-    "allocation_scope": _nothing,
-    "no_reorder": _nothing,
-    "multi_buffer": lambda factor=2: None,
+    "allocation_scope": allocation_scope,
+    "no_reorder": no_reorder,
+    "multi_buffer": multi_buffer,
 }

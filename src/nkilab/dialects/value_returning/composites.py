@@ -7,32 +7,51 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UnsupportedError
+from ...isa.elementwise import TensorCopy
 from ...tiles.dtypes import as_dtype, promoted, weak_dtype
+from ...tiles.tile import SBUF
+from ...trace.builder import record
+from ...trace.session import current
 from .. import tile_functions as common
 from ..places import placed
-from .functions import RESULTS, tile_of, whole_tile
+from .functions import RESULTS, a_tile, tile_of
+from .grids import box_of
 from .reductions import reduction
+from .subscripts import crop_operand, cropped, inside_bounds
 from .tensor import Tensor, settled
 
-_PREDICATES = ("uint8", "uint16", "uint32", "bool")
 
+def _under(mask: Any, operands: list[Any], dtype: Any, compute: Callable[..., Tensor]) -> Tensor:
+    """The result of a function over tiles of which a mask lets a part through; the rest is not written.
 
-def _unmasked(called: str, mask: Any) -> None:
-    if mask is not None:
-        raise UnsupportedError(
-            f"mask= of {called} is not modelled", hint="slice the tiles instead: x[0:n, :]"
-        )
+    Args:
+        mask: over the shape that the operands broadcast to; None for everywhere.
+        operands: tiles and numbers.
+        dtype: of the result.
+        compute: called with the operands, or the parts of them under the mask's rectangle.
+    """
+    tiles = [o for o in operands if isinstance(o, Tensor)]
+    if mask is None:
+        return compute(*[inside_bounds(o) if isinstance(o, Tensor) else o for o in operands])
+    session = current()
+    shape = tuple(np.broadcast_shapes(*(t.shape for t in tiles)))
+    out: Tensor = RESULTS.allocate(shape, dtype, SBUF)
+    box, rest = box_of(mask, shape)
+    if box is not None:
+        part = settled(compute(*[crop_operand(o, box) for o in operands]))
+        record(session, TensorCopy, [cropped(out, box), part], common.plain(TensorCopy), (), rest)
+    return out
 
 
 @placed("where")
 def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
     """Elements of x where condition is not 0, of y (a tile or a number) elsewhere, in a new SBUF tile."""
-    _unmasked("where", mask)
-    chosen, other, predicate = whole_tile(x), tile_of(y), whole_tile(condition)
+    chosen, other, predicate = a_tile(x), tile_of(y), a_tile(condition)
     kind = other.layout.dtype if isinstance(other, Tensor) else weak_dtype(other)
     held = promoted(chosen.layout.dtype, kind) if dtype is None else as_dtype(dtype)
-    return settled(common.where(RESULTS, predicate, chosen, other, held))
+    return _under(
+        mask, [predicate, chosen, other], held, lambda p, c, o: settled(common.where(RESULTS, p, c, o, held))
+    )
 
 
 def _kept(called: str, operator: str, axis: Any) -> Callable[[Any], Tensor]:
@@ -44,12 +63,18 @@ def _kept(called: str, operator: str, axis: Any) -> Callable[[Any], Tensor]:
 def softmax(
     x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **ignored: Any
 ) -> Tensor:
-    """exp(x - max) / sum of exp(x - max) over free axes, in float32 up to the last rounding."""
-    _unmasked("softmax", mask)
-    tile = whole_tile(x)
-    held = as_dtype(dtype or compute_dtype or tile.layout.dtype)
-    largest = _kept("softmax", "maximum", axis)(tile)
-    return common.softmax(RESULTS, tile, largest, _kept("softmax", "add", axis), held)
+    """exp(x - max) / sum of exp(x - max) over free axes, in float32 up to the last rounding.
+
+    What a mask leaves out takes no part in the sum.
+    """
+    given = a_tile(x)
+    held = as_dtype(dtype or compute_dtype or given.layout.dtype)
+
+    def compute(tile: Tensor) -> Tensor:
+        largest = _kept("softmax", "maximum", axis)(tile)
+        return common.softmax(RESULTS, tile, largest, _kept("softmax", "add", axis), held)
+
+    return _under(mask, [given], held, compute)
 
 
 @placed("rms_norm")
@@ -65,17 +90,22 @@ def rms_norm(
     mask: Any = None,
     **ignored: Any,
 ) -> Tensor:
-    """x / sqrt(sum of squares over free axes / n + epsilon) * w, in float32 up to the last rounding."""
-    _unmasked("rms_norm", mask)
-    tile, weights = whole_tile(x), whole_tile(w)
-    held = as_dtype(dtype or compute_dtype or tile.layout.dtype)
-    return common.rms_norm(RESULTS, tile, weights, _kept("rms_norm", "add", axis), n, epsilon, held)
+    """x / sqrt(sum of squares over free axes / n + epsilon) * w, in float32 up to the last rounding.
+
+    What a mask leaves out takes no part in the sum.
+    """
+    given = a_tile(x)
+    held = as_dtype(dtype or compute_dtype or given.layout.dtype)
+
+    def compute(tile: Tensor, weights: Tensor) -> Tensor:
+        return common.rms_norm(RESULTS, tile, weights, _kept("rms_norm", "add", axis), n, epsilon, held)
+
+    return _under(mask, [given, a_tile(w)], held, compute)
 
 
 @placed("dropout")
 def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
     """x with elements set to 0 with probability `rate`; the bits are not those of the hardware."""
-    _unmasked("dropout", mask)
-    tile, probability = whole_tile(x), tile_of(rate)
-    held = tile.layout.dtype if dtype is None else as_dtype(dtype)
-    return common.dropout(RESULTS, tile, probability, held)
+    given = a_tile(x)
+    held = given.layout.dtype if dtype is None else as_dtype(dtype)
+    return _under(mask, [given, tile_of(rate)], held, lambda t, p: common.dropout(RESULTS, t, p, held))

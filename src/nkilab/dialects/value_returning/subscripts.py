@@ -194,18 +194,18 @@ def inside_bounds(tensor: V) -> V:
 def crop_operands(cls: type[Instruction], operands: list[Any], box: Box) -> list[Any]:
     """Operands under the rectangle of a mask over the result."""
     if cls is NcTranspose:
-        return [_crop_operand(o, box[::-1]) for o in operands]
+        return [crop_operand(o, box[::-1]) for o in operands]
     if cls is not NcMatmul:
-        return [_crop_operand(o, box) for o in operands]
+        return [crop_operand(o, box) for o in operands]
     # the rows of a product come from the columns of stationary, its columns from those of moving
     by_column = {"stationary": box[0], "moving": box[-1]}
     return [
-        _crop_operand(o, (slice(0, o.layout.shape[0]), by_column[name])) if isinstance(o, View) else o
+        crop_operand(o, (slice(0, o.layout.shape[0]), by_column[name])) if isinstance(o, View) else o
         for name, o in zip(cls.operands, operands, strict=True)
     ]
 
 
-def _crop_operand(operand: Any, box: Box) -> Any:
+def crop_operand(operand: Any, box: Box) -> Any:
     """An operand under the rectangle of a mask over the result; vectors [P, 1] keep their one column."""
     if not isinstance(operand, View):
         return operand

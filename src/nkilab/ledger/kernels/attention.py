@@ -95,7 +95,5 @@ def attention_fused(q, k, v):
         for c in nl.affine_range(size // CHUNK):
             block[:, c * CHUNK : (c + 1) * CHUNK] = nisa.tensor_copy(score(q_all, k_all, i, c))
         shares = softmax_of(block)
-        weighted(
-            out, lambda j, s=shares: turned(s[:, j * ROWS : (j + 1) * ROWS], q.dtype), values, i
-        )
+        weighted(out, lambda j, s=shares: turned(s[:, j * ROWS : (j + 1) * ROWS], q.dtype), values, i)
     return out

@@ -1,4 +1,4 @@
-"""One instruction, `count` times in a row, in the `nki` spelling: what it takes, and how far apart they start."""
+"""One instruction, `count` times in a row, in the `nki` spelling: its duration, and from start to start."""
 
 import nki
 import nki.isa as nisa

@@ -1,0 +1,223 @@
+"""The walk through storages that are accessed through overlapping boxes: who waits for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..records import Job, numbers, table
+from .boxes import Overlaps
+from .slots import DMA
+
+NOBODY = -1
+# Kinds that a wait can have, by the code that columns hold.
+KINDS = ("flow", "output", "anti", "reuse", "spill")
+FLOW, OUTPUT, ANTI, REUSE, SPILL = range(len(KINDS))
+
+
+@dataclass(slots=True)
+class Access:
+    """One access of a storage.
+
+    Args:
+        row, engine, box: what accesses, and through which box.
+        is_read, is_written: how.
+        is_awaited: whether a write of the storage comes later.
+        storage: that is accessed.
+        next: of two transfers that read through one box, the one before.
+    """
+
+    row: int
+    engine: int
+    box: int
+    storage: int
+    is_read: bool
+    is_written: bool
+    is_awaited: bool
+    next: int = NOBODY
+
+
+@dataclass(slots=True)
+class Box:
+    """A box and who accessed it last.
+
+    Args:
+        first, end: of its neighbours.
+        writer: the row that wrote it, if no later write covered it.
+        has_readers: whether it was read since.
+        transfers: the last access of a transfer that read it.
+    """
+
+    first: int
+    end: int
+    writer: int = NOBODY
+    has_readers: bool = False
+    transfers: int = NOBODY
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """A box that overlaps another one, and whether that one covers it."""
+
+    box: int
+    is_covered: bool
+
+
+@dataclass(slots=True)
+class Found:
+    """How many edges were found, though the columns may hold fewer."""
+
+    edges: int = 0
+
+
+class Walk(NamedTuple):
+    """The accesses, in order, storage by storage, and what is known on the way.
+
+    Args:
+        accesses, boxes, neighbours, found: tables.
+        readers: per box and engine that runs in order, the last row that read through it.
+        later, earlier, kind: the edges.
+    """
+
+    accesses: list[Access]
+    boxes: list[Box]
+    neighbours: list[Neighbour]
+    found: Found
+    readers: list[int]
+    later: list[int]
+    earlier: list[int]
+    kind: list[int]
+
+
+def edges_of(columns: dict[str, np.ndarray], overlaps: Overlaps) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The edges (later row, earlier row, kind) among accesses.
+
+    Args:
+        columns: of the accesses, as the first fields of `Access`; ordered by storage, then row, reads of a row
+            before its writes.
+        overlaps: of the boxes.
+    """
+    count = len(columns["row"])
+    run, as_array = _JOB.chosen(count)
+    room = 4 * count
+    while True:
+        walk = _walk(columns, overlaps, room, as_array=as_array)
+        run(walk)
+        found = int(walk.found.edges)
+        if found <= room:
+            break
+        room = found
+    later, earlier, kind = (np.array(column[:found], np.int64) for column in walk[-3:])
+    return later, earlier, kind
+
+
+def _walk(columns: dict[str, np.ndarray], overlaps: Overlaps, room: int, *, as_array: bool) -> Walk:
+    boxes = len(overlaps.start) - 1
+    neighbours = {"box": overlaps.other, "is_covered": overlaps.covers}
+    spans = {"first": overlaps.start[:-1], "end": overlaps.start[1:]}
+    edges = [numbers(np.zeros(room, np.int64), as_array=as_array) for _ in range(3)]
+    return Walk(
+        table(Access, columns, len(columns["row"]), as_array=as_array),
+        table(Box, spans, boxes, as_array=as_array),
+        table(Neighbour, neighbours, len(overlaps.other), as_array=as_array),
+        table(Found, {}, 1, as_array=as_array)[0],
+        numbers(np.full(boxes * DMA, NOBODY), as_array=as_array),
+        *edges,
+    )
+
+
+def walk_all(walk: Walk) -> None:
+    """Walk the accesses of all storages."""
+    begin = 0
+    for number in range(len(walk.accesses)):
+        access = walk.accesses[number]
+        if access.storage != walk.accesses[begin].storage:
+            _forget_storage(walk, begin, number)
+            begin = number
+        if access.is_read:
+            _read(walk, access.row, access.box)
+        if access.is_written:
+            _write(walk, access.row, access.box)
+        elif access.is_awaited:
+            _note_reader(walk, number)
+
+
+def _forget_storage(walk: Walk, begin: int, end: int) -> None:
+    """Forget the accesses of a storage: the next one may have the same boxes."""
+    for number in range(begin, end):
+        _forget(walk, walk.accesses[number].box)
+
+
+def _forget(walk: Walk, box: int) -> None:
+    """Forget who accessed a box."""
+    walk.boxes[box].writer = NOBODY
+    if walk.boxes[box].has_readers:
+        walk.boxes[box].has_readers = False
+        walk.boxes[box].transfers = NOBODY
+        for engine in range(DMA):
+            walk.readers[box * DMA + engine] = NOBODY
+
+
+def _read(walk: Walk, row: int, box: int) -> None:
+    """Wait for the writers of what is read."""
+    read = walk.boxes[box]
+    if read.writer != NOBODY:
+        _wait(walk, row, read.writer, FLOW)
+    for place in range(read.first, read.end):
+        writer = walk.boxes[walk.neighbours[place].box].writer
+        if writer != NOBODY:
+            _wait(walk, row, writer, FLOW)
+
+
+def _note_reader(walk: Walk, number: int) -> None:
+    """Remember a read that a later write must wait for; of one engine that runs in order only the last."""
+    access = walk.accesses[number]
+    box = walk.boxes[access.box]
+    box.has_readers = True
+    if access.engine == DMA:
+        access.next = box.transfers
+        box.transfers = number
+    else:
+        walk.readers[access.box * DMA + access.engine] = access.row
+
+
+def _write(walk: Walk, row: int, box: int) -> None:
+    """Wait for writers and readers of what is written, forget those it covers."""
+    _clear_for(walk, row, box)
+    for place in range(walk.boxes[box].first, walk.boxes[box].end):
+        other = walk.neighbours[place]
+        _clear_for(walk, row, other.box)
+        if other.is_covered:
+            _forget(walk, other.box)
+    _forget(walk, box)
+    walk.boxes[box].writer = row
+
+
+def _clear_for(walk: Walk, row: int, number: int) -> None:
+    """Wait for the live accesses through a box."""
+    box = walk.boxes[number]
+    if box.writer != NOBODY:
+        _wait(walk, row, box.writer, OUTPUT)
+    if not box.has_readers:
+        return
+    for engine in range(DMA):
+        reader = walk.readers[number * DMA + engine]
+        if reader != NOBODY:
+            _wait(walk, row, reader, ANTI)
+    transfer = box.transfers
+    while transfer != NOBODY:
+        _wait(walk, row, walk.accesses[transfer].row, ANTI)
+        transfer = walk.accesses[transfer].next
+
+
+def _wait(walk: Walk, later: int, earlier: int, kind: int) -> None:
+    """Record that a row waits, if there is room."""
+    place = walk.found.edges
+    if place < len(walk.later):
+        walk.later[place], walk.earlier[place], walk.kind[place] = later, earlier, kind
+    walk.found.edges += 1
+
+
+_JOB = Job(walk_all, "the dependences")
