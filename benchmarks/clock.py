@@ -1,35 +1,66 @@
-"""Instructions per second that planning and the timing simulation get through, after tracing."""
+"""Instructions per second that planning and the timing simulation get through after tracing: three decades."""
 
 from __future__ import annotations
+
+import resource
+import sys
 
 import nkilab
 from nkilab import api
 from nkilab.launch import launch
 from nkilab.place import plan
 from nkilab.timing import simulate
-from timing import bar, medians
+from nkilab.trace.program import Program
+from timing import bar, medians, seconds
 
-# 4096 x 8192 x 8192: the size of the optimization guide
-K, M, N = 8192, 4096, 8192
 RUNS = 3
+K = 8192
+# Tiles of the result, of 194 rows each: about a thousand, ten thousand, ... rows. The third is the product of
+# 4096 x 8192 x 8192 of the optimization guide.
+TILES = ((1, 5), (4, 13), (32, 16), (56, 92))
+
+
+def program(m: int, n: int) -> Program:
+    """The tiled product whose result is `m` x `n` tiles."""
+    from matmul_kernel import TILE_M, TILE_N, tiled_matmul
+
+    specs = (nkilab.spec((K, m * TILE_M), "float32"), nkilab.spec((K, n * TILE_N), "float32"))
+    return launch(api.as_kernel(tiled_matmul), specs, {}, api.machine_for(None), has_data=False).program
+
+
+def measured(traced: Program) -> tuple[int, float, float]:
+    """Rows, and seconds to plan and to simulate them."""
+    planned = plan(traced)
+    actions = {"plan": lambda: plan(traced), "simulate": lambda: simulate(traced, planned)}
+    times = medians(actions, RUNS)
+    return len(traced), times["plan"], times["simulate"]
+
+
+def peak_gib() -> float:
+    """The most memory that this process held, in GiB."""
+    units = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * units / 2**30
 
 
 def main() -> None:
     """Measure and print."""
+    results = []
     with nkilab.activate():
-        from matmul_kernel import tiled_matmul
-
-        specs = (nkilab.spec((K, M), "float32"), nkilab.spec((K, N), "float32"))
-        program = launch(
-            api.as_kernel(tiled_matmul), specs, {}, api.machine_for(None), has_data=False
-        ).program
-        planned = plan(program)
-        times = medians({"plan": lambda: plan(program), "simulate": lambda: simulate(program, planned)}, RUNS)
-    rows = len(program)
-    print(f"{rows} rows: plan {times['plan']:.2f} s, simulate {times['simulate']:.2f} s")
-    both = rows / sum(times.values())
-    bar("plan and simulate", both / 1e6, "million rows a second", "at least 1 later")
-    bar("simulate alone", rows / times["simulate"] / 1e6, "million rows a second", "none, for comparison")
+        for m, n in TILES:
+            made: list[Program] = []
+            traced_in = seconds(lambda m=m, n=n, made=made: made.append(program(m, n)))  # type: ignore[misc]
+            rows, planned_in, simulated_in = measured(made[0])
+            results.append((rows, planned_in, simulated_in))
+            print(
+                f"{rows} rows: trace {traced_in:.3f} s, plan {planned_in:.4f} s, simulate {simulated_in:.4f} s, "
+                f"{peak_gib():.2f} GiB"
+            )
+    (rows, planned_in, simulated_in), (most, planned_most, simulated_most) = results[-2:]
+    bar("simulate", rows / simulated_in / 1e6, "million rows a second", "at least 1")
+    bar("plan", rows / planned_in / 1e6, "million rows a second", "at least 0.8")
+    growth = (planned_most + simulated_most) / (planned_in + simulated_in) / (most / rows)
+    bar("time per row at ten times the rows", growth, "times as long", "about 1")
+    bar("memory", peak_gib(), "GiB", "at most 2")
 
 
 if __name__ == "__main__":

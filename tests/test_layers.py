@@ -16,7 +16,7 @@ ROOT = Path(nkilab.__file__).parent
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys _lazy",
-    "machine records",
+    "machine records heap",
     "tiles",
     "isa arrays benchmark",
     "trace arguments",

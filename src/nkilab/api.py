@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from .trace.session import set_world
 from .views.summary import Summary, summarize
 
 DEFAULT_TARGET = "trn2"
+# where nki.profile puts its summaries, beside the program and the traces
+REPORTS = "json_reports"
 
 
 @dataclass(frozen=True)
@@ -298,29 +301,24 @@ class NkilabWorld:
     def profile(
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
     ) -> None:
-        """Time a kernel from shapes and write its program and trace to a folder."""
-        given = options.get("working_directory")
-        folder = Path(given or "")
-        if not folder.is_absolute() or not folder.is_dir():
-            held = "not given" if given is None else repr(str(given))
-            raise FileError(
-                f"working_directory is {held}; it is the absolute path of an existing folder",
-                hint="pass working_directory=Path.cwd()",
-            )
-        nth = options.get("profile_nth", 1)
-        if not isinstance(nth, int) or nth < 1:
-            raise UsageError(f"profile_nth is {nth!r}; executions count from 1")
-        trace = Path(options.get("save_trace_name") or "profile.ntff")
-        if nth > 1:
-            trace = trace.with_name(f"{trace.stem}_exec_{nth}{trace.suffix}")
-        paths = [folder / (options.get("save_neff_name") or "file.neff"), folder / trace]
-        for path in paths:
+        """Time a kernel from shapes and write its program, a trace and a report per execution to a folder."""
+        folder = _folder(options.get("working_directory"))
+        name = Path(options.get("save_trace_name") or "profile.ntff")
+        executions = _executions(options.get("profile_nth", 1), options.get("num_execs", 1))
+        program = folder / (options.get("save_neff_name") or "file.neff")
+        stems = [name.stem if n == 1 else f"{name.stem}_exec_{n}" for n in executions]
+        traces = [folder / name.with_name(stem + name.suffix) for stem in stems]
+        reports = [folder / REPORTS / f"{stem}.json" for stem in stems]
+        for path in (program, *traces, *reports):
             if path.exists() and not options.get("overwrite"):
                 raise FileError(f"{path} exists", hint="pass overwrite=True, or name another file")
         predicted = estimate(
             kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()}
         )
-        _save(predicted.program, paths[0], paths[1], predicted.timeline)
+        (folder / REPORTS).mkdir(parents=True, exist_ok=True)
+        for trace, report in zip(traces, reports, strict=True):
+            _save(predicted.program, program, trace, predicted.timeline)
+            report.write_text(json.dumps(predicted.to_dict(), indent=1) + "\n")
 
     def machine(self) -> Machine:
         """The chip chosen for kernels that name none: the setting's, the environment's, trn2."""
@@ -331,6 +329,34 @@ class NkilabWorld:
         if text not in self._noticed and settings().shows_notices:
             self._noticed.add(text)
             print(f"nkilab: notice: {text}", file=sys.stderr)
+
+
+def _folder(given: Any) -> Path:
+    """The folder that a profile goes to, whose parent exists.
+
+    Raises:
+        FileError: if it is none.
+    """
+    folder = Path(given or "")
+    if not folder.is_absolute() or not folder.parent.is_dir() or (folder.exists() and not folder.is_dir()):
+        held = "not given" if given is None else repr(str(given))
+        raise FileError(
+            f"working_directory is {held}; it is the absolute path of a folder, whose parent exists",
+            hint="pass working_directory=Path.cwd()",
+        )
+    return folder
+
+
+def _executions(nth: Any, count: Any) -> list[int]:
+    """Which executions are profiled: every n-th up to a number of them, the n-th in any case.
+
+    Raises:
+        UsageError: if they do not count from 1.
+    """
+    for name, number in (("profile_nth", nth), ("num_execs", count)):
+        if not isinstance(number, int) or number < 1:
+            raise UsageError(f"{name} is {number!r}; executions count from 1")
+    return list(range(nth, count + 1, nth)) or [nth]
 
 
 def _shape_only(value: Any) -> Any:

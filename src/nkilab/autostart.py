@@ -12,7 +12,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-_NAMES = ("nki", "neuronxcc", "torch_xla")
+_NAMES = ("nki", "neuronxcc", "torch_xla", "torch_neuronx", "neuron_dtypes", "nki_cpu_simulator")
 
 
 class WatchingFinder(MetaPathFinder):

@@ -1,11 +1,12 @@
 """Plain functions over records, run as they stand for a short job and compiled for a long one.
 
 The functions are written once, in the part of Python that numba knows. A record is an object with named
-numbers; a table of records is a list of such objects, or one array for compiled code. Both give the same bits.
+numbers; a table of records is a list of such objects, or one array for compiled code. Both yield the same.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -20,7 +21,7 @@ import numpy as np
 
 from ._lazy import numba, numba_events
 
-# From this many steps on, loading numba and the compiled code (0.4 s) costs less than running without.
+# From about this many steps on, loading numba and the compiled code (0.4 s) costs less than running without.
 LONG = 30_000
 # Nothing is allocated by compiled code, so that nothing needs to be counted; division by zero is infinite.
 _OPTIONS = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
@@ -32,7 +33,8 @@ class Job:
     """A function of records, and of the functions that it calls, that is compiled when it is worth it.
 
     Args:
-        function: takes tables of records and arrays of numbers; no function that it calls calls itself.
+        function: takes tables of records and arrays of numbers; no function that it calls calls itself, and
+            none holds another one in it (a comprehension does).
         what: its name in the notice that it is compiled.
     """
 
@@ -41,8 +43,9 @@ class Job:
         self._what = what
 
     def chosen(self, steps: int) -> tuple[Callable[..., Any], bool]:
-        """The function to run for so many steps, and whether it takes arrays."""
-        if steps >= LONG or "compiled" in vars(self):
+        """The function to run for so many steps, and whether it takes arrays; honours NUMBA_DISABLE_JIT."""
+        is_long = steps >= LONG or "compiled" in vars(self)
+        if is_long and not numba().config.DISABLE_JIT:
             return self.compiled, True
         return self._function, False
 
@@ -56,8 +59,6 @@ def _compiled(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     """`function` compiled; the first call compiles it unless that was done before, and says so."""
     assert isinstance(function, FunctionType)
     config = numba().config
-    if config.DISABLE_JIT:
-        return function
     usual = config.CACHE_DIR
     # numba looks for changes in the file of the first function alone; this folder changes with all of them
     config.CACHE_DIR = str(Path(usual) / f"{function.__name__}_{_digest(function)}")
@@ -107,7 +108,7 @@ def _is_writable(folder: Path) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return False
-    return True
+    return os.access(folder, os.W_OK)
 
 
 def _notice(what: str) -> Any:

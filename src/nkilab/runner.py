@@ -44,6 +44,9 @@ def serve_names(version: str, target: str) -> None:
         api.machine_for(None, target)
     finder = switch_on(version, serves_shims=True)
     api.choose(version=finder.version, target=target)
+    if finder.version:
+        # for the script's children, such as workers of pytest-xdist
+        os.environ["NKILAB_NKI"] = finder.version
 
 
 def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False) -> int:

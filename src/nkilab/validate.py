@@ -234,7 +234,8 @@ def _row_dict(one: Compared) -> dict[str, Any]:
     row = one.row
     return {
         "id": row.id, "family": row.family, "kind": row.kind, "kernel": row.kernel,
-        "calls": [list(call) for call in row.calls], "keywords": row.keywords, "chip": row.chip,
+        "calls": [{"kernel": call.kernel, "args": list(call.args)} for call in row.calls],
+        "keywords": row.keywords, "chip": row.chip,
         "dialect": row.dialect, "options": row.options, "metric": one.metric,
         "base": QUANTITIES[one.metric].base, "is_primary": one.is_primary, "measured": one.measured,
         "predicted": one.predicted, "error": one.error,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from tests.dialects.spellings import nki1 as nki
@@ -113,31 +115,44 @@ def test_profile_needs_an_absolute_folder():
     with pytest.raises(FileError) as caught:
         profiled_without_options(ramp(4, 4))
     assert str(caught.value) == (
-        "working_directory is not given; it is the absolute path of an existing folder\n"
+        "working_directory is not given; it is the absolute path of a folder, whose parent exists\n"
         "  hint: pass working_directory=Path.cwd()"
     )
 
 
 @pytest.mark.parametrize("folder", ["here", "/no/such/folder"])
-def test_profile_refuses_a_folder_that_is_relative_or_missing(folder):
+def test_profile_refuses_a_folder_that_is_relative_or_has_no_parent(folder):
     with pytest.raises(FileError) as caught:
         nki.profile(plain, working_directory=folder)(ramp(4, 4))
     assert str(caught.value) == (
-        f"working_directory is '{folder}'; it is the absolute path of an existing folder\n"
+        f"working_directory is '{folder}'; it is the absolute path of a folder, whose parent exists\n"
         "  hint: pass working_directory=Path.cwd()"
     )
 
 
 def test_profile_writes_a_program_and_a_trace(tmp_path):
     assert nki.profile(working_directory=tmp_path)(plain)(ramp(4, 4)) is None
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file.neff", "profile.ntff"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file.neff", "json_reports", "profile.ntff"]
     ntff.read(tmp_path / "profile.ntff").check_belongs_to(neff.read(tmp_path / "file.neff"))
 
 
 def test_profile_nth_names_the_execution_in_the_file(tmp_path):
     options = {"working_directory": str(tmp_path), "save_neff_name": "a.neff", "save_trace_name": "b.ntff"}
     nki.profile(plain, **options, profile_nth=2)(ramp(4, 4))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.neff", "b_exec_2.ntff"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.neff", "b_exec_2.ntff", "json_reports"]
+
+
+def test_every_nth_execution_gets_a_trace_and_a_report_in_a_new_folder(tmp_path):
+    folder = tmp_path / "new"
+    nki.profile(plain, working_directory=folder, save_trace_name="b.ntff", profile_nth=3, num_execs=7)(
+        ramp(4, 4)
+    )
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "b_exec_3.ntff", "b_exec_6.ntff", "file.neff", "json_reports"
+    ]  # fmt: skip
+    reports = sorted((folder / "json_reports").iterdir())
+    assert [p.name for p in reports] == ["b_exec_3.json", "b_exec_6.json"]
+    assert json.loads(reports[0].read_text())["schema"] == "nkilab.estimate/1"
 
 
 @pytest.mark.parametrize("nth", [0, -1, "two"])
@@ -184,7 +199,7 @@ def test_a_file_that_cannot_be_written_is_an_error_of_ours(tmp_path):
 def test_a_measured_kernel_can_be_measured_otherwise(tmp_path, capsys):
     bench = nki.benchmark(plain)
     nki.profile(bench, working_directory=tmp_path)(ramp(4, 4))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file.neff", "profile.ntff"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file.neff", "json_reports", "profile.ntff"]
     assert nki.simulate_kernel(bench, ramp(1, 1))[0, 0] == 1
     assert nkilab.estimate(bench, nkilab.spec((4, 4), "float32")).latency_us > 0
 

@@ -101,3 +101,16 @@ def test_a_pattern_over_hbm_may_repeat_and_overlap() -> None:
     view: Any = counted("hbm")
     windows = np.lib.stride_tricks.sliding_window_view(np.arange(192, dtype=np.float32), 4)[:6:2]
     np.testing.assert_array_equal(array_of(view.ap([[2, 3], [1, 4]])), windows)
+
+
+def test_a_pattern_on_a_part_of_a_tile_counts_from_the_part() -> None:
+    # as kernels of 0.3 write it: the step over partitions is that of the part, which has 2 * 4 elements in each
+    part: Any = counted()[2:6, 1:3]
+    np.testing.assert_array_equal(array_of(part), COUNTED[2:6, 1:3])
+    whole = COUNTED.reshape(8, 24)
+    np.testing.assert_array_equal(array_of(part.ap([[8, 4], [1, 3]], offset=1)), whole[2:6, 5:8])
+
+
+def test_a_pattern_with_the_step_of_the_storage_is_written_for_the_storage() -> None:
+    inner: Any = counted().ap([[24, 8], [2, 12]], offset=0)
+    np.testing.assert_array_equal(array_of(inner.ap([[24, 8], [1, 6]])), COUNTED.reshape(8, 24)[:, :6])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nkilab.ledger import Compared, Row
-from nkilab.ledger.row import Source
+from nkilab.ledger.row import Call, Source
 
 SOURCE = Source("here", "a page")
 
@@ -14,7 +14,9 @@ def row(name="a", measured=None, **changes) -> Row:
         "measured": measured or {"profile_us": 100.0}, "source": SOURCE, "chip": "trn2", "dialect": "nki",
         "trust": "A", "split": "judge", "noise": 0.01,
     }  # fmt: skip
-    return Row(**{**given, **changes})
+    given |= changes
+    given["calls"] = tuple(Call(given["kernel"], tuple(args)) for args in given["calls"])
+    return Row(**given)
 
 
 def compared(measured, predicted, name="a", half=0.1, bound="tensor engine", **changes) -> Compared:

@@ -6,6 +6,7 @@ import pytest
 
 from nkilab.errors import FileError
 from nkilab.ledger import ledger_rows
+from nkilab.ledger.row import Call
 
 HEAD = """\
 schema: nkilab.ledger/1
@@ -44,12 +45,12 @@ def told(read, text: str) -> str:
 def test_a_row_has_what_its_group_says(read):
     (row,) = read(HEAD + ROW)
     assert (row.id, row.family, row.chip, row.noise, row.line) == ("one", "sums", "trn2", 0.02, 14)
-    assert row.calls == (("f32[256]", "f32[256]", 2),)
+    assert row.calls == (Call("adding.add_columns", ("f32[256]", "f32[256]", 2)),)
     assert row.measured == {"profile_us": 20, "dma_transfers": 3}
     assert (row.metric, row.value, row.kind) == ("profile_us", 20, "kernel")
     assert (row.source.ref, row.source.link) == ("our lab", "https://example.org")
     # built-in types, without the places that the reader keeps
-    assert [type(v) for v in (row.id, row.noise, row.calls[0][2])] == [str, float, int]
+    assert [type(v) for v in (row.id, row.noise, row.calls[0].args[2])] == [str, float, int]
 
 
 def test_what_a_row_says_goes_before_what_its_group_says(read):
@@ -60,7 +61,13 @@ def test_what_a_row_says_goes_before_what_its_group_says(read):
 def test_calls_of_a_row_replace_the_arguments_of_its_group(read):
     text = HEAD.replace("    rows:", "    args: ['f32[2]']\n    rows:")
     row = "      - {id: one, calls: [['f32[4]'], ['f32[8]']], measured: {device_us: 2.5}}\n"
-    assert read(text + row)[0].calls == (("f32[4]",), ("f32[8]",))
+    assert [call.args for call in read(text + row)[0].calls] == [("f32[4]",), ("f32[8]",)]
+
+
+def test_a_call_may_name_a_kernel_of_its_own(read):
+    calls = "[['f32[4]'], {kernel: perceptron.gelu, args: ['f32[8]']}]"
+    (row,) = read(HEAD + f"      - {{id: one, calls: {calls}, measured: {{device_us: 2.5}}}}\n")
+    assert row.calls == (Call("adding.add_columns", ("f32[4]",)), Call("perceptron.gelu", ("f32[8]",)))
 
 
 FORMAT = "\n  hint: see docs/ledger.md for the format"
@@ -103,7 +110,7 @@ KEYS = (
         ("id: one", "id: 7", f"lab.yaml:14: id is 7; it is a text{FORMAT}"),
         ("noise: 0.02", "noise: low", f"lab.yaml:14: noise is 'low'; it is a number{FORMAT}"),
         ("args: ['f32[256]', 'f32[256]', 2]", "calls: [1]",
-         f"lab.yaml:14: an entry of calls is no list; it is the args of a call{FORMAT}"),
+         f"lab.yaml:14: an entry of calls is neither a list of args nor kernel and args{FORMAT}"),
         ("  own: {ref: our lab, link: https://example.org}", "  - own",
          f"lab.yaml:1: sources is ['own']; it holds a source by each name{FORMAT}"),
         ("{ref: our lab, link", "{page: our lab, link",

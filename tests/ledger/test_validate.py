@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from nkilab.api import estimate, spec
-from nkilab.errors import UsageError
+from nkilab.errors import NkilabError, UsageError
 from nkilab.ledger import Predictor, judged, leave_one_family_out, own_rows
 from nkilab.ledger.picture import svg
 from nkilab.ledger.predict import recosted
@@ -132,6 +132,21 @@ def test_a_kernel_that_the_ledger_lacks_is_told(ledger):
         "row small names kernel adding.nothing; the ledger has none\n"
         "  hint: write MODULE.FUNCTION of nkilab.ledger.kernels, or FILE.py:KERNEL\n"
     )
+
+
+def test_an_argument_that_is_no_array_is_told(ledger):
+    done = call("validate", ledger(20, text=LEDGER.replace("'f32[25600]', 200", "'f33[25600]', 200")))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "row small has the argument 'f33[25600]'\n"
+        "  hint: write an array as DTYPE[N,...], as in f32[128,512]\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["add_columns", "adding.", "a..b", "mine.py:twice", "adding.np"])
+def test_a_name_that_is_no_kernel_is_told(name):
+    with pytest.raises(NkilabError):
+        Predictor().kernel(row("small"), name)
 
 
 def slower(machine, factor: float):

@@ -11,8 +11,6 @@ from .. import api
 from ..dialects.kernel import Kernel
 from ..dialects.serve import module_tree, modules_from
 from ..errors import UseError
-from ..tiles.dtypes import DTYPES
-from .neuron_dtypes import PACKED
 
 GENERATION = "NKI_NC_VERSION"
 
@@ -47,25 +45,19 @@ class Simulated:
         return self[1](*args, **kwargs)
 
 
-_DTYPES = {name: name for name in (*DTYPES, "bool_", *PACKED)}
+# Modules that the vendor's simulator has and `nki` may lack; host scripts take them and use nothing of them.
+_EMPTY = ("nki.builtin", "nki.compiler", "nki.tensor", "nki.dtype")
 
 
 def simulator_tree(version: str) -> dict[str, ModuleType]:
     """The modules of `nki_cpu_simulator` by name: those of `nki`, and what a host script asks besides."""
     tree = module_tree("nki", version)
-    own: dict[str, dict[str, Any]] = {
-        "nki": {"cpu_simulate": lambda kernel: Simulated(kernel, version)},
-        "nki.builtin": {}, "nki.compiler": {}, "nki.tensor": {}, "nki.dtype": _DTYPES,
-    }  # fmt: skip
-    made = modules_from(own)
-    for name, names in own.items():
-        if name in tree:
-            vars(tree[name]).update(names)
-        else:
-            tree[name] = made[name]
-    for child in ("builtin", "compiler", "dtype"):
-        vars(tree["nki"]).setdefault(child, tree[f"nki.{child}"])
+    vars(tree["nki"])["cpu_simulate"] = lambda kernel: Simulated(kernel, version)
+    added = modules_from({name: {} for name in ("nki", *_EMPTY)})
+    for name, module in added.items():
+        if name not in tree:
+            tree[name] = module
+            setattr(tree["nki"], name.rpartition(".")[2], module)
     served = {f"nki_cpu_simulator.{name}": module for name, module in tree.items()}
     served["nki_cpu_simulator.nki.language.dtypes"] = tree["nki.dtype"]
-    top = modules_from({"nki_cpu_simulator": {"nki": tree["nki"]}})
-    return {**served, **top}
+    return {**served, **modules_from({"nki_cpu_simulator": {"nki": tree["nki"]}})}

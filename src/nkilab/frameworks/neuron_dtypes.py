@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..tiles.dtypes import as_dtype
+from ..tiles.dtypes import DTYPES, as_dtype
 
 # Four elements of a microscaled tensor in one word: the word, and the type of each element.
 PACKED: dict[str, tuple[type, type]] = {
@@ -15,15 +15,13 @@ PACKED: dict[str, tuple[type, type]] = {
     "float8_e5m2_x4": (np.uint32, ml_dtypes.float8_e5m2),
     "float4_e2m1fn_x4": (np.uint16, ml_dtypes.float4_e2m1fn),
 }
-# NumPy has no packed type: a record of one field that bears the name, whose bytes are the word's.
-PACKED_TYPES = {name: np.dtype([(name, word)]) for name, (word, _) in PACKED.items()}
+PACKED_TYPES = {name: DTYPES[name].storage for name in PACKED}
 
 
 def packed_name(dtype: Any) -> str:
     """The name of a packed type, given as name or NumPy type; "" for any other."""
     if isinstance(dtype, np.dtype):
-        names = dtype.names or ()
-        return names[0] if len(names) == 1 and names[0] in PACKED else ""
+        return next((name for name, held in PACKED_TYPES.items() if held == dtype), "")
     return dtype if isinstance(dtype, str) and dtype in PACKED else ""
 
 
@@ -33,9 +31,6 @@ def numpy_type(dtype: Any) -> np.dtype:
     Raises:
         RuleError: if neither NumPy nor Trainium has it.
     """
-    name = packed_name(dtype)
-    if name:
-        return PACKED_TYPES[name]
     if isinstance(dtype, str) or not isinstance(dtype, type | np.dtype):
         return as_dtype(dtype).storage
     return np.dtype(dtype)
@@ -65,7 +60,7 @@ def _packed(array: np.ndarray, name: str) -> np.ndarray:
     word, element = PACKED[name]
     bits = array.astype(np.float32).astype(element).view(np.uint8)
     width = np.dtype(word).itemsize * 8 // 4
-    fours = bits.reshape(*array.shape[:-1], -1, 4).astype(word)
+    fours: np.ndarray = bits.reshape(*array.shape[:-1], -1, 4).astype(word)
     shifts = np.arange(4, dtype=word) * word(width)
     words: np.ndarray = np.bitwise_or.reduce((fours & word((1 << width) - 1)) << shifts, axis=-1)
     return np.ascontiguousarray(words.astype(word)).view(PACKED_TYPES[name])
@@ -74,7 +69,7 @@ def _packed(array: np.ndarray, name: str) -> np.ndarray:
 def _unpacked(array: np.ndarray) -> np.ndarray:
     word, element = PACKED[packed_name(array.dtype)]
     width = np.dtype(word).itemsize * 8 // 4
-    words = np.ascontiguousarray(array).view(word)[..., None]
+    words: np.ndarray = np.ascontiguousarray(array).view(word)[..., None]
     shifts = np.arange(4, dtype=word) * word(width)
     bits = ((words >> shifts) & word((1 << width) - 1)).astype(np.uint8).view(element)
     return bits.astype(np.float32).reshape(*array.shape[:-1], -1)

@@ -53,29 +53,30 @@ class Predictor:
 
     def programs(self, row: Row, call: int) -> Programs:
         """What a call of a row traces on its chip."""
-        key = (row.kernel, row.chip, repr(row.calls[call]), repr(sorted(row.keywords.items())))
+        named, args = row.calls[call].kernel, row.calls[call].args
+        key = (named, row.chip, repr(args), repr(sorted(row.keywords.items())))
         known = self._programs.get(key)
         if known is None:
-            args = tuple(_argument(given) for given in row.calls[call])
-            machine = machine_named(row.chip)
-            launched = launch(self.kernel(row), args, dict(row.keywords), machine, has_data=False)
+            machine, kernel = machine_named(row.chip), self.kernel(row, named)
+            given = tuple(_argument(row, text) for text in args)
+            launched = launch(kernel, given, dict(row.keywords), machine, has_data=False)
             known = self._programs[key] = launched.programs
         return known
 
-    def kernel(self, row: Row) -> Any:
-        """The kernel of a row.
+    def kernel(self, row: Row, named: str) -> Any:
+        """A kernel that a row names.
 
         Raises:
             FileError: if there is none of this name.
         """
-        if ":" in row.kernel and self._load is not None:
-            return as_kernel(self._load(row.kernel))
-        module, _, name = row.kernel.rpartition(".")
+        if ":" in named and self._load is not None:
+            return as_kernel(self._load(named))
+        module, _, name = named.rpartition(".")
         try:
             return as_kernel(getattr(part(f"ledger.kernels.{module}"), name))
         except (ModuleNotFoundError, AttributeError):
             raise FileError(
-                f"row {row.id} names kernel {row.kernel}; the ledger has none",
+                f"row {row.id} names kernel {named}; the ledger has none",
                 hint="write MODULE.FUNCTION of nkilab.ledger.kernels, or FILE.py:KERNEL",
             ) from None
 
@@ -150,11 +151,14 @@ def recosted(program: Program, machine: Machine) -> Program:
     return result
 
 
-def _argument(given: Any) -> Any:
+def _argument(row: Row, given: Any) -> Any:
     """An argument as a row writes it: "f32[128,512]" stands for an array, anything else for itself."""
-    return argument(given) if isinstance(given, str) and given.endswith("]") else given
-
-
-def call_text(row: Row, call: Sequence[Any]) -> str:
-    """How a call is written."""
-    return f"{row.kernel}({', '.join([*map(str, call), *(f'{k}={v}' for k, v in row.keywords.items())])})"
+    if not isinstance(given, str) or not given.endswith("]"):
+        return given
+    try:
+        return argument(given)
+    except UsageError:
+        raise FileError(
+            f"row {row.id} has the argument {given!r}",
+            hint="write an array as DTYPE[N,...], as in f32[128,512]",
+        ) from None

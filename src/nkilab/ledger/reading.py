@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from .._lazy import ruamel_yaml
 from ..errors import FileError, NkilabError
 from ..machine import machine_named
 from .quantities import QUANTITIES
-from .row import KINDS, SPLITS, TRUSTS, Row, Source
+from .row import KINDS, SPLITS, TRUSTS, Call, Row, Source
 
 SCHEMA = "nkilab.ledger/1"
 OWN = Path(__file__).parent / "rows"
@@ -118,43 +118,68 @@ def _sources(path: Path, held: Any) -> dict[str, Source]:
 
 
 def _row(path: Path, given: dict[str, Any], line: int, sources: Mapping[str, Source]) -> Row:
-    def need(ok: bool, problem: str, hint: str = "") -> None:
-        if not ok:
-            raise _wrong(path, line, problem, hint)
-
-    unknown = sorted(set(given) - _GIVEN)
-    need(not unknown, f"a row has no {', '.join(unknown)}", f"it has {', '.join(sorted(_GIVEN - {'rows'}))}")
-    need(("args" in given) != ("calls" in given), "a row has args, or calls with the args of each")
-    missing = [name for name in _NEEDED if name not in given and name != "calls"]
-    need(not missing, f"the row has no {', '.join(missing)}")
-    for name, (kind, told) in _OF_TYPE.items():
-        need(
-            name not in given or isinstance(given[name], kind), f"{name} is {given.get(name)!r}; it is {told}"
-        )
-    calls = given["calls"] if "calls" in given else [given["args"]]
-    need(
-        bool(calls) and all(isinstance(call, list) for call in calls),
-        "an entry of calls is no list; it is the args of a call",
-    )
-    for name, words in _WORDS.items():
-        value = given.get(name, words[0])
-        need(value in words, f"{name} is {value!r}; it is one of {', '.join(words)}")
-    need(given["source"] in sources, f"source is {given['source']!r}; the file has {', '.join(sources)}")
-    need(bool(given["measured"]), "measured is empty; a row measures something")
-    for metric, value in given["measured"].items():
-        need(metric in QUANTITIES, f"{metric} is no quantity", f"quantities are {', '.join(QUANTITIES)}")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        need(is_number and value > 0, f"{metric} is {value!r}; it is a number above 0")
-    try:
-        machine_named(str(given["chip"]))
-    except NkilabError as error:
-        need(False, error.problem)
+    problem, hint = next(_faults(given, sources), ("", ""))
+    if problem:
+        raise _wrong(path, line, problem, hint)
     row = {k: _plain(v) for k, v in given.items() if k not in ("args", "calls", "source")}
     for name in ("units", "contradicts"):
         row[name] = tuple(row.get(name, ()))
-    return Row(
-        **row, calls=tuple(tuple(_plain(c)) for c in calls), source=sources[given["source"]], line=line
-    )
+    calls = tuple(_call(row["kernel"], call) for call in _calls(given))
+    return Row(**row, calls=calls, source=sources[given["source"]], line=line)
+
+
+def _faults(given: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+    """What is wrong with a row, and a hint or ""; the first is told."""
+    unknown = sorted(set(given) - _GIVEN)
+    if unknown:
+        yield f"a row has no {', '.join(unknown)}", f"it has {', '.join(sorted(_GIVEN - {'rows'}))}"
+    if ("args" in given) == ("calls" in given):
+        yield "a row has args, or calls with the args of each", ""
+    missing = [name for name in _NEEDED if name not in given and name != "calls"]
+    if missing:
+        yield f"the row has no {', '.join(missing)}", ""
+    for name, (kind, told) in _OF_TYPE.items():
+        if name in given and not isinstance(given[name], kind):
+            yield f"{name} is {given[name]!r}; it is {told}", ""
+    if not _calls(given) or not all(_is_call(call) for call in _calls(given)):
+        yield "an entry of calls is neither a list of args nor kernel and args", ""
+    for name, words in _WORDS.items():
+        if given.get(name, words[0]) not in words:
+            yield f"{name} is {given[name]!r}; it is one of {', '.join(words)}", ""
+    if given["source"] not in sources:
+        yield f"source is {given['source']!r}; the file has {', '.join(sources)}", ""
+    yield from _measured_faults(given["measured"])
+    try:
+        machine_named(given["chip"])
+    except NkilabError as error:
+        yield error.problem, ""
+
+
+def _measured_faults(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if not measured:
+        yield "measured is empty; a row measures something", ""
+    for metric, value in measured.items():
+        if metric not in QUANTITIES:
+            yield f"{metric} is no quantity", f"quantities are {', '.join(QUANTITIES)}"
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            yield f"{metric} is {value!r}; it is a number above 0", ""
+
+
+def _calls(given: Mapping[str, Any]) -> list[Any]:
+    return given["calls"] if "calls" in given else [given["args"]]
+
+
+def _is_call(given: Any) -> bool:
+    if not isinstance(given, Mapping):
+        return isinstance(given, list)
+    kernel, args = given.get("kernel"), given.get("args")
+    return set(given) == {"kernel", "args"} and isinstance(kernel, str) and isinstance(args, list)
+
+
+def _call(kernel: str, given: Any) -> Call:
+    """A call, of the row's kernel where it names none."""
+    named, args = (given["kernel"], given["args"]) if isinstance(given, Mapping) else (kernel, given)
+    return Call(str(named), tuple(_plain(args)))
 
 
 def _plain(value: Any) -> Any:

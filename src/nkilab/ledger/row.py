@@ -28,14 +28,27 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Call:
+    """One call of a kernel.
+
+    Args:
+        kernel: "module.function" of `ledger.kernels`, or "FILE.py:KERNEL" beside the ledger.
+        args: positional arguments, as written.
+    """
+
+    kernel: str
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Row:
     """One measurement of one kernel.
 
     Args:
         id: unique name.
         family: what it is ranked with.
-        kernel: "module.function" of `ledger.kernels`, or "FILE.py:KERNEL" beside the ledger.
-        calls: arguments of each call, as written; most rows have one call.
+        kernel: what calls that name none call.
+        calls: most rows have one.
         keywords: keyword arguments of every call.
         chip: name of the chip.
         dialect: spelling and version that the measured kernel had.
@@ -59,7 +72,7 @@ class Row:
     id: str
     family: str
     kernel: str
-    calls: tuple[tuple[Any, ...], ...]
+    calls: tuple[Call, ...]
     measured: dict[str, float]
     source: Source
     chip: str

@@ -66,7 +66,8 @@ class Compared:
     @property
     def is_whole(self) -> bool:
         """Whether it is the time of a whole kernel on the core."""
-        return self.is_primary and self.row.kind == "kernel" and not QUANTITIES[self.metric].has_host
+        is_time = self.sort == "time" and not QUANTITIES[self.metric].has_host
+        return self.is_primary and self.row.kind == "kernel" and is_time
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def _placed(
     Returns:
         Where the parts lie, the reuse edges, and the most units that were taken at once.
     """
-    memory, stopped = place(size, -(-parts.size // unit), parts.first, parts.last)
+    memory, stopped = place(size, -(-parts.size // unit), parts.first, parts.last, len(program))
     if stopped != ALL_PLACED:
         raise _psum_error(program, parts, stopped, size, memory.extent.free)
     part = np.array(memory.begin, np.int64)

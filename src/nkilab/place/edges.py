@@ -90,12 +90,16 @@ class Waits:
 
 def waits_from(count: int, later: np.ndarray, earlier: np.ndarray, kind: np.ndarray) -> Waits:
     """Waits of `count` nodes from a list of edges; of several kinds between one pair the first counts."""
-    order = np.lexsort((kind, earlier, later))
-    later, earlier, kind = later[order], earlier[order], kind[order]
-    fresh = np.ones(len(later), np.bool_)
-    fresh[1:] = (np.diff(later) != 0) | (np.diff(earlier) != 0)
-    later, earlier, kind = later[fresh], earlier[fresh], kind[fresh]
-    return Waits(np.searchsorted(later, np.arange(count + 1)), earlier, kind.astype(np.int8))
+    # one number per edge sorts faster than three columns
+    row_bits, kind_bits = count.bit_length(), len(KINDS).bit_length()
+    edges = np.sort((((later.astype(np.int64) << row_bits) | earlier) << kind_bits) | kind)
+    fresh = np.ones(len(edges), np.bool_)
+    fresh[1:] = (edges[1:] >> kind_bits) != (edges[:-1] >> kind_bits)
+    edges = edges[fresh]
+    earlier, kind = (edges >> kind_bits) & ((1 << row_bits) - 1), edges & ((1 << kind_bits) - 1)
+    start = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(edges >> (row_bits + kind_bits), minlength=count), out=start[1:])
+    return Waits(start, earlier, kind.astype(np.int8))
 
 
 def dependences(program: Program, table: Mapping[str, Dependence] = DEPENDENCES) -> Waits:
@@ -143,7 +147,8 @@ def _ordered_slots(program: Program, slots: Slots) -> np.ndarray:
     is_written = np.zeros(len(program.storages), np.bool_)
     is_written[slots.storage[slots.is_written]] = True
     some = np.flatnonzero(is_written[slots.storage])
-    return some[np.lexsort((slots.is_written[some], slots.row[some], slots.storage[some]))]
+    key = (slots.storage[some] * (len(program) + 1) + slots.row[some]) * 2 + slots.is_written[some]
+    return some[np.argsort(key, kind="stable")]
 
 
 def _is_crowded(storage: np.ndarray, box: np.ndarray, overlaps: Overlaps) -> np.ndarray:

@@ -149,7 +149,9 @@ def _is_awaited(row: np.ndarray, parts: Parts, waits: Waits) -> np.ndarray:
     count = len(parts.size) + 1
     accesses = np.sort(row * count + parts.of_slot)
     result = np.zeros(len(row), np.bool_)
-    begin, stop = np.searchsorted(row, waits.node), np.searchsorted(row, waits.node, "right")
+    start = np.zeros(len(waits.start) + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=len(waits.start)), out=start[1:])
+    begin, stop = start[waits.node], start[waits.node + 1]
     for place in range(int((stop - begin).max(initial=0))):
         edges = np.flatnonzero(begin + place < stop)
         access = begin[edges] + place

@@ -2,8 +2,8 @@
 
 Each segment is free or taken, and remembers who held it last. Taking starts where the last taking ended and
 goes round: short-lived tiles rotate through everything that is free, which is as much multi-buffering as the
-memory allows. A tile for which no run of free segments is long enough while enough is free in all is placed in
-pieces: a compiler that sees the whole program would have placed its neighbours closer together.
+memory allows. A tile for which no run of free segments is long enough while enough is free in all is placed
+in pieces: a compiler that sees the whole program would have placed its neighbours closer together.
 """
 
 from __future__ import annotations
@@ -123,13 +123,18 @@ def memory_of(size: int, sizes: Any, first: Any, last: Any, *, as_array: bool) -
     )
 
 
-def place(size: int, sizes: np.ndarray, first: np.ndarray, last: np.ndarray) -> tuple[Memory, int]:
+def place(size: int, sizes: np.ndarray, first: np.ndarray, last: np.ndarray, rows: int) -> tuple[Memory, int]:
     """Place tiles in a memory in the order of their first rows.
+
+    Args:
+        size: of the memory, in units.
+        sizes, first, last: of the tiles.
+        rows: of the program.
 
     Returns:
         The memory, and the tile that found no room or `ALL_PLACED`.
     """
-    run, as_array = _JOB.chosen(len(sizes))
+    run, as_array = _JOB.chosen(rows)
     memory = memory_of(size, sizes, first, last, as_array=as_array)
     stopped = run(memory)
     while stopped == REUSES_FULL:

@@ -34,8 +34,8 @@ class Kinds:
 
 def kinds_of(program: Program) -> Kinds:
     """The kinds of storages of `program`, in order of their first."""
-    numbers: dict[tuple[object, ...], int] = {}
-    kind = [numbers.setdefault(tuple(s[_SHAPE_TO_MEMORY]), len(numbers)) for s in program.storages]
+    numbers: dict[object, int] = {}
+    kind = [numbers.setdefault(s[_SHAPE_TO_MEMORY], len(numbers)) for s in program.storages]
     of_storage = np.array(kind, np.int64)
     first = np.zeros(len(numbers), np.int64)
     # of several assignments to one place the last one stays

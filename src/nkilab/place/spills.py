@@ -24,6 +24,7 @@ from .stays import (
     NEVER,
     NO_ROOM,
     NOBODY,
+    RELOAD,
     SAVE,
     Access,
     Inserted,
@@ -35,6 +36,7 @@ from .stays import (
 )
 
 _LARGEST = 5
+_KINDS = {SAVE: "spill_save", RELOAD: "spill_reload"}
 
 
 def place_text(program: Program, storage: int) -> str:
@@ -59,7 +61,7 @@ Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Spilled:
-    """What placement with spills yields: stays, edges (later node, earlier node, kind), transfers, findings."""
+    """What placement with spills yields; edges are (later node, earlier node, kind)."""
 
     placements: Placements
     edges: Edges
@@ -74,13 +76,13 @@ def place_with_spills(program: Program, slots: Slots, parts: Parts, capacity: in
     Raises:
         LimitError: if the operands of one row do not fit together.
     """
-    run, as_array = JOB.chosen(len(parts.slot))
+    run, as_array = JOB.chosen(len(program))
     columns = _accesses(slots, parts)
-    room, stopped = 2 * (len(parts.size) + len(parts.slot)), NO_ROOM
+    room, edges, stopped = 4 * len(parts.size), 4 * len(parts.slot), NO_ROOM
     while stopped == NO_ROOM:
-        state = _state(len(program), columns, parts, capacity, room, as_array=as_array)
+        room, edges = 2 * room, 2 * edges
+        state = _state(len(program), columns, parts, capacity, (room, edges), as_array=as_array)
         stopped = run(state)
-        room = 2 * max(room, int(state.progress.edges))
     if stopped != ALL_PASSED:
         raise _too_large(program, slots, parts, stopped, capacity)
     return _spilled(program, parts, state, capacity)
@@ -97,12 +99,13 @@ def _accesses(slots: Slots, parts: Parts) -> dict[str, np.ndarray]:
 
 
 def _state(
-    rows: int, columns: dict[str, np.ndarray], parts: Parts, capacity: int, room: int, *, as_array: bool
-) -> State:
-    """Nothing on chip yet; room for so many stays, transfers, reuses and edges."""
-    accesses = len(columns["row"])
+    rows: int, columns: dict[str, np.ndarray], parts: Parts, capacity: int, rooms: tuple[int, int],
+    *, as_array: bool,
+) -> State:  # fmt: skip
+    """Nothing on chip yet; `rooms` is how many stays and transfers there may be, and how many edges."""
+    accesses, (room, most_edges) = len(columns["row"]), rooms
     sizes = np.zeros(room, np.int64)
-    edges = [numbers(sizes, as_array=as_array) for _ in range(3)]
+    edges = [numbers(np.zeros(most_edges, np.int64), as_array=as_array) for _ in range(3)]
     return State(
         table(Progress, {"rows": rows}, 1, as_array=as_array)[0],
         table(Access, columns, accesses, as_array=as_array),
@@ -131,17 +134,22 @@ def _spilled(program: Program, parts: Parts, state: State, capacity: int) -> Spi
         pieces.astype(np.int64), first, last,
     )  # fmt: skip
     later, earlier, kind = (np.array(edges[: progress.edges], np.int64) for edges in state[-3:])
-    transfers = tuple(_transfer(program, parts, i) for i in state.inserted[: progress.inserted])
     findings = () if progress.first_spill == NEVER else (_finding(program, parts, state, capacity),)
-    return Spilled(placements, (later, earlier, kind), transfers, findings, int(state.memory.extent.peak))
+    return Spilled(
+        placements, (later, earlier, kind), _transfers(program, parts, state), findings,
+        int(state.memory.extent.peak),
+    )  # fmt: skip
 
 
-def _transfer(program: Program, parts: Parts, inserted: Inserted) -> Transfer:
-    """An inserted transfer: one descriptor per partition of the whole part."""
-    storage = int(parts.storage[inserted.part])
-    kind = "spill_save" if inserted.kind == SAVE else "spill_reload"
-    partitions = program.storages[storage].partitions
-    return Transfer(kind, storage, int(inserted.row), partitions, int(parts.size[inserted.part]))
+def _transfers(program: Program, parts: Parts, state: State) -> tuple[Transfer, ...]:
+    """The inserted transfers: one descriptor per partition of a whole part."""
+    names = ("kind", "part", "row")
+    kinds, part, rows = (column(state.inserted, name)[: state.progress.inserted] for name in names)
+    storages, sizes = parts.storage[part].tolist(), parts.size[part].tolist()
+    return tuple(
+        Transfer(_KINDS[kind], storage, row, program.storages[storage].partitions, size)
+        for kind, storage, row, size in zip(kinds.tolist(), storages, rows.tolist(), sizes, strict=True)
+    )
 
 
 def _finding(program: Program, parts: Parts, state: State, capacity: int) -> Finding:

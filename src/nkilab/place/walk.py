@@ -95,8 +95,8 @@ def edges_of(columns: dict[str, np.ndarray], overlaps: Overlaps) -> tuple[np.nda
     """The edges (later row, earlier row, kind) among accesses.
 
     Args:
-        columns: of the accesses, as the first fields of `Access`; ordered by storage, then row, reads of a row
-            before its writes.
+        columns: of the accesses, as the first fields of `Access`; ordered by storage, then row, reads of a
+            row before its writes.
         overlaps: of the boxes.
     """
     count = len(columns["row"])

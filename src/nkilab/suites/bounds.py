@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -40,11 +41,8 @@ class Bounds:
             found.append(measure(*args))
             return found[-1]
 
-        WORLD.benchmark = measured  # type: ignore[method-assign]
-        try:
+        with patch.object(WORLD, "benchmark", measured):
             yield
-        finally:
-            del WORLD.benchmark
         if found:
             self.rows.append((item.nodeid.rpartition("::")[2], bounds, found))
 

@@ -102,17 +102,25 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
     limit = item.config.option.limit_seconds
     if not limit:
         return (yield)
+    problem = f"the test ran longer than {limit} s"
+    late: list[bool] = []
 
     def stop(*args: Any) -> None:
-        raise TimeoutError(f"the test ran longer than {limit} s")
+        late.append(True)
+        raise TimeoutError(problem)
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(limit)
     try:
         return (yield)
+    except Exception:
+        if not late:
+            raise
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+    # anew: where a signal interrupts there may be no line, which pytest cannot show
+    raise TimeoutError(problem)
 
 
 def pytest_runtest_logfinish(nodeid: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..heap import Entry
 from ..machine import Machine
 from ..place.slots import DMA
 from ..records import numbers, table
@@ -167,7 +168,8 @@ class Clock(NamedTuple):
         moment: where it is.
         stream: nodes of the engines, engine after engine, in program order.
         agenda: nodes to look at, the next one last.
-        arrivals: a heap of transfers that are ready, the first one to be issued at its top.
+        arrivals: a heap of transfers that are ready, by when and by their place in program order.
+        in_order: the node at each place in program order.
         active: queues that move bytes, ascending.
         hungry: the same, those that want the fewest lanes first.
     """
@@ -181,7 +183,8 @@ class Clock(NamedTuple):
     moment: Moment
     stream: list[int]
     agenda: list[int]
-    arrivals: list[int]
+    arrivals: list[Entry]
+    in_order: list[int]
     active: list[int]
     hungry: list[int]
 
@@ -206,7 +209,8 @@ def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
         _moment(machine, costs, as_array=as_array),
         numbers(np.concatenate(work.stream), as_array=as_array),
         numbers(np.zeros(nodes, np.int64), as_array=as_array),
-        numbers(np.zeros(np.count_nonzero(work.engine == DMA), np.int64), as_array=as_array),
+        table(Entry, {}, int(np.count_nonzero(work.engine == DMA)), as_array=as_array),
+        numbers(np.argsort(work.order), as_array=as_array),
         numbers(np.zeros(queues, np.int64), as_array=as_array),
         numbers(np.zeros(queues, np.int64), as_array=as_array),
     )

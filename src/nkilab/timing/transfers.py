@@ -7,6 +7,7 @@ the same share of every engine, a narrow transfer no more than it can use. HBM l
 
 from __future__ import annotations
 
+from ..heap import drop_first, push
 from .state import FOREVER, ISSUE, NOBODY, QUEUE, QUEUES_OF_UNIT, Clock
 
 NONE_ENDED, NONE_LEFT = -1, -2
@@ -21,7 +22,7 @@ def step(clock: Clock) -> int:
     moment = clock.moment
     arrival, begin = FOREVER, FOREVER
     if moment.arrivals > 0:
-        arrival = clock.nodes[clock.arrivals[0]].ready
+        arrival = clock.arrivals[0].key
     if moment.first_issued != NOBODY:
         begin = clock.nodes[moment.first_issued].start
     if moment.next_end <= arrival and moment.next_end <= begin:
@@ -35,35 +36,17 @@ def step(clock: Clock) -> int:
 
 def add(clock: Clock, number: int) -> None:
     """Let a transfer be issued from when it is ready on; at equal times program order decides."""
-    heap, place = clock.arrivals, clock.moment.arrivals
+    node = clock.nodes[number]
+    push(clock.arrivals, clock.moment.arrivals, node.ready, node.order)
     clock.moment.arrivals += 1
-    while place > 0 and _is_before(clock, number, heap[(place - 1) // 2]):
-        heap[place] = heap[(place - 1) // 2]
-        place = (place - 1) // 2
-    heap[place] = number
 
 
 def _next_arrival(clock: Clock) -> int:
-    """Take the first transfer off the heap."""
+    """The transfer that has been ready longest; it is taken off the heap."""
+    order = clock.arrivals[0].number
+    drop_first(clock.arrivals, clock.moment.arrivals)
     clock.moment.arrivals -= 1
-    heap, size = clock.arrivals, clock.moment.arrivals
-    first, last = heap[0], heap[size]
-    place, child = 0, 1
-    while child < size:
-        if child + 1 < size and _is_before(clock, heap[child + 1], heap[child]):
-            child += 1
-        if _is_before(clock, last, heap[child]):
-            break
-        heap[place] = heap[child]
-        place, child = child, 2 * child + 1
-    heap[place] = last
-    return first
-
-
-def _is_before(clock: Clock, one: int, two: int) -> bool:
-    """Whether one transfer is issued before another."""
-    a, b = clock.nodes[one], clock.nodes[two]
-    return a.ready < b.ready or (a.ready == b.ready and a.order < b.order)
+    return clock.in_order[order]
 
 
 def _issue(clock: Clock, number: int) -> None:

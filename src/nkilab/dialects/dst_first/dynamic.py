@@ -23,11 +23,20 @@ def is_dynamic(given: Any) -> bool:
 
 
 def access_pattern(
-    view: V, pattern: Any, offset: Any, scalar_offset: Any, vector_offset: Any, indirect_dim: Any, dtype: Any
+    view: V,
+    pattern: Any,
+    offset: Any,
+    scalar_offset: Any,
+    vector_offset: Any,
+    indirect_dim: Any,
+    dtype: Any,
+    *,
+    is_relative: bool,
 ) -> V:
     """A pattern whose start, or the start of each of its rows, is known at run time.
 
-    The step of an index is that of axis `indirect_dim` of the tensor the method is called on.
+    The step of an index is that of axis `indirect_dim` of the tensor the method is called on. For
+    `is_relative` see `view_methods.access_pattern`.
     """
     known = view.layout
     if scalar_offset is not None and vector_offset is not None:
@@ -43,15 +52,18 @@ def access_pattern(
             )
         _need_tile(vector_offset, "vector_offset")
         _need_hbm(view)
-        rest = view_methods.access_pattern(view, pattern, offset, dtype, is_gathered=True)
+        rest = view_methods.access_pattern(
+            view, pattern, offset, dtype, is_gathered=True, is_relative=is_relative
+        )
         return indexed(rest, Index(vector_offset, step, known.shape[0], is_vector=True))
     if not is_dynamic(scalar_offset):
         held = dtype or known.dtype
         whole = whole_number(scalar_offset, "scalar_offset") * step // held.itemsize
-        plain = view_methods.access_pattern(view, pattern, offset, dtype)
-        return view_methods.access_pattern(view, pattern, plain.offset + whole, dtype)
+        plain = view_methods.access_pattern(view, pattern, offset, dtype, is_relative=is_relative)
+        steps = list(zip(plain.layout.strides, plain.layout.shape, strict=True))
+        return view_methods.access_pattern(view, steps, plain.offset + whole, dtype)
     _refuse_partition(view, axis)
-    plain = view_methods.access_pattern(view, pattern, offset, dtype)
+    plain = view_methods.access_pattern(view, pattern, offset, dtype, is_relative=is_relative)
     return indexed(plain, Index(scalar_offset, step, known.shape[axis], is_vector=False))
 
 

@@ -315,12 +315,22 @@ def _access_pattern(
 ) -> Tensor | view_methods.Unreachable:
     """Elements by [step, count] pairs, outermost first, over the storage as a flat array."""
     held = None if dtype is None else as_dtype(dtype)
+    session = running()
+    version = session.version if session is not None else ""
+    is_relative = not version or order(version) < order(ABSOLUTE_SINCE)
     if scalar_offset is None and vector_offset is None:
         try:
-            return view_methods.access_pattern(tensor, pattern, offset, held)
+            return view_methods.access_pattern(tensor, pattern, offset, held, is_relative=is_relative)
         except view_methods.OutOfReachError as error:
             return view_methods.Unreachable(error)
-    return dynamic.access_pattern(tensor, pattern, offset, scalar_offset, vector_offset, indirect_dim, held)
+    return dynamic.access_pattern(
+        tensor, pattern, offset, scalar_offset, vector_offset, indirect_dim, held, is_relative=is_relative
+    )
+
+
+# NKI 0.5 documents that a pattern is written for the storage, whatever view it is called on. The kernels of
+# the vendor's library of 0.3 count it from the view; so does nkilab where no version is asked for.
+ABSOLUTE_SINCE = "0.5"
 
 
 def _select(tensor: Tensor, dim: Any, index: Any) -> Tensor:

@@ -219,12 +219,14 @@ def access_pattern(
     dtype: Any = None,
     *,
     is_gathered: bool = False,
+    is_relative: bool = False,
 ) -> V:
     """Elements by [step, count] pairs, outermost first, over the storage as a flat array.
 
-    On chip the first pair steps over partitions. `offset` counts from the first element of the storage; None
-    keeps that of the view. The shape of the view is ignored. Where the view `is_gathered`, indices will
-    choose its rows, and the first step counts for nothing.
+    On chip the first pair steps over partitions. `offset` counts from the first element of the storage, or
+    where it `is_relative` from that of the view; None keeps that of the view. The shape of the view counts
+    for nothing, but that a relative pattern on chip may step over partitions by what the view has in each.
+    Where the view `is_gathered`, indices will choose its rows, and the first step counts for nothing.
 
     Raises:
         RuleError: if on chip the first step is not one partition.
@@ -240,13 +242,17 @@ def access_pattern(
     scale = storage.dtype.itemsize / held.itemsize
     if is_gathered:
         pairs[0] = (0, pairs[0][1])
-    start = (
-        view.offset * view.layout.itemsize // held.itemsize
-        if offset is None
-        else whole_number(offset, "offset")
-    )
     on_chip = view.layout.is_on_chip
     per_partition = int(storage.partition_stride * scale)
+    own = view.offset * view.layout.itemsize // held.itemsize
+    if on_chip and is_relative:
+        in_view = prod(view.layout.shape[1:]) * view.layout.itemsize // held.itemsize
+        if pairs[0][0] == in_view:
+            pairs[0] = (per_partition, pairs[0][1])
+        elif pairs[0][0] == per_partition:
+            # the pattern is written for the storage, and so is its offset
+            is_relative = False
+    start = own if offset is None else whole_number(offset, "offset") + (own if is_relative else 0)
     if on_chip and pairs[0][0] != per_partition and pairs[0][1] > 1:
         raise RuleError(
             f"the first step of the pattern is {pairs[0][0]}; on chip it steps over partitions, which hold "

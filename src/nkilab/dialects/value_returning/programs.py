@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from ...errors import RuleError, UnsupportedError, UseError
+from ...isa.between_cores import CoreBarrier, Sendrecv
+from ...isa.declare import Instruction
 from ...isa.elementwise import TensorCopy, TensorScalar, TensorTensor
 from ...isa.operators import OPERATORS, operator_named
 from ...tiles.dtypes import FLOAT32, as_dtype
 from ...tiles.tile import SBUF
-from ...trace.session import ask, current
+from ...trace.session import Session, ask, current
+from ..calls import surface
 from ..indexing import whole_number
+from ..meetings import meeting_finish
 from ..places import placed
 from ..programs import num_programs
 from .functions import load, store, whole_tile
@@ -131,15 +135,26 @@ builtin_custom_op = _unmodelled(
     "write the operation with instructions of nki.isa",
 )  # fmt: skip
 
+
+def _meeting(
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], extras: tuple[Any, ...], unknown: dict[str, Any],
+) -> None:  # fmt: skip
+    """What a call does at which the programs of several cores meet."""
+    for word in unknown:
+        ask().notice(f"{cls.name} ignores the keyword {word}")
+    tiles = [whole_tile(o) if isinstance(o, Tensor) else o for o in operands]
+    meeting_finish(session, cls, tiles, attributes, values, extras, unknown)
+
+
 _WHOLE = "is a kernel of the vendor's whose source is not public"
 # What public kernels import from `nki._private.private_api`, and why it does not run here.
 PRIVATE: dict[str, Any] = {
-    "sendrecv": _unmodelled(
-        "sendrecv", "exchanges tiles between two physical cores, which nkilab does not model yet"
+    # as `nki` spells them from 0.1 on, where they are public
+    "sendrecv": surface(
+        Sendrecv, ("src", "dst", "send_to_rank", "recv_from_rank", "pipe_id"), _meeting, swallows=True
     ),
-    "core_barrier": _unmodelled(
-        "core_barrier", "synchronises two physical cores, which nkilab does not model yet"
-    ),
+    "core_barrier": surface(CoreBarrier, ("data", "cores", "engine"), _meeting, swallows=True),
     "cc_div": _unmodelled("cc_div", "has no published meaning"),
     "do_while": _unmodelled(
         "do_while", "has no published meaning", "write a loop over nki.typing.scalar instead"

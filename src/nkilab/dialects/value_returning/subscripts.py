@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...errors import UseError
 from ...isa.declare import Instruction
 from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
+from ...trace.session import current
 from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, whole_number
+from ..loops import LoopIndex
 from . import dynamic
 from .grids import Box, Index, Mask, aligned_steps, common_shape
 
 V = TypeVar("V", bound=View)
+# types of subscripts that all spellings share
+PLAIN = {int, slice, LoopIndex, DynamicSlice, type(Ellipsis)}
 
 
 def _overhang(tensor: View) -> Any:
@@ -23,8 +27,16 @@ def _overhang(tensor: View) -> Any:
 
 def indexed(view: V, key: Any) -> V:
     """`view[key]` for every kind of subscript that Beta 1 has."""
-    # nl.ds is a tuple too, one subscript of its own
-    parts = tuple(key) if isinstance(key, tuple) and not isinstance(key, DynamicSlice) else (key,)
+    kinds = {*map(type, key)} if type(key) is tuple else {type(key)}
+    if kinds <= PLAIN:
+        try:
+            return basic(view, key, keeps_on_chip_rank=True)
+        except UseError as error:
+            parts = key if type(key) is tuple else (key,)
+            if error.key != OUT_OF_BOUND or not _overhangs(view, parts):
+                raise
+            return _advanced(view, _as_grids(view, parts))
+    parts = tuple(key) if isinstance(key, tuple) else (key,)
     if any(dynamic.is_dynamic(p) for p in parts):
         return dynamic.subscripted(view, parts)
     if any(isinstance(p, Index) for p in parts):
@@ -34,11 +46,7 @@ def indexed(view: V, key: Any) -> V:
         if box is None or rest is not None:
             raise UseError("an operand mask is not a rectangle of the operand")
         return basic(view, box)
-    return (
-        _advanced(view, _as_grids(view, parts))
-        if _overhangs(view, parts)
-        else basic(view, key, keeps_on_chip_rank=True)
-    )
+    return basic(view, key, keeps_on_chip_rank=True)
 
 
 def _overhangs(view: View, parts: tuple[Any, ...]) -> bool:
@@ -102,32 +110,66 @@ def _checked_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return parts
 
 
+class _Plan(NamedTuple):
+    """What subscripts with grids give that differ only in where their grids start.
+
+    Args:
+        kept: places of the subscripts that count; a redundant Ellipsis does not.
+        axes: per subscript that counts the stride of its axis, and the least and largest start inside it.
+        shape: of the view.
+        strides: of the view.
+        partition: its axis of partitions.
+    """
+
+    kept: tuple[int, ...]
+    axes: tuple[tuple[int, int, int], ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    partition: int | None
+
+
 def _advanced(view: V, parts: tuple[Any, ...]) -> V:
+    plans = current().keyed
+    key = (_Plan, view.layout, *[(p.shape, p.steps) if type(p) is Index else type(p) for p in parts])
+    plan = plans.get(key)
+    if plan is None:
+        plan = plans[key] = _planned(view, parts)
+    offset = view.offset
+    is_outside = False
+    for place, (stride, least, most) in zip(plan.kept, plan.axes, strict=True):
+        part = parts[place]
+        start = part.start if type(part) is Index else whole_number(part, "a subscript")
+        is_outside = is_outside or not least <= start <= most
+        offset += start * stride
+    if is_outside:
+        counted = tuple(parts[place] for place in plan.kept)
+        return _overhanging(view, counted, plan.shape, plan.strides, plan.partition)
+    return derived(view, offset, plan.shape, plan.strides, plan.partition)
+
+
+def _planned(view: View, parts: tuple[Any, ...]) -> _Plan:
     known = view.layout
+    kept = tuple(i for i, p in enumerate(parts) if p is not Ellipsis)
     parts = _checked_grids(view, parts)
     shape = common_shape(*(p.shape for p in parts if isinstance(p, Index)))
-    offset = view.offset
     strides = [0] * len(shape)
     partition: int | None = None
-    outside = False
+    axes = []
     for axis, (part, size, stride) in enumerate(zip(parts, known.shape, known.strides, strict=False)):
         index = part if isinstance(part, Index) else Index((), whole_number(part, "a subscript"), ())
         steps = aligned_steps(index, shape)
         low, high = index.bounds
-        outside = outside or low < 0 or high >= size
-        offset += index.start * stride
+        axes.append((stride, index.start - low, size - 1 - (high - index.start)))
         for d, step in enumerate(steps):
             strides[d] += step * stride
         if axis == known.partition_axis:
             partition = next((d for d, step in enumerate(steps) if step), 0)
     rest = len(parts)
-    full_shape = (*shape, *known.shape[rest:])
-    full_strides = (*strides, *known.strides[rest:])
     if known.partition_axis is not None and partition is None:
         partition = len(shape) + known.partition_axis - rest
-    if outside:
-        return _overhanging(view, parts, full_shape, full_strides, partition)
-    return derived(view, offset, full_shape, full_strides, partition)
+    return _Plan(
+        kept, tuple(axes), (*shape, *known.shape[rest:]), (*strides, *known.strides[rest:]), partition
+    )
 
 
 def _overhanging(

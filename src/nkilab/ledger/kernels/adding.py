@@ -23,7 +23,7 @@ def add_chunks(a, b, chunk):
             tile = nl.ndarray((chunk, 1), dtype=a.dtype, buffer=nl.sbuf)
             nisa.dma_copy(src=column[i * chunk : (i + 1) * chunk], dst=tile)
             tiles.append(tile)
-        total = nisa.tensor_tensor(tiles[0], tiles[1], op=nl.add)
+        total = nisa.tensor_scalar(tiles[0], nl.add, tiles[1])
         nisa.dma_copy(src=total, dst=out[i * chunk : (i + 1) * chunk])
     return out
 

@@ -1,6 +1,7 @@
 """Attention of one head in the `neuronxcc.nki` spelling; q, k, v are [128, S], S a multiple of 512.
 
-Structure: allenkchau/trainium-kernel-fusion, kernels/baseline and kernels/fused.
+Scores and weights are float32 whatever the type of the arguments. Structure: kernels/*/attention.py of
+allenkchau/trainium-kernel-fusion.
 """
 
 import neuronxcc.nki as nki
@@ -11,89 +12,89 @@ import numpy as np
 ROWS, CHUNK = 128, 512
 
 
-def loaded(source):
-    """All of q, k or v in SBUF."""
-    tile = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
-    tile[...] = nl.load(source)
-    return tile
+def in_sbuf(*shape):
+    return nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)
 
 
-def score(q, k, i, c):
-    """Scores of 128 queries and 512 keys, in PSUM."""
-    return nisa.nc_matmul(q[:, i * ROWS : (i + 1) * ROWS], k[:, c * CHUNK : (c + 1) * CHUNK])
+def chunks_of(size):
+    return [slice(c * CHUNK, (c + 1) * CHUNK) for c in range(size // CHUNK)]
 
 
-def softmax_of(scores):
-    """The softmax along the rows of [128, S] in SBUF, one chunk of 512 after the other."""
-    chunks = scores.shape[1] // CHUNK
-    parts = [scores[:, c * CHUNK : (c + 1) * CHUNK] for c in range(chunks)]
-    least = nl.ndarray((ROWS, chunks), dtype=nl.float32, buffer=nl.sbuf)
-    sums = nl.ndarray((ROWS, chunks), dtype=nl.float32, buffer=nl.sbuf)
-    powers = nl.ndarray(scores.shape, dtype=nl.float32, buffer=nl.sbuf)
-    for c, part in enumerate(parts):
-        least[:, c : c + 1] = nisa.tensor_reduce(np.max, part, axis=(1,), negate=True, keepdims=True)
-    least = least if chunks == 1 else nisa.tensor_reduce(np.min, least, axis=(1,), keepdims=True)
-    for c, part in enumerate(parts):
-        columns = slice(c * CHUNK, (c + 1) * CHUNK)
-        powers[:, columns] = nisa.activation(np.exp, part, bias=least)
-        sums[:, c : c + 1] = nisa.tensor_reduce(np.add, powers[:, columns], axis=(1,), keepdims=True)
-    total = sums if chunks == 1 else nisa.tensor_reduce(np.add, sums, axis=(1,), keepdims=True)
-    return nisa.tensor_scalar(powers, op0=np.multiply, operand0=nisa.reciprocal(total))
+def scores_of(q, k, i):
+    """Scores of 128 queries and all keys, in SBUF."""
+    scores = in_sbuf(ROWS, k.shape[1])
+    for chunk in chunks_of(k.shape[1]):
+        scores[:, chunk] = nisa.tensor_copy(nisa.nc_matmul(q[:, i * ROWS : (i + 1) * ROWS], k[:, chunk]))
+    return scores
 
 
-def turned(tile, dtype):
-    """The transpose of a tile [128, 128] in SBUF."""
-    return nisa.tensor_copy(nisa.nc_transpose(tile), dtype=dtype)
+def powers_of(scores):
+    """exp(scores - their maximum) along rows of [128, S] in SBUF, and one over their sum."""
+    chunks = chunks_of(scores.shape[1])
+    most, sums = in_sbuf(ROWS, len(chunks)), in_sbuf(ROWS, len(chunks))
+    powers = in_sbuf(*scores.shape)
+    for c, chunk in enumerate(chunks):
+        most[:, c : c + 1] = nisa.tensor_reduce(np.max, scores[:, chunk], axis=(1,), keepdims=True)
+    least = nisa.tensor_reduce(np.max, most, axis=(1,), negate=True, keepdims=True)
+    for c, chunk in enumerate(chunks):
+        powers[:, chunk] = nisa.activation(np.exp, scores[:, chunk], bias=least)
+        sums[:, c : c + 1] = nisa.tensor_reduce(np.add, powers[:, chunk], axis=(1,), keepdims=True)
+    return powers, nisa.reciprocal(nisa.tensor_reduce(np.add, sums, axis=(1,), keepdims=True))
 
 
-def weighted(out, weights, values, i):
-    """Store what 128 queries get: weights(j) is [128 keys, 128 queries], values[j] [128 keys, 128]."""
-    product = nl.zeros((ROWS, 128), dtype=nl.float32, buffer=nl.psum)
-    for j, value in enumerate(values):
-        product += nisa.nc_matmul(weights(j), value)
-    nl.store(out[i * ROWS : (i + 1) * ROWS], nisa.tensor_copy(product, dtype=out.dtype))
+def turned(tiles):
+    """The transposes of the tiles [128, 128] of [128, S], side by side: [128, S / 128, 128]."""
+    count = tiles.shape[1] // ROWS
+    result = in_sbuf(ROWS, count, ROWS)
+    for j in range(count):
+        result[:, j, :] = nisa.tensor_copy(
+            nisa.nc_transpose(tiles[:, j * ROWS : (j + 1) * ROWS]), dtype=nl.float32
+        )
+    return result
+
+
+def weighted(weights, values):
+    """The sum of values over keys, in PSUM."""
+    product = nl.zeros((ROWS, ROWS), dtype=nl.float32, buffer=nl.psum)
+    for j in range(weights.shape[1]):
+        product += nisa.nc_matmul(weights[:, j, :], values[:, j, :])
+    return product
 
 
 @nki.jit
 def attention_in_phases(q, k, v):
-    """Keep scores and weights in HBM between three phases: products, softmax, weighted sums."""
+    """Keep scores, then weights in HBM between three phases: products, softmax, weighted sums."""
     size = q.shape[1]
-    out = nl.ndarray((size, 128), dtype=q.dtype, buffer=nl.shared_hbm)
-    scores = nl.ndarray((size, size), dtype=nl.float32, buffer=nl.private_hbm)
-    weights = nl.ndarray((size, size), dtype=nl.float32, buffer=nl.private_hbm)
-    q_all, k_all, v_all = loaded(q), loaded(k), loaded(v)
+    out = nl.ndarray((size, ROWS), dtype=q.dtype, buffer=nl.shared_hbm)
+    held = nl.ndarray((size // ROWS, ROWS, size), dtype=nl.float32, buffer=nl.shared_hbm)
+    q_all, k_all, v_all = nl.load(q), nl.load(k), nl.load(v)
     for i in nl.affine_range(size // ROWS):
-        rows = slice(i * ROWS, (i + 1) * ROWS)
-        block = nl.ndarray((ROWS, size), dtype=nl.float32, buffer=nl.sbuf)
-        for c in nl.affine_range(size // CHUNK):
-            block[:, c * CHUNK : (c + 1) * CHUNK] = nisa.tensor_copy(score(q_all, k_all, i, c))
-        nl.store(scores[rows], block)
+        nl.store(held[i], scores_of(q_all, k_all, i))
     for i in nl.affine_range(size // ROWS):
-        rows = slice(i * ROWS, (i + 1) * ROWS)
-        nl.store(weights[rows], softmax_of(nl.load(scores[rows])))
-    values = [turned(v_all[:, j * ROWS : (j + 1) * ROWS], q.dtype) for j in range(size // ROWS)]
+        powers, share = powers_of(nl.load(held[i]))
+        weights = in_sbuf(ROWS, size)
+        for chunk in chunks_of(size):
+            weights[:, chunk] = nisa.tensor_scalar(powers[:, chunk], op0=np.multiply, operand0=share)
+        nl.store(held[i], weights)
+    values = turned(v_all)
     for i in nl.affine_range(size // ROWS):
-        rows = slice(i * ROWS, (i + 1) * ROWS)
-        weighted(
-            out,
-            lambda j, rows=rows: turned(nl.load(weights[rows, j * ROWS : (j + 1) * ROWS]), q.dtype),
-            values,
-            i,
-        )
+        product = weighted(turned(nl.load(held[i])), values)
+        nl.store(out[i * ROWS : (i + 1) * ROWS], nisa.tensor_copy(product))
     return out
 
 
 @nki.jit
 def attention_fused(q, k, v):
-    """Keep scores and weights in SBUF."""
+    """Keep everything in SBUF and divide by the sums last."""
     size = q.shape[1]
-    out = nl.ndarray((size, 128), dtype=q.dtype, buffer=nl.shared_hbm)
-    q_all, k_all, v_all = loaded(q), loaded(k), loaded(v)
-    values = [turned(v_all[:, j * ROWS : (j + 1) * ROWS], q.dtype) for j in range(size // ROWS)]
+    out = nl.ndarray((size, ROWS), dtype=q.dtype, buffer=nl.shared_hbm)
+    q_all, k_all, v_all = nl.load(q), nl.load(k), nl.load(v)
+    values = turned(v_all)
     for i in nl.affine_range(size // ROWS):
-        block = nl.ndarray((ROWS, size), dtype=nl.float32, buffer=nl.sbuf)
-        for c in nl.affine_range(size // CHUNK):
-            block[:, c * CHUNK : (c + 1) * CHUNK] = nisa.tensor_copy(score(q_all, k_all, i, c))
-        shares = softmax_of(block)
-        weighted(out, lambda j, s=shares: turned(s[:, j * ROWS : (j + 1) * ROWS], q.dtype), values, i)
+        powers, share = powers_of(scores_of(q_all, k_all, i))
+        product = weighted(turned(powers), values)
+        nl.store(
+            out[i * ROWS : (i + 1) * ROWS],
+            nisa.tensor_scalar(product, op0=np.multiply, operand0=share),
+        )
     return out

@@ -24,7 +24,7 @@ def turned_taps(block, first):
     taps = {}
     for p in range(block.shape[2]):
         for q in range(block.shape[3]):
-            tap = nisa.tensor_copy(block[:, first : first + 128, p, q])
+            tap = block[:, first : first + 128, p, q]
             taps[p, q] = nisa.tensor_copy(nisa.nc_transpose(tap), dtype=block.dtype)
     return taps
 
@@ -94,33 +94,40 @@ def conv_groups(x, weights, bias, group):
     outs, _, high, wide = weights.shape
     rows, columns = height - high + 1, width - wide + 1
     out = nl.ndarray((images, outs, rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
-    taps, biases = [], []
+    taps = []
     for o in range(outs // 128):
         block = nl.ndarray((128, channels, high, wide), dtype=weights.dtype, buffer=nl.sbuf)
         nisa.dma_copy(src=weights[o * 128 : (o + 1) * 128], dst=block)
         taps.append([turned_taps(block, i * 128) for i in range(channels // 128)])
-        biases.append(columns_of(bias, o))
+    biases = [columns_of(bias, o) for o in range(outs // 128)]
     for image in nl.affine_range(images):
         for g in nl.affine_range(rows // group):
-            stacks = [stacked_rows(x, image, i, g * group, group) for i in range(channels // 128)]
+            stacks = stacked_rows(x, image, g * group, group)
+            place = slice(g * group, (g + 1) * group)
             for o in nl.affine_range(outs // 128):
-                product = nl.zeros((128, group, columns), dtype=nl.float32, buffer=nl.psum)
-                for i, stack in enumerate(stacks):
-                    for p in range(3):
-                        for q in range(3):
-                            product += nisa.nc_matmul(taps[o][i][p, q], stack[:, :, p, q : q + columns])
-                made = nisa.tensor_copy(product)
+                product = group_of(taps[o], stacks, columns)
+                made = nisa.tensor_copy(product, dtype=x.dtype)
                 made = nisa.tensor_scalar(made, op0=np.add, operand0=biases[o], dtype=x.dtype)
-                nisa.dma_copy(
-                    src=made, dst=out[image, o * 128 : (o + 1) * 128, g * group : (g + 1) * group, :]
-                )
+                nisa.dma_copy(src=made, dst=out[image, o * 128 : (o + 1) * 128, place, :])
     return out
 
 
-def stacked_rows(x, image, i, first, group):
-    """[128, group, 3, width]: below each row of the result the three rows of x that it is made of."""
-    stack = nl.ndarray((128, group, 3, x.shape[3]), dtype=x.dtype, buffer=nl.sbuf)
+def group_of(taps, stacks, columns):
+    """`group` rows of 128 channels of the result before the bias, in PSUM."""
+    product = nl.zeros((128, stacks[0].shape[2], columns), dtype=nl.float32, buffer=nl.psum)
+    for p in range(3):
+        for q in range(3):
+            for own, stack in zip(taps, stacks):
+                product += nisa.nc_matmul(own[p, q], stack[:, p, :, q : q + columns])
+    return product
+
+
+def stacked_rows(x, image, first, group):
+    """Per tile of channels [128, 3, group, width]: for each row of the result the three it is made of."""
+    shape = (128, 3, group, x.shape[3])
+    stacks = [nl.zeros(shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(x.shape[1] // 128)]
     for r in range(group):
-        row = first + r
-        nisa.dma_copy(src=x[image, i * 128 : (i + 1) * 128, row : row + 3, :], dst=stack[:, r])
-    return stack
+        for i, stack in enumerate(stacks):
+            source = x[image, i * 128 : (i + 1) * 128, first + r : first + r + 3, :]
+            nisa.dma_copy(src=source, dst=stack[:, :, r, :])
+    return stacks

@@ -91,58 +91,90 @@ def block_free(lhsT, rhs, tiles_m=2, tiles_n=2):
 
 
 @nki.jit
-def blocked(lhsT, rhs, tiles_m, tiles_n, tiles_k, sums="output"):
-    """Block all three dimensions: products of tiles_k tiles in PSUM, their sums in SBUF.
+def blocked_tiles(lhsT, rhs, tiles_m, tiles_n, tiles_k):
+    """Block all three dimensions, every tile on its own: products in PSUM, their sums in SBUF.
 
-    `sums` is the type of the sums: "output" for that of the result, or "float32", which the store converts.
+    The sums of a row of tiles are copied side by side before they are stored.
+    """
+    _, M = lhsT.shape
+    _, N = rhs.shape
+    out = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+    columns = tiles_n * COLUMNS
+    for n in nl.affine_range(N // columns):
+        totals = [zeros((ROWS, COLUMNS), lhsT.dtype, tiles_n) for _ in range(M // ROWS)]
+        for k in nl.sequential_range(lhsT.shape[0] // DEPTH // tiles_k):
+            depths = [(k * tiles_k + i) * DEPTH for i in range(tiles_k)]
+            right = [loaded(rhs, depth, DEPTH, n * columns, columns) for depth in depths]
+            for m in nl.affine_range(M // ROWS // tiles_m):
+                first = m * tiles_m
+                left = [loaded(lhsT, depth, DEPTH, first * ROWS, tiles_m * ROWS) for depth in depths]
+                add_products(totals[first : first + tiles_m], left, right, tiles_n)
+        for i in nl.affine_range(M // ROWS):
+            packed = nl.ndarray((ROWS, columns), dtype=lhsT.dtype, buffer=nl.sbuf)
+            for j, total in enumerate(totals[i]):
+                nisa.tensor_copy(dst=packed[:, j * COLUMNS : (j + 1) * COLUMNS], src=total)
+            store_row(out, i, n, packed)
+    return out
+
+
+@nki.jit
+def blocked(lhsT, rhs, tiles_m, tiles_n, tiles_k, sums="output"):
+    """Block all three dimensions, a block of either operand in one tensor of SBUF.
+
+    The sums of a row of tiles lie side by side from the start. `sums` is their type: "output" for that of the
+    result, or "float32", which the store converts.
     """
     _, M = lhsT.shape
     _, N = rhs.shape
     out = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     dtype = nl.float32 if sums == "float32" else lhsT.dtype
-    for n in nl.affine_range(N // COLUMNS // tiles_n):
-        totals = zeros(M // ROWS, tiles_n, dtype)
+    columns = tiles_n * COLUMNS
+    for n in nl.affine_range(N // columns):
+        totals = zeros((ROWS, tiles_n, COLUMNS), dtype, M // ROWS)
         for k in nl.sequential_range(lhsT.shape[0] // DEPTH // tiles_k):
-            add_depth(totals, lhsT, rhs, n, k, (tiles_m, tiles_n, tiles_k))
+            right = block_of(rhs, k, tiles_k, n * columns, columns)
+            for m in nl.affine_range(M // ROWS // tiles_m):
+                first = m * tiles_m
+                left = block_of(lhsT, k, tiles_k, first * ROWS, tiles_m * ROWS)
+                rows = [[total[:, j, :] for j in range(tiles_n)] for total in totals[first : first + tiles_m]]
+                add_products(rows, left, right, tiles_n)
         for i in nl.affine_range(M // ROWS):
-            store_row(out, i * ROWS, n * tiles_n * COLUMNS, totals[i])
+            store_row(out, i, n, totals[i].reshape((ROWS, columns)))
     return out
 
 
-def zeros(tiles_m, tiles_n, dtype):
-    """Tiles of zeros, one per tile of the result."""
-    totals = []
-    for _ in range(tiles_m):
-        row = [nl.ndarray((ROWS, COLUMNS), dtype=dtype, buffer=nl.sbuf) for _ in range(tiles_n)]
-        for tile in row:
-            nisa.memset(dst=tile, value=0.0)
-        totals.append(row)
-    return totals
+def zeros(shape, dtype, count):
+    """Tiles of zeros."""
+    tiles = [nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf) for _ in range(count)]
+    for tile in tiles:
+        nisa.memset(dst=tile, value=0.0)
+    return tiles
 
 
-def add_depth(totals, lhsT, rhs, n, k, tiles):
-    """Add what one block of the contraction dimension contributes to a column of blocks of the result."""
-    tiles_m, tiles_n, tiles_k = tiles
-    depths = [(k * tiles_k + i) * DEPTH for i in range(tiles_k)]
-    columns = tiles_n * COLUMNS
-    right = [loaded(rhs, depth, DEPTH, n * columns, columns) for depth in depths]
-    for m in nl.affine_range(lhsT.shape[1] // ROWS // tiles_m):
-        left = [loaded(lhsT, depth, DEPTH, m * tiles_m * ROWS, tiles_m * ROWS) for depth in depths]
-        for j in nl.affine_range(tiles_n):
-            for i in nl.affine_range(tiles_m):
-                product = new_product()
-                for d in nl.affine_range(tiles_k):
-                    stationary = left[d][:, i * ROWS : (i + 1) * ROWS]
-                    moving = right[d][:, j * COLUMNS : (j + 1) * COLUMNS]
-                    nisa.nc_matmul(dst=product, stationary=stationary, moving=moving)
-                total = totals[m * tiles_m + i][j]
-                nisa.tensor_tensor(dst=total, data1=total, data2=product, op=nl.add)
+def block_of(source, k, tiles_k, column, columns):
+    """Views of tiles_k tiles below each other, loaded one by one into a tensor [128, tiles_k, columns]."""
+    block = nl.ndarray((DEPTH, tiles_k, columns), dtype=source.dtype, buffer=nl.sbuf)
+    for d in range(tiles_k):
+        depth = (k * tiles_k + d) * DEPTH
+        nisa.dma_copy(dst=block[:, d, :], src=source[depth : depth + DEPTH, column : column + columns])
+    return [block[:, d, :] for d in range(tiles_k)]
 
 
-def store_row(out, row, column, totals):
-    """Put the tiles of one row of a block side by side and store them in one transfer."""
-    columns = len(totals) * COLUMNS
-    packed = nl.ndarray((ROWS, columns), dtype=totals[0].dtype, buffer=nl.sbuf)
-    for j, total in enumerate(totals):
-        nisa.tensor_copy(dst=packed[:, j * COLUMNS : (j + 1) * COLUMNS], src=total)
-    nisa.dma_copy(dst=out[row : row + ROWS, column : column + columns], src=packed)
+def add_products(totals, left, right, tiles_n):
+    """Add to each total the product of a block of rows and a block of columns, summed over depth in PSUM."""
+    for j in nl.affine_range(tiles_n):
+        for i, total in enumerate(totals):
+            product = new_product()
+            for stationary, moving in zip(left, right):
+                nisa.nc_matmul(
+                    dst=product,
+                    stationary=stationary[:, i * ROWS : (i + 1) * ROWS],
+                    moving=moving[:, j * COLUMNS : (j + 1) * COLUMNS],
+                )
+            nisa.tensor_tensor(dst=total[j], data1=total[j], data2=product, op=nl.add)
+
+
+def store_row(out, i, n, row):
+    """Store a finished row of tiles in one transfer."""
+    columns = row.shape[1]
+    nisa.dma_copy(dst=out[i * ROWS : (i + 1) * ROWS, n * columns : (n + 1) * columns], src=row)
