@@ -135,8 +135,8 @@ TIMES = [
     ("tensor_tensor", "TENSOR_TENSOR", 0, {"trn1": 1024 / 1.12 + 90}),
     ("tensor_tensor", "TENSOR_TENSOR", 2, {"trn1": 512 / 1.12 + 90}),
     # trn2 guide: 256 elements per cycle in float32, four times as many as trn1 in 16-bit types
-    ("tensor_copy", "TENSOR_COPY", 0, {"trn1": 512 / 1.12 + 90, "trn2": 256 / 0.96 + 170}),
-    ("tensor_copy", "TENSOR_COPY", 1, {"trn1": 512 / 1.12 + 90, "trn2": 128 / 0.96 + 170}),
+    ("tensor_copy", "TENSOR_COPY", 0, {"trn1": 512 / 1.12 + 90, "trn2": 256 / 0.96 + 40}),
+    ("tensor_copy", "TENSOR_COPY", 1, {"trn1": 512 / 1.12 + 90, "trn2": 128 / 0.96 + 40}),
     # 2.26 costs, reciprocal: 8N
     ("reciprocal", "RECIPROCAL", 0, {"trn1": 4096 / 1.12 + 90}),
     # 2.26 costs: 150 + N
@@ -149,8 +149,8 @@ TIMES = [
     ("bn_stats", "BN_STATS", 0, {"trn1": 512 / 1.12 + 90}),
     ("max8", "MAX8", 0, {"trn1": 512 / 1.12 + 90}),
     # rows of 2048 bytes, 8 on each of 16 engines at 24 bytes per ns and 2.5 ns each, then a semaphore
-    # packet dumps: 5 ns + bytes / 27.3 per descriptor, 8 on each of 16 engines, then a semaphore write
-    ("dma_copy", "DMA", 0, {"trn2": 8 * (5 + 2048 / 27.3) + 8}),
+    # course dumps: 2.2 ns + bytes / 27.3 + 2.5 per row of 2 KiB, 8 rows on each of 16 engines, a semaphore write
+    ("dma_copy", "DMA", 0, {"trn2": 8 * (2.2 + 2048 / 27.3 + 2.5) + 8}),
 ]
 
 

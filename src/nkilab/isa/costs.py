@@ -46,7 +46,10 @@ def engine_step(
     if engine == "gpsimd":
         busy = (machine["gpsimd_overhead_cycles"] + cycles) / clock
     else:
+        # the engine takes the next instruction before the result of this one is visible
         busy = max(cycles, MIN_INTERVAL_CYCLES) / clock + machine[f"{engine}_overhead_ns"]
+        visible = max(busy, cycles / clock + machine[f"{engine}_duration_ns"])
+        return Step(engine, label, busy, visible - busy, table=table, widening=widening)
     return Step(engine, label, busy_ns=busy, table=table, widening=widening)
 
 

@@ -41,7 +41,13 @@ TRN2 = Machine(
     fp32_passes=documented(4, "2.26 costs, nc_matmul"),
     weight_load_cycles=documented(32, "trn1 guide, fast LoadStationary"),
     tensor_latency_ns=measured(170.0, "optimization guide: MATMUL latency 598 ns at an interval of 429 ns"),
-    vector_overhead_ns=measured(170.0, "optimization guide 139 to 205 ns on top of one cycle per element"),
+    vector_overhead_ns=fitted(
+        40.0, "products blocked for NKI 0.6: 1024 additions of 512 in 652 us less the launch"
+    ),
+    vector_duration_ns=measured(158.0, "published profiles: 291, 690, 1201 ns for 128, 512, 1000 elements"),
+    scalar_duration_ns=measured(
+        158.0, "published profiles: copies of 128 and 512 elements in 265 and 586 ns"
+    ),
     scalar_overhead_ns=measured(115.0, "course dumps: ACT copy of 128 elements every 221 ns"),
     gpsimd_overhead_cycles=documented(150, "2.26 costs, iota"),
     activation_table_load_ns=measured(1323.0, "DMA overview figures"),
@@ -58,17 +64,18 @@ TRN2 = Machine(
         1.05, "course, vector add of 128 elements: 3 transfers of 128 descriptors in 1860 ns"
     ),
     dma_bytes_per_ns=measured(27.3, "course dumps: packets of 2304 to 36864 bytes, slope"),
-    dma_descriptor_ns=measured(5.0, "course dumps: packets of 2304 to 36864 bytes, intercept"),
-    dma_short_descriptor_ns=measured(
-        17.4, "course dumps: packets of 256 and 512 bytes take 31.8 and 41.2 ns"
-    ),
-    dma_short_descriptor_bytes=measured(512, "course dumps: the longest packet that is seen to be slow"),
-    dma_long_descriptor_bytes=assumed(2048, "between 512 bytes, slow, and 2304 bytes, not; linear"),
+    dma_run_ns=measured(2.2, "course dumps: a descriptor of 8 rows of 512 bytes takes 172.9 ns"),
+    dma_run_min_ns=measured(10.0, "course dumps: 64 runs of 18 bytes in 646 ns, of 36 bytes in 678 ns"),
+    dma_group_ns=measured(5.0, "course dumps: packets of 2304 to 36864 bytes, intercept"),
+    dma_group_bytes=measured(4096, "course dumps: 8 rows of 512 bytes travel in one descriptor"),
     dma_semaphore_write_ns=measured(8.0, "DMA overview figures: 7 to 10 ns"),
     dma_issuing_units=measured(1, "course: transfers of one kernel are issued one after another"),
     dma_packet_bytes=measured(32768, "course dumps: long contiguous rows travel in packets of about 32 KiB"),
-    hbm_bytes_per_ns=measured(358.0, "profiler metadata: 716 GB/s of a stack, over two cores"),
+    hbm_bytes_per_ns=measured(435.0, "profiler metadata dma_ddr_bandwidth: share of one core"),
     hbm_stack_bytes_per_ns=measured(716.0, "course dumps: peak_flops_bandwidth_ratio 109.837"),
+    tile_buffers=fitted(
+        3, "tiled and blocked products under NKI 0.6 and Beta 1: double buffering and one in use"
+    ),
     redundant_load_window_bytes=fitted(
         64 * 1024, "transfer counts of tiled products under NKI 0.6 lie between those of 40 and 80 KiB"
     ),
@@ -94,6 +101,8 @@ TRN1 = replace(
     scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
     gpsimd_clock_ghz=documented(1.4, "trn1 guide, engines"),
     vector_overhead_ns=documented(90.0, "performance guide: about 100 cycles"),
+    vector_duration_ns=documented(90.0, "performance guide: about 100 cycles"),
+    scalar_duration_ns=measured(72.0, "performance guide: dependent 1-element ACTIVATE takes 159 ns"),
     scalar_overhead_ns=measured(72.0, "performance guide: dependent 1-element ACTIVATE takes 159 ns"),
     vector_mode_speedup=documented(1, "the trn1 guide has no performance modes"),
     vector_fp32_lanes=documented(1, "trn1 guide, VectorE 128 elements per cycle"),

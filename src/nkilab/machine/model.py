@@ -72,6 +72,8 @@ class Machine:
     tensor_latency_ns: Fact
     vector_overhead_ns: Fact
     scalar_overhead_ns: Fact
+    vector_duration_ns: Fact
+    scalar_duration_ns: Fact
     gpsimd_overhead_cycles: Fact
     activation_table_load_ns: Fact
     vector_mode_speedup: Fact
@@ -83,16 +85,17 @@ class Machine:
     dma_issue_ns: Fact
     dma_descriptor_issue_ns: Fact
     dma_bytes_per_ns: Fact
-    dma_descriptor_ns: Fact
-    dma_short_descriptor_ns: Fact
-    dma_short_descriptor_bytes: Fact
-    dma_long_descriptor_bytes: Fact
+    dma_run_ns: Fact
+    dma_run_min_ns: Fact
+    dma_group_ns: Fact
+    dma_group_bytes: Fact
     dma_semaphore_write_ns: Fact
     dma_issuing_units: Fact
     dma_packet_bytes: Fact
     hbm_bytes_per_ns: Fact
     hbm_stack_bytes_per_ns: Fact
     redundant_load_window_bytes: Fact
+    tile_buffers: Fact
     kernel_start_ns: Fact
     kernel_end_ns: Fact
     peak_tflops_bf16: Fact

@@ -9,6 +9,7 @@ from ..records import column
 from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import Boxes, boxes_of, overlaps_of
+from .buffers import buffer_edges
 from .edges import REUSE, Waits, waits_from, waits_of
 from .lifetimes import Parts, frontier_of, parts_of
 from .memory import ALL_PLACED, place
@@ -50,7 +51,8 @@ def plan(program: Program) -> Plan:
 
     nodes = len(program) + len(transfers)
     later = np.repeat(np.arange(len(program)), np.diff(waits.start))
-    columns = zip((later, waits.node, waits.kind), psum_edges, sbuf_edges, strict=True)
+    turns = buffer_edges(program, slots, machine.limit("tile_buffers"))
+    columns = zip((later, waits.node, waits.kind), psum_edges, sbuf_edges, turns, strict=True)
     return Plan(
         len(program),
         waits_from(nodes, *(np.concatenate(column) for column in columns)),

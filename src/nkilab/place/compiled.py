@@ -29,6 +29,5 @@ def compiled(program: Program) -> Program:
 def _window(program: Program) -> float:
     """Bytes per partition within which a load that repeats an earlier one is left out."""
     machine = program.machine
-    if program.compiler == STANDALONE:
-        return machine["redundant_load_window_bytes"]
-    return machine["sbuf_bytes_per_partition"] if program.compiler == MIDDLE_END else 0.0
+    whole = program.compiler == MIDDLE_END
+    return machine["sbuf_bytes_per_partition" if whole else "redundant_load_window_bytes"]

@@ -11,6 +11,8 @@ products on trn2 lie between those of windows of 40 and of 80 KiB.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from ..isa.data_movement import DmaCopy
@@ -52,7 +54,8 @@ def _candidates(program: Program, slots: Slots) -> np.ndarray:
     fixed = (writes[dst] == 1) & (writes[src] == 0)
     whole = np.array(
         [
-            program.storages[d].shape == program.form_of(r).layouts[0].shape and slots.offset[start[r]] == 0
+            prod(program.storages[d].shape) == program.form_of(r).layouts[0].size
+            and slots.offset[start[r]] == 0
             for r, d in zip(rows.tolist(), dst.tolist(), strict=True)
         ],
         np.bool_,

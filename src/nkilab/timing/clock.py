@@ -1,8 +1,7 @@
-"""The simulation: engines in program order, transfers on queues, signals between them.
+"""The simulation: engines that take what is ready, transfers on queues, signals between them.
 
-An instruction's times follow from those of what it waits for and of the instruction before it on its engine,
-whatever else happens. So engines are run as far as they can; then the transfers go one event further in time,
-and so on: a transfer that nobody has started yet can only be released by one that ends later than now.
+What happens next in time happens first: an engine starts an instruction, or a transfer goes one event further.
+What that releases is ready later than it.
 """
 
 from __future__ import annotations
@@ -10,14 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from ..place.plan import Plan
-from ..place.slots import DMA
 from ..records import Job, column
 from ..trace.program import Program
-from .engines import finish, note, settle
+from .engines import choose, finish, next_start, note, settle
 from .events import timeline_of
-from .state import NOT_YET, Clock, clock_of
+from .state import FOREVER, NOBODY, NOT_YET, Clock, clock_of
 from .timeline import Timeline
-from .transfers import NONE_LEFT, step
+from .transfers import next_event, step
 from .work import work_of
 
 
@@ -37,21 +35,27 @@ def simulate(program: Program, plan: Plan) -> Timeline:
 
 
 def run_all(clock: Clock) -> None:
-    """Run every node."""
+    """Run every node, in the order of time."""
     for back in range(len(clock.nodes)):
-        number = len(clock.nodes) - 1 - back
-        if clock.nodes[number].engine == DMA:
-            note(clock, number)
-    for engine in clock.engines:
-        if engine.position < engine.end:
-            note(clock, clock.stream[engine.position])
+        note(clock, len(clock.nodes) - 1 - back)
     settle(clock)
-    ended = step(clock)
-    while ended != NONE_LEFT:
-        if ended >= 0:
+    while True:
+        soonest, engine = FOREVER, NOBODY
+        for number in range(len(clock.engines)):
+            at = next_start(clock, number)
+            if at < soonest:
+                soonest, engine = at, number
+        moved = next_event(clock)
+        if soonest == FOREVER and moved == FOREVER:
+            break
+        if moved <= soonest:
+            ended = step(clock)
+            if ended < 0:
+                continue
             finish(clock, ended, clock.moment.now)
-            settle(clock)
-        ended = step(clock)
+        else:
+            choose(clock, engine, soonest)
+        settle(clock)
 
 
 _JOB = Job(run_all, "the clock")

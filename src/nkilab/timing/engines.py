@@ -1,23 +1,58 @@
-"""Engines in time: each runs its instructions in program order, as soon as what they wait for is done."""
+"""Engines in time: each takes what is ready, and of that what stands first in the program.
+
+The compiler lays instructions out so that an engine does not wait while others could run; what it can foresee
+is when data arrive. Choosing at run time what is ready comes to the same.
+"""
 
 from __future__ import annotations
 
+from ..heap import drop_first, push
 from ..place.slots import DMA
-from .state import NOBODY, Clock
+from .state import FOREVER, NOBODY, Clock
 from .transfers import add
 
 
 def settle(clock: Clock) -> None:
-    """Run engines, and release transfers, as far as what is done allows."""
+    """Hand nodes that wait for nothing more to their engines, or to the transfers."""
     moment = clock.moment
     while moment.agenda > 0:
         moment.agenda -= 1
         number = clock.agenda[moment.agenda]
-        engine = clock.nodes[number].engine
-        if engine != DMA:
-            run_engine(clock, engine)
-        elif is_ready(clock, number):
+        if not is_ready(clock, number):
+            continue
+        node = clock.nodes[number]
+        if node.engine == DMA:
             add(clock, number)
+        else:
+            engine = clock.engines[node.engine]
+            push(clock.coming[node.engine], engine.coming, node.ready, node.order)
+            engine.coming += 1
+
+
+def next_start(clock: Clock, number: int) -> float:
+    """When an engine can start its next instruction, as far as it is known."""
+    engine = clock.engines[number]
+    if engine.ready > 0:
+        return engine.free
+    if engine.coming > 0:
+        return max(engine.free, clock.coming[number][0].key)
+    return FOREVER
+
+
+def choose(clock: Clock, number: int, at: float) -> None:
+    """Start the instruction that stands first in the program of those that are ready at a time."""
+    engine = clock.engines[number]
+    coming, ready = clock.coming[number], clock.ready[number]
+    while engine.coming > 0 and coming[0].key <= at:
+        order = coming[0].number
+        drop_first(coming, engine.coming)
+        engine.coming -= 1
+        push(ready, engine.ready, 0.0, order)
+        engine.ready += 1
+    order = ready[0].number
+    drop_first(ready, engine.ready)
+    engine.ready -= 1
+    issue(clock, number, clock.in_order[order])
 
 
 def note(clock: Clock, number: int) -> None:
@@ -51,14 +86,6 @@ def watch(clock: Clock, number: int, watched: int) -> None:
     else:
         clock.nodes[other.last_watcher].next = number
     other.last_watcher = number
-
-
-def run_engine(clock: Clock, number: int) -> None:
-    """Issue instructions of one engine, in order, until one is not ready."""
-    engine = clock.engines[number]
-    while engine.position < engine.end and is_ready(clock, clock.stream[engine.position]):
-        issue(clock, number, clock.stream[engine.position])
-        engine.position += 1
 
 
 def issue(clock: Clock, engine_number: int, number: int) -> None:

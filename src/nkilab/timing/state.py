@@ -92,14 +92,21 @@ class Cost:
 
 @dataclass(slots=True)
 class Engine:
-    """An engine that runs in program order: its part of `stream`, and what it did last."""
+    """An engine: what it did last, and how many nodes stand in its heaps of `Clock`.
 
-    position: int
-    end: int
+    Args:
+        free: when it accepts the next instruction.
+        loaded: when the weights are there that were loaded last.
+        last_start, last_node: what it started last, and when.
+        coming, ready: nodes of `Clock.coming` and `Clock.ready`.
+    """
+
     free: float
     loaded: float
     last_start: float
     last_node: int = NOBODY
+    coming: int = 0
+    ready: int = 0
 
 
 @dataclass(slots=True)
@@ -166,12 +173,13 @@ class Clock(NamedTuple):
     Args:
         nodes, waits, costs, engines, units, queues: tables.
         moment: where it is.
-        stream: nodes of the engines, engine after engine, in program order.
         agenda: nodes to look at, the next one last.
         arrivals: a heap of transfers that are ready, by when and by their place in program order.
         in_order: the node at each place in program order.
         active: queues that move bytes, ascending.
         hungry: the same, those that want the fewest lanes first.
+        coming: per engine a heap of nodes by when they are ready.
+        ready: per engine a heap of nodes that are ready, by their place in program order.
     """
 
     nodes: Sequence[Node]
@@ -181,12 +189,13 @@ class Clock(NamedTuple):
     units: Sequence[Unit]
     queues: Sequence[Queue]
     moment: Moment
-    stream: list[int]
     agenda: list[int]
     arrivals: list[Entry]
     in_order: list[int]
     active: list[int]
     hungry: list[int]
+    coming: tuple[list[Entry], ...]
+    ready: tuple[list[Entry], ...]
 
 
 def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
@@ -199,20 +208,24 @@ def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
     waits = {"node": work.wait_node, "delay": work.wait_delay}
     queues = units * QUEUES_OF_UNIT
     costs = _costs(work.shares, as_array=as_array)
+    # a heap is never empty, so that compiled code gets tables alone
+    heaps = [
+        tuple(table(Entry, {}, max(1, len(own)), as_array=as_array) for own in work.stream) for _ in range(2)
+    ]
     return Clock(
         table(Node, columns, nodes, as_array=as_array),
         table(Wait, waits, len(work.wait_node), as_array=as_array),
         costs,
-        _engines(machine, work.stream, as_array=as_array),
+        _engines(machine, len(work.stream), as_array=as_array),
         table(Unit, {}, units, as_array=as_array),
         table(Queue, {}, queues, as_array=as_array),
         _moment(machine, costs, as_array=as_array),
-        numbers(np.concatenate(work.stream), as_array=as_array),
         numbers(np.zeros(nodes, np.int64), as_array=as_array),
         table(Entry, {}, int(np.count_nonzero(work.engine == DMA)), as_array=as_array),
         numbers(np.argsort(work.order), as_array=as_array),
         numbers(np.zeros(queues, np.int64), as_array=as_array),
         numbers(np.zeros(queues, np.int64), as_array=as_array),
+        *heaps,
     )
 
 
@@ -232,12 +245,9 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
     return table(Cost, columns, len(shares), as_array=as_array)
 
 
-def _engines(machine: Machine, stream: tuple[np.ndarray, ...], *, as_array: bool) -> Any:
-    lengths = np.array([len(nodes) for nodes in stream])
-    begin = np.full(len(stream), machine["kernel_start_ns"])
-    end = np.cumsum(lengths)
-    columns = {"position": end - lengths, "end": end, "free": begin, "loaded": begin, "last_start": begin}
-    return table(Engine, columns, len(stream), as_array=as_array)
+def _engines(machine: Machine, count: int, *, as_array: bool) -> Any:
+    begin = np.full(count, machine["kernel_start_ns"])
+    return table(Engine, dict.fromkeys(("free", "loaded", "last_start"), begin), count, as_array=as_array)
 
 
 def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:

@@ -34,6 +34,17 @@ def step(clock: Clock) -> int:
     return NONE_ENDED
 
 
+def next_event(clock: Clock) -> float:
+    """When the next event is."""
+    moment = clock.moment
+    at = moment.next_end if moment.active > 0 else FOREVER
+    if moment.arrivals > 0:
+        at = min(at, clock.arrivals[0].key)
+    if moment.first_issued != NOBODY:
+        at = min(at, clock.nodes[moment.first_issued].start)
+    return at
+
+
 def add(clock: Clock, number: int) -> None:
     """Let a transfer be issued from when it is ready on; at equal times program order decides."""
     node = clock.nodes[number]

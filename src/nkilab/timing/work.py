@@ -151,19 +151,24 @@ def _waits(
     first: np.ndarray,
     machine: Machine,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Waits between nodes as columns, without those that the order of an engine implies."""
+    """Waits between nodes as columns.
+
+    Within one engine a wait that is none for a result keeps the order alone.
+    """
     later = first[np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))]
     later = np.append(later, np.array([n for n, _ in chain], np.int64))
     earlier = np.append(waits.node, np.array([n for _, n in chain], np.int64)).astype(np.int64)
     kind = np.append(waits.kind, np.full(len(chain), FLOW)).astype(np.int64)
     same = (engine[later] == engine[earlier]) & (engine[later] != DMA)
     # hw: TensorE reads SBUF and writes PSUM, where it adds in order; it never waits for its own results
-    kept = ~same | ((kind == FLOW) & (engine[later] != TENSOR))
-    later, earlier, kind, same = later[kept], earlier[kept], kind[kept], same[kept]
-    drained = np.array([s.busy_ns - s.visible_ns for s in shares])[share]
+    is_order = same & ((kind != FLOW) | (engine[later] == TENSOR))
+    visible = np.array([s.visible_ns for s in shares])[share]
+    drained = np.array([s.busy_ns for s in shares])[share] - visible
     delay = np.where(same, 0.0, machine["semaphore_ns"])
     # who waits for a read waits until the reader has taken everything in, not for its result
-    delay += np.where((kind == ANTI) & (engine[earlier] != DMA), drained[earlier], 0.0)
+    delay += np.where((kind == ANTI) & ~same & (engine[earlier] != DMA), drained[earlier], 0.0)
+    # an order within an engine is kept once the earlier one has started: it takes one at a time
+    delay -= np.where(is_order, visible[earlier], 0.0)
     order = np.argsort(later, kind="stable")
     start = np.searchsorted(later[order], np.arange(len(share) + 1))
     return start, earlier[order], kind[order], delay[order]
@@ -220,17 +225,13 @@ def _spill_share(machine: Machine, transfer: Transfer) -> Share:
 
 
 def descriptor_ns(machine: Machine, size: float) -> float:
-    """How long one DMA engine takes for a descriptor of `size` contiguous bytes.
+    """How long one DMA engine takes for a run of `size` contiguous bytes, one of many.
 
-    A short one costs more than its bytes; between short and long the surplus falls linearly.
+    Short runs travel together in one descriptor, whose cost they share.
     """
-    short, long = machine["dma_short_descriptor_bytes"], machine["dma_long_descriptor_bytes"]
-    share = min(1.0, max(0.0, (long - size) / (long - short)))
-    return (
-        machine["dma_descriptor_ns"]
-        + share * machine["dma_short_descriptor_ns"]
-        + size / machine["dma_bytes_per_ns"]
-    )
+    group = machine["dma_group_ns"] * min(1.0, size / machine["dma_group_bytes"])
+    moving = machine["dma_run_ns"] + size / machine["dma_bytes_per_ns"] + group
+    return max(machine["dma_run_min_ns"], moving)
 
 
 def transfer_lanes(machine: Machine, descriptors: int, descriptor_bytes: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Matrix products lhsT[K, M].T @ rhs[K, N] in the `neuronxcc.nki` spelling, reusing ever more of what is loaded.
+"""Matrix products lhsT[K, M].T @ rhs[K, N] in the `neuronxcc.nki` spelling, with ever more reuse of loads.
 
 K and M are multiples of 128, N of 512. Structure: NKI tutorial on matrix multiplication of SDK 2.20.
 """

@@ -1,0 +1,72 @@
+"""How many buffers the compiler gives to the tiles of one place in the source.
+
+Tiles that one line allocates again and again take turns in a few buffers: as many as are live at once in program
+order, times the number by which the compiler multiplies them (`tile_buffers`). A tile waits for the last access of
+the one whose buffer it gets, even where SBUF has room for more.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heapreplace
+from itertools import pairwise
+
+import numpy as np
+
+from ..tiles.tile import SBUF
+from ..trace.program import Program
+from .edges import REUSE
+from .slots import Slots
+
+Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def buffer_edges(program: Program, slots: Slots, factor: int) -> Edges:
+    """Per tile that gets the buffer of an earlier one: its first row, the last row of that one, and why."""
+    count = len(program.storages)
+    first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    first[slots.storage[::-1]] = slots.row[::-1]
+    last[slots.storage] = slots.row
+    site = _sites(program)
+    tiles = np.flatnonzero((first >= 0) & (site >= 0))
+    tiles = tiles[np.lexsort((first[tiles], site[tiles]))]
+    bounds = np.flatnonzero(np.diff(site[tiles], prepend=-1)).tolist()
+    later: list[np.ndarray] = []
+    earlier: list[np.ndarray] = []
+    for start, stop in pairwise([*bounds, len(tiles)]):
+        own = tiles[start:stop]
+        buffers = factor * _most_at_once(first[own], last[own])
+        if len(own) > buffers:
+            later.append(first[own[buffers:]])
+            earlier.append(_given_up(last[own], buffers))
+    if not later:
+        return (np.zeros(0, np.int64),) * 3
+    rows = np.concatenate(later)
+    return rows, np.concatenate(earlier), np.full(len(rows), REUSE)
+
+
+def _sites(program: Program) -> np.ndarray:
+    """Per storage the number of the line, shape and type it is one of; -1 outside of SBUF."""
+    numbers: dict[tuple[object, ...], int] = {}
+    return np.array(
+        [
+            numbers.setdefault((s.line, s.shape, s.dtype), len(numbers)) if s.memory == SBUF else -1
+            for s in program.storages
+        ],
+        np.int64,
+    )
+
+
+def _most_at_once(first: np.ndarray, last: np.ndarray) -> int:
+    """How many of some tiles are live at once, most."""
+    order = np.argsort(np.concatenate([2 * first, 2 * last + 1]), kind="stable")
+    change = np.where(order < len(first), 1, -1)
+    return int(np.cumsum(change).max())
+
+
+def _given_up(last: np.ndarray, buffers: int) -> np.ndarray:
+    """Per tile after the first `buffers` ones, the last row of the tile before it in the buffer that is free first."""
+    if (np.diff(last) >= 0).all():
+        return last[:-buffers]
+    held = last[:buffers].tolist()
+    heapify(held)
+    return np.array([heapreplace(held, row) for row in last[buffers:].tolist()], np.int64)
