@@ -191,8 +191,8 @@ class Estimate:
 
     @property
     def profile_us(self) -> float:
-        """Microseconds that a profile of the kernel spans; modelled as the latency."""
-        return self.latency_us
+        """Microseconds that a profile of the kernel spans: the latency, and what the profiler adds."""
+        return self.latency_us + self.program.machine["profile_extra_ns"] / 1000
 
     @cached_property
     def summary(self) -> Summary:

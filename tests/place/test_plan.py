@@ -10,7 +10,6 @@ from nkilab.errors import LimitError
 from nkilab.machine import MACHINES, Machine
 from nkilab.machine.model import assumed
 from nkilab.place import Plan, plan
-from nkilab.place.memory import Ring
 
 from .handmade import Kernel, part
 
@@ -272,35 +271,3 @@ def test_a_program_without_tiles_is_planned() -> None:
 def test_an_empty_program_is_planned() -> None:
     placed = plan(Kernel().program)
     assert (placed.rows, placed.transfers, placed.findings) == (0, (), ())
-
-
-def test_the_ring_takes_what_was_freed_longest_ago() -> None:
-    ring = Ring(4)
-    for holder in range(4):
-        assert ring.take(holder, 1) == ([(holder, 1)], [])
-    ring.give_back(2)
-    ring.give_back(1)
-    # the cursor went round and stands at 0; 1 comes before 2
-    assert ring.take(4, 1) == ([(1, 1)], [1])
-    assert ring.take(5, 1) == ([(2, 1)], [2])
-    assert ring.take(6, 1) is None
-
-
-def test_the_ring_joins_neighbours_of_several_former_holders() -> None:
-    ring = Ring(6)
-    for holder in range(3):
-        ring.take(holder, 2)
-    ring.give_back(0)
-    ring.give_back(1)
-    assert ring.take(3, 3) == ([(0, 3)], [0, 1])
-    assert ring.take(4, 1) == ([(3, 1)], [1])
-    assert ring.peak == 6
-
-
-def test_the_ring_places_in_pieces_where_free_space_is_scattered() -> None:
-    ring = Ring(4)
-    for holder in range(4):
-        ring.take(holder, 1)
-    ring.give_back(0)
-    ring.give_back(2)
-    assert ring.take(4, 2) == ([(0, 1), (2, 1)], [0, 2])

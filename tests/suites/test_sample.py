@@ -59,6 +59,15 @@ def test_a_seed_draws_the_same_tests(run, tmp_path):
     assert drawn[0] == drawn[1]
 
 
+def test_workers_count_the_same_sample(run):
+    pytest.importorskip("xdist")
+    told = []
+    for more in ([], ["-n", "2"]):
+        result = run("--sample", "10", "--sample-seed", "3", "-k", "not sleeps", *more)
+        told.append(next(line for line in result.outlines if " passed: " in line))
+    assert told[0] == told[1]
+
+
 def test_the_seed_is_printed(run):
     result = run("--sample", "2", "--sample-seed", "41", "-k", "number")
     result.stdout.fnmatch_lines(["sample: 2 tests, seed 41"])

@@ -60,6 +60,7 @@ def packed(program: Program) -> bytes:
         "storages": storages,
         "notes": program.notes,
         "compiler": program.compiler,
+        "static_descriptors": program.has_static_descriptors,
     }  # fmt: skip
     columns = {n: getattr(program, n) for n in (*_ROW_COLUMNS, *_SLOT_COLUMNS)}
     columns["value_column"] = value_column
@@ -108,6 +109,7 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
         for name, shape, dtype, memory, scope, line in cast("list[list]", header["storages"])
     ]
     program.compiler = str(header["compiler"])
+    program.has_static_descriptors = bool(header["static_descriptors"])
     program.notes = [str(note) for note in cast("list[str]", header["notes"])]
     program.fill([arrays[n] for n in _ROW_COLUMNS], [arrays[n] for n in _SLOT_COLUMNS])
     return program

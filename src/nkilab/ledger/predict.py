@@ -49,18 +49,21 @@ class Predictor:
 
     def __init__(self, load: Callable[[str], Any] | None = None) -> None:
         self._load = load
-        self._programs: dict[tuple[str, ...], Programs] = {}
+        self._programs: dict[tuple[object, ...], Programs] = {}
 
     def programs(self, row: Row, call: int) -> Programs:
         """What a call of a row traces on its chip."""
         named, args = row.calls[call].kernel, row.calls[call].args
-        key = (named, row.chip, repr(args), repr(sorted(row.keywords.items())))
+        is_static = row.options.get("dge") == "static"
+        key = (named, row.chip, is_static, repr(args), repr(sorted(row.keywords.items())))
         known = self._programs.get(key)
         if known is None:
             machine, kernel = machine_named(row.chip), self.kernel(row, named)
             given = tuple(_argument(row, text) for text in args)
             launched = launch(kernel, given, dict(row.keywords), machine, has_data=False)
             known = self._programs[key] = launched.programs
+            for program in known:
+                program.has_static_descriptors = is_static
         return known
 
     def kernel(self, row: Row, named: str) -> Any:

@@ -63,6 +63,7 @@ TRN2 = Machine(
     dma_descriptor_issue_ns=measured(
         1.05, "course, vector add of 128 elements: 3 transfers of 128 descriptors in 1860 ns"
     ),
+    dma_static_issue_ns=assumed(50.0, "descriptors lie ready in HBM: a write to the ring's tail"),
     dma_bytes_per_ns=measured(27.3, "course dumps: packets of 2304 to 36864 bytes, slope"),
     dma_run_ns=measured(2.2, "course dumps: a descriptor of 8 rows of 512 bytes takes 172.9 ns"),
     dma_run_min_ns=measured(10.0, "course dumps: 64 runs of 18 bytes in 646 ns, of 36 bytes in 678 ns"),
@@ -79,8 +80,9 @@ TRN2 = Machine(
     redundant_load_window_bytes=fitted(
         64 * 1024, "transfer counts of tiled products under NKI 0.6 lie between those of 40 and 80 KiB"
     ),
-    kernel_start_ns=measured(10000.0, "course dumps: one-tile kernels last 15 to 19 us"),
-    kernel_end_ns=measured(2500.0, "course dumps: one-tile kernels last 15 to 19 us"),
+    kernel_start_ns=fitted(9200.0, "launches: 10.56 us on the device clock; one-tile kernels last 15 us"),
+    kernel_end_ns=fitted(2300.0, "as kernel_start_ns"),
+    profile_extra_ns=fitted(5000.0, "profiles last 6 to 8 us longer than nki.benchmark says, 4 more than windows"),
     peak_tflops_bf16=documented(78.6432, "128 * 128 * 2 * 2.4 GHz"),
     interval_relative=assumed(0.35, "starting constants, not yet fitted"),
 )

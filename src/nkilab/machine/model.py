@@ -84,6 +84,7 @@ class Machine:
     dma_start_ns: Fact
     dma_issue_ns: Fact
     dma_descriptor_issue_ns: Fact
+    dma_static_issue_ns: Fact
     dma_bytes_per_ns: Fact
     dma_run_ns: Fact
     dma_run_min_ns: Fact
@@ -98,6 +99,7 @@ class Machine:
     tile_buffers: Fact
     kernel_start_ns: Fact
     kernel_end_ns: Fact
+    profile_extra_ns: Fact
     peak_tflops_bf16: Fact
     interval_relative: Fact
 

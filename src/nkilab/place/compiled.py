@@ -6,6 +6,7 @@ Each looks at the program alone: names of kernels and tensors change nothing. Ev
 from __future__ import annotations
 
 from ..trace.program import Program
+from .balance import balanced
 from .redundant import without_redundant_loads
 
 # How kernels are compiled: in order and as written; by the stand-alone compiler of `nki`; through the middle
@@ -15,6 +16,8 @@ AS_WRITTEN, STANDALONE, MIDDLE_END = "as written", "standalone", "middle end"
 
 def compiled(program: Program) -> Program:
     """The program that is placed and timed, with a note per transformation that changed it."""
+    if program.compiler == MIDDLE_END:
+        program = balanced(program)
     window = _window(program)
     shorter = without_redundant_loads(program, window)
     left_out = len(program) - len(shorter)

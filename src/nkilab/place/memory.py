@@ -111,7 +111,7 @@ def memory_of(size: int, sizes: Any, first: Any, last: Any, *, as_array: bool) -
     # a taking cuts one segment at most
     segments = table(Segment, {}, min(size, count + 1), as_array=as_array)
     segments[0].length, segments[0].next = size, 0
-    reuses = np.zeros(2 * count, np.int64)
+    reuses = np.zeros(count, np.int64)
     return Memory(
         table(Extent, {"size": size, "free": size}, 1, as_array=as_array)[0],
         segments,
@@ -264,65 +264,6 @@ def _absorb(memory: Memory, at: int) -> None:
         other.next, ring.unused = ring.unused, follower
         ring.segments -= 1
         follower = segment.next
-
-
-class Ring:
-    """A memory for who does not know beforehand what will be placed.
-
-    Args:
-        size: in units.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._memory = memory_of(size, [], [], [], as_array=False)
-
-    @property
-    def free(self) -> int:
-        """Units that nobody holds."""
-        return self._memory.extent.free
-
-    @property
-    def peak(self) -> int:
-        """The most units that were held at once."""
-        return self._memory.extent.peak
-
-    def take(self, holder: int, size: int) -> tuple[list[tuple[int, int]], list[int]] | None:
-        """Place a tile.
-
-        Args:
-            holder: who takes the space; its number is new.
-            size: in units of the memory.
-
-        Returns:
-            The pieces (start, size), one unless the memory is scattered, and the former holders of their
-            units, ascending; None if not enough is free.
-        """
-        extent, segments, tiles = self._memory[:3]
-        tiles += [Tile(0) for _ in range(holder + 1 - len(tiles))]
-        tiles[holder].size = size
-        segments += [Segment() for _ in range(extent.made + 1 - len(segments))]
-        reuses = [0] * (extent.segments + 1)
-        extent.reuses = 0
-        self._memory = self._memory._replace(taker=reuses, former=list(reuses))
-        if not take(self._memory, holder):
-            return None
-        return self._pieces(holder), sorted(set(self._memory.former[: extent.reuses]))
-
-    def give_back(self, holder: int) -> None:
-        """Free what `holder` took; it stays known as the last holder of those units."""
-        give_back(self._memory, holder)
-
-    def _pieces(self, holder: int) -> list[tuple[int, int]]:
-        pieces: list[tuple[int, int]] = []
-        at = self._memory.tiles[holder].held
-        while at != NOBODY:
-            segment = self._memory.segments[at]
-            if pieces and sum(pieces[-1]) == segment.start:
-                pieces[-1] = (pieces[-1][0], pieces[-1][1] + segment.length)
-            else:
-                pieces.append((segment.start, segment.length))
-            at = segment.mate
-        return pieces
 
 
 _JOB = Job(place_all, "the placement of tiles")

@@ -60,6 +60,7 @@ def pytest_configure(config: Any) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Hand the seed to a worker of pytest-xdist."""
     node.workerinput[SEED] = node.config.option.sample_seed or 0
@@ -89,11 +90,15 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
     items[:] = drawable[:count]
     config.stash[DRAWN] = [item.nodeid for item in items]
-    config.stash[DRAWABLE] = len(drawable)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """Learn the order of the draw from a worker of pytest-xdist."""
+    node.config.stash[DRAWN] = list(ids)
 
 
 DRAWN = pytest.StashKey[list[str]]()
-DRAWABLE = pytest.StashKey[int]()
 
 
 @pytest.hookimpl(wrapper=True)

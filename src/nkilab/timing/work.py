@@ -93,16 +93,18 @@ def work_of(program: Program, plan: Plan) -> Work:
     """The nodes of `program` under `plan`; node r is the last share of row r, which waits for the others."""
     shares: list[Share] = []
     of_form: list[list[int]] = []
+    is_static = program.has_static_descriptors
     for declared in program.forms:
         own = [
-            _share(program.machine, declared, list(s)) for _, s in groupby(declared.steps, lambda s: s.engine)
+            _share(program.machine, declared, list(s), is_static=is_static)
+            for _, s in groupby(declared.steps, lambda s: s.engine)
         ]
         of_form.append(list(range(len(shares), len(shares) + len(own))))
         shares.extend(own)
     form = np.array(program.form_column, np.int64)
     share = np.array([own[-1] for own in of_form], np.int64)[form]
     row = np.arange(len(program), dtype=np.int64)
-    inserted = [_spill_share(program.machine, t) for t in plan.transfers]
+    inserted = [_spill_share(program.machine, t, is_static=is_static) for t in plan.transfers]
     distinct = {s: len(shares) + i for i, s in enumerate(dict.fromkeys(inserted))}
     shares.extend(distinct)
     share = np.append(share, np.array([distinct[s] for s in inserted], np.int64))
@@ -174,9 +176,10 @@ def _waits(
     return start, earlier[order], kind[order], delay[order]
 
 
-def _share(machine: Machine, form: Instruction, steps: list[Step]) -> Share:
+def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
     if steps[0].engine == "dma":
-        return _transfer_share(machine, form, steps)
+        is_static = is_static or getattr(form, "dge_mode", "") == "none"
+        return _transfer_share(machine, form, steps, is_static=is_static)
     background = [s for s in steps if s.busy_ns == 0.0]
     busy, visible = 0.0, 0.0
     for step in steps:
@@ -190,7 +193,7 @@ def _share(machine: Machine, form: Instruction, steps: list[Step]) -> Share:
     )  # fmt: skip
 
 
-def _transfer_share(machine: Machine, form: Instruction, steps: list[Step]) -> Share:
+def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
     operands = list(zip(form.operands.values(), form.layouts, strict=True))
     in_hbm = [spec for spec, given in operands if isinstance(given, Layout) and given.memory == HBM]
     from_hbm, to_hbm = any(not spec.is_written for spec in in_hbm), any(spec.is_written for spec in in_hbm)
@@ -203,24 +206,29 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step]) -> S
         lanes, work, total = max(lanes, wide), work + busy, total + moved
     return Share(
         tuple(steps), DMA, lanes=lanes, work_ns=work, hbm_bytes=total * (from_hbm + to_hbm), queue=queue,
-        total_bytes=total, issue_ns=_issue_ns(machine, steps),
+        total_bytes=total, issue_ns=_issue_ns(machine, steps, is_static=is_static),
     )  # fmt: skip
 
 
-def _issue_ns(machine: Machine, steps: Sequence[Step]) -> float:
-    """How long the descriptor generator is occupied: once per transfer, and for each of its descriptors."""
-    descriptors = sum(s.descriptors for s in steps)
-    return machine["dma_issue_ns"] + descriptors * machine["dma_descriptor_issue_ns"]
+def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_static: bool) -> float:
+    """How long the unit that issues a transfer is occupied: once, and for each descriptor that it makes.
+
+    Static descriptors lie ready.
+    """
+    if is_static:
+        return machine["dma_static_issue_ns"]
+    made = sum(s.descriptors for s in steps) * machine["dma_descriptor_issue_ns"]
+    return machine["dma_issue_ns"] + made
 
 
-def _spill_share(machine: Machine, transfer: Transfer) -> Share:
+def _spill_share(machine: Machine, transfer: Transfer, *, is_static: bool) -> Share:
     label = transfer.kind.upper()
     step = Step("dma", label, descriptors=transfer.descriptors, descriptor_bytes=transfer.descriptor_bytes)
     lanes, work = transfer_lanes(machine, transfer.descriptors, transfer.descriptor_bytes)
     total = transfer.total_bytes
     return Share(
         (step,), DMA, lanes=lanes, work_ns=work, hbm_bytes=total, queue=SPILL_QUEUE, total_bytes=total,
-        issue_ns=_issue_ns(machine, [step]),
+        issue_ns=_issue_ns(machine, [step], is_static=is_static),
     )  # fmt: skip
 
 

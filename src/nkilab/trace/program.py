@@ -75,6 +75,8 @@ class Program:
         self.notes: list[str] = []
         # how the kernel is compiled: see place.compiled
         self.compiler = ""
+        # whether all descriptors of transfers are made before the kernel runs
+        self.has_static_descriptors = False
         # per row: form, line, position, values; per tile operand: storage, offset
         self._rows: list[int] = []
         self._slots: list[int] = []
@@ -184,6 +186,13 @@ class Program:
         if self.operand_start[-1] != len(self.storage_column):
             raise ValueError("rows and operands do not agree")
 
+    def with_forms(self, forms: list[Instruction], column: np.ndarray) -> Program:
+        """This program with other forms: their table, and per row the number of its form."""
+        other = self.selected(np.ones(len(self), np.bool_), np.arange(len(self.storages)))
+        other.forms = forms
+        other._packed_rows[0][0] = column
+        return other
+
     def selected(self, keep: np.ndarray, stored: np.ndarray) -> Program:
         """This program with some rows left out and tiles replaced by others.
 
@@ -192,7 +201,7 @@ class Program:
             stored: per storage, the number of the one that stands for it.
         """
         other = Program(self.machine, self.kernel_name)
-        other.compiler = self.compiler
+        other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
         for table in ("forms", "lines", "positions", "values", "storages", "notes"):
             setattr(other, table, getattr(self, table))
         per_slot = np.repeat(keep, np.diff(self.operand_start))

@@ -1,0 +1,74 @@
+"""The memory that tiles are placed in: what is freed is taken last, neighbours join, scattered space is used."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nkilab.place.memory import ALL_PLACED, Memory, give_back, memory_of, place, take
+from nkilab.records import column
+
+
+def memory(size: int, *sizes: int) -> Memory:
+    """A memory for tiles of these sizes."""
+    rows = [0] * len(sizes)
+    return memory_of(size, sizes, rows, rows, as_array=False)
+
+
+def taken(held: Memory, tile: int) -> tuple[int, int, list[int]] | None:
+    """Where a tile lies, in how many pieces, and who held its units before; None if it finds no room."""
+    before = held.extent.reuses
+    if not take(held, tile):
+        return None
+    return held.tiles[tile].address, held.tiles[tile].pieces, held.former[before : held.extent.reuses]
+
+
+def test_what_was_freed_longest_ago_is_taken() -> None:
+    held = memory(4, *[1] * 7)
+    for tile in range(4):
+        assert taken(held, tile) == (tile, 1, [])
+    give_back(held, 2)
+    give_back(held, 1)
+    # the cursor went round and stands at 0; 1 comes before 2
+    assert taken(held, 4) == (1, 1, [1])
+    assert taken(held, 5) == (2, 1, [2])
+    assert taken(held, 6) is None
+
+
+def test_neighbours_of_several_former_holders_are_joined() -> None:
+    held = memory(6, 2, 2, 2, 3, 1)
+    for tile in range(3):
+        take(held, tile)
+    give_back(held, 0)
+    give_back(held, 1)
+    assert taken(held, 3) == (0, 1, [0, 1])
+    assert taken(held, 4) == (3, 1, [1])
+    assert held.extent.peak == 6
+
+
+def test_a_tile_lies_in_pieces_where_free_space_is_scattered() -> None:
+    held = memory(4, 1, 1, 1, 1, 2)
+    for tile in range(4):
+        take(held, tile)
+    give_back(held, 0)
+    give_back(held, 2)
+    assert taken(held, 4) == (0, 2, [0, 2])
+
+
+def test_more_reuses_than_tiles_are_all_found() -> None:
+    # eight tiles of one unit side by side, then one of eight, three times: 8 + 8 + 8 + 8 + 8 reuses
+    sizes, first, last = [], [], []
+    for begin in (0, 9, 18):
+        sizes += [*[1] * 8, 8]
+        first += range(begin, begin + 9)
+        last += [*[begin + 7] * 8, begin + 8]
+    held, stopped = place(8, np.array(sizes), np.array(first), np.array(last), 27)
+    assert stopped == ALL_PLACED
+    assert column(held.tiles, "address").tolist() == [*range(8), 0] * 3
+    reuses = list(zip(held.taker, held.former, strict=True))[: held.extent.reuses]
+    assert reuses == [
+        *[(8, tile) for tile in range(8)],
+        *[(9 + tile, 8) for tile in range(8)],
+        *[(17, 9 + tile) for tile in range(8)],
+        *[(18 + tile, 17) for tile in range(8)],
+        *[(26, 18 + tile) for tile in range(8)],
+    ]
