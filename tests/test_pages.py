@@ -133,7 +133,7 @@ TIMES = [
     ("nc_matmul", "LDWEIGHTS", 0, {"trn1": 32 / 2.8, "trn2": 32 / 2.4}),
     # 2.26 costs: 2N in float32, N in bfloat16
     ("tensor_tensor", "TENSOR_TENSOR", 0, {"trn1": 1024 / 1.12 + 90}),
-    ("tensor_tensor", "TENSOR_TENSOR", 2, {"trn1": 512 / 1.12 + 90}),
+    ("tensor_tensor", "TENSOR_TENSOR", 1, {"trn1": 512 / 1.12 + 90}),
     # trn2 guide: 256 elements per cycle in float32, four times as many as trn1 in 16-bit types
     ("tensor_copy", "TENSOR_COPY", 0, {"trn1": 512 / 1.12 + 90, "trn2": 256 / 0.96 + 40}),
     ("tensor_copy", "TENSOR_COPY", 1, {"trn1": 512 / 1.12 + 90, "trn2": 128 / 0.96 + 40}),
@@ -148,8 +148,7 @@ TIMES = [
     ("tensor_reduce", "TENSOR_REDUCE", 1, {"trn1": 256 / 1.12 + 90}),
     ("bn_stats", "BN_STATS", 0, {"trn1": 512 / 1.12 + 90}),
     ("max8", "MAX8", 0, {"trn1": 512 / 1.12 + 90}),
-    # rows of 2048 bytes, 8 on each of 16 engines at 24 bytes per ns and 2.5 ns each, then a semaphore
-    # course dumps: 2.2 ns + bytes / 27.3 + 2.5 per row of 2 KiB, 8 rows on each of 16 engines, a semaphore write
+    # course dumps: 2.2 ns + bytes / 27.3 + 2.5 per row of 2 KiB, 8 rows on each of 16 engines, a semaphore
     ("dma_copy", "DMA", 0, {"trn2": 8 * (2.2 + 2048 / 27.3 + 2.5) + 8}),
 ]
 
@@ -158,16 +157,18 @@ TIMES = [
 def test_times_are_cycles_of_the_manuals_over_the_clock(
     name: str, step: str, place: int, times: dict[str, float], written: dict[str, str]
 ) -> None:
-    row = rows_of(written[f"{name}.md"], step)[place]
+    rows = rows_of(written[f"{name}.md"], step)
     for chip, expected in times.items():
-        assert row[2 + list(MACHINES).index(chip)] == f"{expected:.1f}"
+        column = 2 + list(MACHINES).index(chip)
+        of_chip = [row[column] for row in rows if row[column]]
+        assert of_chip[place] == f"{expected:.1f}"
 
 
 def test_the_certainty_of_a_time_is_that_of_its_least_certain_number(written: dict[str, str]) -> None:
-    # overhead of VectorE: documented on trn1, measured on trn2, scaled to its clock on trn3
+    # overhead of VectorE: documented on trn1, fitted on trn2, scaled to its clock on trn3
     trn1, later = rows_of(written["tensor_tensor.md"], "TENSOR_TENSOR")[:2]
     assert trn1[-1] == "documented"
-    assert later[-1] == "measured on trn2, assumed on trn3"
+    assert later[-1] == "fitted on trn2, assumed on trn3"
     # 2.26 costs give 150 + N; the clock is documented
     assert rows_of(written["iota.md"], "IOTA")[0][-1] == "documented"
     # no cycle table was published for exponential

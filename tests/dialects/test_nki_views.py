@@ -104,7 +104,7 @@ def test_a_pattern_over_hbm_may_repeat_and_overlap() -> None:
 
 
 def test_a_pattern_on_a_part_of_a_tile_counts_from_the_part() -> None:
-    # as kernels of 0.3 write it: the step over partitions is that of the part, which has 2 * 4 elements in each
+    # as kernels of 0.3 write it: the step over partitions is the part's, which has 2 * 4 elements in each
     part: Any = counted()[2:6, 1:3]
     np.testing.assert_array_equal(array_of(part), COUNTED[2:6, 1:3])
     whole = COUNTED.reshape(8, 24)

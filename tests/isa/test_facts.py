@@ -34,7 +34,7 @@ def test_tensor_engine_streams_for_the_documented_cycles(fact: CostFact) -> None
     load, *multiplications = form.steps
     assert load.label == "LDWEIGHTS"
     assert load.busy_ns == 0
-    # published profiles of trn2: 8 cycles more per instruction than the manual's formula; trn3 is taken as trn2
+    # published profiles of trn2: 8 cycles more per instruction than the manual says; trn3 is taken as trn2
     more = 0 if fact.chip == "trn1" else 8
     assert [step.busy_ns for step in multiplications] == pytest.approx(
         [(c + more) / fact.clock_ghz for c in fact.cycles]

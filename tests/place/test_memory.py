@@ -1,17 +1,17 @@
-"""The memory that tiles are placed in: what is freed is taken last, neighbours join, scattered space is used."""
+"""The memory that tiles are placed in: next-fit round a ring, neighbours joined, scattered space used."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from nkilab.place.memory import ALL_PLACED, Memory, give_back, memory_of, place, take
+from nkilab.place.memory import ALL_PLACED, Memory, give_back, memory_sized, place, take
 from nkilab.records import column
 
 
 def memory(size: int, *sizes: int) -> Memory:
     """A memory for tiles of these sizes."""
     rows = [0] * len(sizes)
-    return memory_of(size, sizes, rows, rows, as_array=False)
+    return memory_sized(size, sizes, rows, rows, as_array=False)
 
 
 def taken(held: Memory, tile: int) -> tuple[int, int, list[int]] | None:

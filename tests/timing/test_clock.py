@@ -268,7 +268,7 @@ def test_a_run_takes_as_long_as_packets_do_in_course_dumps(size: int, measured: 
 
 
 def test_short_runs_share_a_descriptor() -> None:
-    # course dumps: a descriptor of 8 rows of 512 bytes takes 172.9 ns; 64 runs of 18 bytes 646, of 36 bytes 678
+    # course dumps: 8 rows of 512 bytes in one descriptor 172.9 ns; 64 runs of 18 bytes 646, of 36 bytes 678
     assert 8 * descriptor_ns(MACHINES["trn2"], 512) == pytest.approx(172.9, rel=0.01)
     assert 64 * descriptor_ns(MACHINES["trn2"], 18) == pytest.approx(646, rel=0.02)
     assert 64 * descriptor_ns(MACHINES["trn2"], 36) == pytest.approx(678, rel=0.06)

@@ -65,32 +65,22 @@ def surface(
                              "_parameters": [*order, *extra]}  # fmt: skip
     heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
     text = [f"def {cls.name}({heads}, **unknown):"]
-    if not swallows:
-        text.append("    if unknown: _unknown(_cls.name, unknown, _parameters, 'isa.' + _cls.name)")
-    required = [n for n in order if _default(cls, n) is REQUIRED]
-    if required:
-        text.append(f"    if {' or '.join(f'{n} is _MISSING' for n in required)}:")
-        text.append(f"        _missing(_cls, {{{', '.join(f'{n!r}: {n}' for n in required)}}})")
+    text += _refusals(cls, order, swallows)
     text.append("    session = _current()")
     text += _attribute_lines(cls, order, scope)
     for attribute, further in (words or {}).items():
         scope[f"_k_{attribute}"].update(further)
-    operands = ", ".join(n if n in order else "None" for n in cls.operands)
-    attributes = "".join(f"a_{n}, " for n in cls.attributes)
-    values = "".join(f"{n}, " if n in order else f"_v_{n}, " for n in cls.values)
-    scope.update((f"_v_{name}", value.default) for name, value in cls.values.items())
-    extras = "".join(f"{n}, " for n in extra)
+    given = _given(cls, order, scope)
     if handle is None:
-        given = f"[{operands}], ({attributes}), ({values}), ({extras})"
-        text.append(f"    return _finish(session, _cls, {given}, unknown)")
+        extras = "".join(f"{n}, " for n in extra)
+        text.append(f"    return _finish(session, _cls, {given}({extras}), unknown)")
     else:
         assert finish is record_finish, f"{cls.name} has a finish of its own"
         scope.update(_record=record, _handle=handle, _getframe=sys._getframe, _sites=SITES)
         text += [
             "    frame = _getframe(1)",
             "    site = _sites.get((id(frame.f_code), frame.f_lasti))",
-            f"    row = _record(session, _cls, [{operands}], ({attributes}), ({values}), None, "
-            "site if site is None else site[0])",
+            f"    row = _record(session, _cls, {given}None, site if site is None else site[0])",
             "    return _handle(session, row, name)",
         ]
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
@@ -98,6 +88,27 @@ def surface(
     function.__doc__, function.instruction = cls.__doc__, cls
     function.__qualname__ = cls.name
     return function
+
+
+def _given(cls: type[Instruction], order: Sequence[str], scope: dict[str, Any]) -> str:
+    """Operands, attributes and values as `record` takes them; the values' defaults go to `scope`."""
+    operands = ", ".join(n if n in order else "None" for n in cls.operands)
+    attributes = "".join(f"a_{n}, " for n in cls.attributes)
+    values = "".join(f"{n}, " if n in order else f"_v_{n}, " for n in cls.values)
+    scope.update((f"_v_{name}", value.default) for name, value in cls.values.items())
+    return f"[{operands}], ({attributes}), ({values}), "
+
+
+def _refusals(cls: type[Instruction], order: Sequence[str], swallows: bool) -> list[str]:
+    """Lines that refuse unknown keywords and operands left out."""
+    text = []
+    if not swallows:
+        text.append("    if unknown: _unknown(_cls.name, unknown, _parameters, 'isa.' + _cls.name)")
+    required = [n for n in order if _default(cls, n) is REQUIRED]
+    if required:
+        text.append(f"    if {' or '.join(f'{n} is _MISSING' for n in required)}:")
+        text.append(f"        _missing(_cls, {{{', '.join(f'{n!r}: {n}' for n in required)}}})")
+    return text
 
 
 def _heads(

@@ -1,5 +1,5 @@
 """What a program computes, one row at a time."""
 
-from .lanes import open_lanes as open_lanes
 from .lanes import one_blas_thread as one_blas_thread
+from .lanes import open_lanes as open_lanes
 from .step import execute as execute

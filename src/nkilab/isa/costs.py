@@ -47,9 +47,12 @@ def engine_step(
         busy = (machine["gpsimd_overhead_cycles"] + cycles) / clock
     else:
         # the engine takes the next instruction before the result of this one is visible
-        busy = max(cycles, MIN_INTERVAL_CYCLES) / clock + machine[f"{engine}_overhead_ns"]
-        visible = max(busy, cycles / clock + machine[f"{engine}_duration_ns"])
-        return Step(engine, label, busy, visible - busy, table=table, widening=widening)
+        overhead = machine[f"{engine}_overhead_ns"]
+        lag = machine[f"{engine}_duration_ns"] - overhead
+        if cycles < MIN_INTERVAL_CYCLES:
+            lag -= (MIN_INTERVAL_CYCLES - cycles) / clock
+        busy = max(cycles, MIN_INTERVAL_CYCLES) / clock + overhead
+        return Step(engine, label, busy, max(lag, 0.0), table=table, widening=widening)
     return Step(engine, label, busy_ns=busy, table=table, widening=widening)
 
 

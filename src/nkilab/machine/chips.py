@@ -82,7 +82,7 @@ TRN2 = Machine(
     ),
     kernel_start_ns=fitted(9200.0, "launches: 10.56 us on the device clock; one-tile kernels last 15 us"),
     kernel_end_ns=fitted(2300.0, "as kernel_start_ns"),
-    profile_extra_ns=fitted(5000.0, "profiles last 6 to 8 us longer than nki.benchmark says, 4 more than windows"),
+    profile_extra_ns=fitted(5000.0, "profiles last 6 to 8 us longer than nki.benchmark says"),
     peak_tflops_bf16=documented(78.6432, "128 * 128 * 2 * 2.4 GHz"),
     interval_relative=assumed(0.35, "starting constants, not yet fitted"),
 )

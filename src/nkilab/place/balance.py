@@ -1,8 +1,8 @@
 """A transformation of the compiler: copies that name no engine go where there is least to do.
 
-The middle end of Beta 1 spreads them over VectorE and ScalarE: profiles of published attention kernels have some
-hundred of 142 copies on ScalarE. Each goes, in program order, to the engine on which it would end first if all
-that stands before it ran without waits.
+The middle end of Beta 1 spreads them over VectorE and ScalarE: profiles of published attention kernels have
+some hundred of 142 copies on ScalarE. Each goes, in program order, to the engine on which it would end first
+if all that stands before it ran without waits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How many buffers the compiler gives to the tiles of one place in the source.
 
-Tiles that one line allocates again and again take turns in a few buffers: as many as are live at once in program
-order, times the number by which the compiler multiplies them (`tile_buffers`). A tile waits for the last access of
-the one whose buffer it gets, even where SBUF has room for more.
+Tiles that one line allocates again and again take turns in a few buffers: as many as are live at once in
+program order, times the number by which the compiler multiplies them (`tile_buffers`). A tile waits for the
+last access of the one whose buffer it gets, even where SBUF has room for more.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _most_at_once(first: np.ndarray, last: np.ndarray) -> int:
 
 
 def _given_up(last: np.ndarray, buffers: int) -> np.ndarray:
-    """Per tile after the first `buffers` ones, the last row of the tile before it in the buffer that is free first."""
+    """Per tile after the first `buffers`, the last row of the one before it in the buffer free first."""
     if (np.diff(last) >= 0).all():
         return last[:-buffers]
     held = last[:buffers].tolist()

@@ -105,7 +105,7 @@ class Memory(NamedTuple):
     former: list[int]
 
 
-def memory_of(size: int, sizes: Any, first: Any, last: Any, *, as_array: bool) -> Memory:
+def memory_sized(size: int, sizes: Any, first: Any, last: Any, *, as_array: bool) -> Memory:
     """An empty memory of `size` units, and the tiles to place in it, by size, first and last row."""
     count = len(sizes)
     # a taking cuts one segment at most
@@ -135,10 +135,11 @@ def place(size: int, sizes: np.ndarray, first: np.ndarray, last: np.ndarray, row
         The memory, and the tile that found no room or `ALL_PLACED`.
     """
     run, as_array = _JOB.chosen(rows)
-    memory = memory_of(size, sizes, first, last, as_array=as_array)
+    memory = memory_sized(size, sizes, first, last, as_array=as_array)
     stopped = run(memory)
     while stopped == REUSES_FULL:
-        grown = [numbers(np.resize(c, 2 * len(c) + size), as_array=as_array) for c in memory[-2:]]
+        room = 2 * len(memory.former) + int(memory.extent.segments) + 1
+        grown = [numbers(np.resize(reuses, room), as_array=as_array) for reuses in memory[-2:]]
         memory = memory._replace(taker=grown[0], former=grown[1])
         stopped = run(memory)
     return memory, stopped

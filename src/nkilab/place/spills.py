@@ -15,7 +15,7 @@ from ..tiles.tile import SBUF, Layout
 from ..trace.program import Program
 from ..trace.source import assigned_name
 from .lifetimes import Parts
-from .memory import memory_of
+from .memory import memory_sized
 from .plan import Finding, Placements, Transfer
 from .slots import DMA, Slots
 from .stays import (
@@ -113,7 +113,7 @@ def _state(
         table(Stay, {}, room, as_array=as_array),
         table(Link, {}, room, as_array=as_array),
         table(Inserted, {}, room, as_array=as_array),
-        memory_of(capacity, sizes, sizes, sizes, as_array=as_array),
+        memory_sized(capacity, sizes, sizes, sizes, as_array=as_array),
         numbers(np.full(room * DMA, NOBODY), as_array=as_array),
         table(Entry, {}, accesses + 1, as_array=as_array),
         numbers(np.zeros(accesses, np.int64), as_array=as_array),

@@ -48,8 +48,9 @@ class Layout:
     """
 
     __slots__ = (
-        "byte_strides", "cuts", "dtype", "free_size", "indices", "is_compact", "itemsize", "memory", "partition_axis",
-        "partitions", "repeats", "shape", "size", "start_partition", "storage_dtype", "strides",
+        "byte_strides", "cuts", "dtype", "free_size", "indices", "is_compact", "itemsize", "memory",
+        "partition_axis", "partitions",
+        "repeats", "shape", "size", "start_partition", "storage_dtype", "strides",
     )  # fmt: skip
 
     def __init__(
@@ -153,7 +154,8 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "_accumulated", "_initialised", "bytes", "data", "dtype", "given", "is_mutable", "last_row", "lent",
+        "__weakref__", "_accumulated", "_initialised", "bytes", "data", "dtype", "given", "is_mutable",
+        "last_row", "lent",
         "line", "memory", "name", "number", "place", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
@@ -193,7 +195,7 @@ class Storage:
 
     @property
     def initialised(self) -> Coverage:
-        """Which elements anything but a matmul wrote, of a storage in PSUM; not through one that overlaps it."""
+        """Which elements of a storage in PSUM anything but a matmul wrote, not through an alias."""
         if self._initialised is None:
             self._initialised = Coverage(self)
         return self._initialised
@@ -286,6 +288,7 @@ class View:
         self.indices = indices
         # the memory that `_elements` was cut from; the storage may get another
         self._bytes: memoryview | None = None
+        self._elements: np.ndarray
 
     def describe(self) -> str:
         """One line for messages: name, dtype, shape and memory."""

@@ -1,6 +1,6 @@
 """The simulation: engines that take what is ready, transfers on queues, signals between them.
 
-What happens next in time happens first: an engine starts an instruction, or a transfer goes one event further.
+What happens next in time happens first: an engine starts an instruction, a transfer goes one event further.
 What that releases is ready later than it.
 """
 

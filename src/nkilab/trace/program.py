@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
 from math import copysign
 from typing import Any, NamedTuple
@@ -170,7 +170,7 @@ class Program:
         self._start = start
         return start
 
-    def fill(self, rows: Sequence[np.ndarray], slots: Sequence[np.ndarray]) -> None:
+    def fill(self, rows: Sequence[np.ndarray] | np.ndarray, slots: Sequence[np.ndarray]) -> None:
         """Take over columns that were read from a file: form, line, position, values; storage, offset.
 
         Raises:
@@ -179,9 +179,10 @@ class Program:
         self._packed_rows = [np.array(rows, np.int32)]
         self._packed_slots = [np.array(slots, np.int64)]
         self._packed = self._packed_rows[0].shape[1]
-        tables = (self.forms, self.lines, self.positions, self.values)
-        columns = [*zip(self._packed_rows[0], tables, strict=True), (self.storage_column, self.storages)]
-        if any(len(c) and not 0 <= c.min() <= c.max() < len(table) for c, table in columns):
+        tables: tuple[Sized, ...] = (self.forms, self.lines, self.positions, self.values)
+        columns = [*self._packed_rows[0], self.storage_column]
+        lengths = [*map(len, tables), len(self.storages)]
+        if any(len(c) and not 0 <= c.min() <= c.max() < n for c, n in zip(columns, lengths, strict=True)):
             raise ValueError("a row points outside the tables")
         if self.operand_start[-1] != len(self.storage_column):
             raise ValueError("rows and operands do not agree")

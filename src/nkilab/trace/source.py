@@ -52,7 +52,7 @@ def user_site(depth: int = 1) -> tuple[str, int]:
 
 
 def is_users(code: CodeType) -> bool:
-    """Whether code lies outside nkilab; our kernels are written as a user's, and their lines count as such."""
+    """Whether code lies outside nkilab; lines of the ledger's kernels count as a user's."""
     ours = _IS_OURS.get(code.co_filename)
     if ours is None:
         inside = code.co_filename.startswith((_PACKAGE, "<nkilab"))

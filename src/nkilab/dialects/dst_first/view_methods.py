@@ -235,9 +235,8 @@ def access_pattern(
     storage = view.storage
     pairs = [(whole_number(s, "a step"), whole_number(n, "a count")) for s, n in pattern]
     if not pairs or min(n for _, n in pairs) < 1:
-        raise UseError(
-            f"pattern is {[list(p) for p in pattern]}; it is a list of [step, count], counts at least 1"
-        )
+        given = [list(pair) for pair in pattern]
+        raise UseError(f"pattern is {given}; it is a list of [step, count], counts at least 1")
     held = dtype or view.layout.dtype
     scale = storage.dtype.itemsize / held.itemsize
     if is_gathered:
@@ -260,7 +259,7 @@ def access_pattern(
             source="NKI access pattern guide",
         )
     _check_reach(start, pairs, int(prod(storage.shape) * scale))
-    shape, strides = tuple(n for _, n in pairs), tuple(s for s, _ in pairs)
+    strides, shape = zip(*pairs, strict=True)
     first = start // per_partition if on_chip and per_partition else 0
     known = layout(shape, strides, held, view.layout.memory, 0 if on_chip else None, first)
     return type(view)(storage, start, known)
