@@ -64,8 +64,7 @@ def surface(
                              "_canonical": _canonical, "_missing": _missing, "_unknown": refuse_unknown,
                              "_parameters": [*order, *extra]}  # fmt: skip
     heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
-    text = [f"def {cls.name}({heads}, **unknown):"]
-    text += _refusals(cls, order, swallows)
+    text = [f"def {cls.name}({heads}, **unknown):", *_refusals(cls, order, swallows)]
     text.append("    session = _current()")
     text += _attribute_lines(cls, order, scope)
     for attribute, further in (words or {}).items():
