@@ -369,6 +369,15 @@ def test_strings_and_numbers_are_refused_from_0_3_on(served, request):
     )
 
 
+@under("0.2", "0.3", "0.6")
+def test_numbers_of_descriptor_generation_are_taken_in_every_version(served):
+    # the vendor's library for 0.3 copies with 3, which is none there
+    def body(out, tile):
+        served.nisa.dma_copy(out, tile, dge_mode=3)
+
+    np.testing.assert_array_equal(run_on(served, body, ramp(2, 3)), ramp(2, 3))
+
+
 @under("0.3", "0.6")
 def test_members_and_regions_are_taken_in_every_version(served):
     def body(out, tile):

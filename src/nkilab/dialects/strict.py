@@ -7,10 +7,11 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
-from .enums import dge_mode, dma_engine, engine, oob_mode, reduce_cmd
+from .enums import dma_engine, engine, oob_mode, reduce_cmd
 from .versions import FORMS, accepts, require
 
-_ENUMS = tuple(e.__name__ for e in (dge_mode, dma_engine, engine, oob_mode, reduce_cmd))
+# Not dge_mode: the vendor's own kernels for 0.3 give its numbers.
+_ENUMS = tuple(e.__name__ for e in (dma_engine, engine, oob_mode, reduce_cmd))
 
 
 def strict(name: str, function: Any, version: str) -> Any:

@@ -145,6 +145,8 @@ def _fill_unwritten(session: Session, view: View, mask: Any = None) -> None:
     """
     settle_elements()
     storage = view.storage
+    if storage.place is not None:
+        storage.place.recall(storage)
     if storage.data is None:
         storage.own()
     state = storage.written.of(view)

@@ -1,7 +1,9 @@
 """Storages on chip at given addresses: those that overlap show each other's bytes.
 
 Each storage keeps elements of its own; what is written to one is copied at once to the others that lie on the
-same bytes and are still in use. Addresses are a partition and a byte within each partition.
+same bytes and are still in use. What lay there before a storage came is copied when somebody reads elements
+that it was not given: most tiles are written whole first. Addresses are a partition and a byte within each
+partition.
 """
 
 from __future__ import annotations
@@ -29,8 +31,15 @@ class AddressSpace:
         self._kept: list[Storage] = []
         self._covered: list[ref[Storage]] = []
 
-    def place(self, storage: Storage, partition: int, byte: int) -> None:
-        """Give a new storage an address; it shows what others wrote to the same bytes."""
+    def place(self, storage: Storage, partition: int, byte: int, *, inherits: bool = True) -> None:
+        """Give a new storage an address.
+
+        Args:
+            storage: without elements yet.
+            partition: the first one.
+            byte: the first one in each partition.
+            inherits: whether it shows what others wrote to the same bytes before it came.
+        """
         bounds = (partition, partition + storage.shape[0], byte, byte + storage.bytes_per_partition)
         storage.place = Place(self, partition, byte, bounds)
         self._covered = [r for r in self._covered if r() is not None]
@@ -44,8 +53,8 @@ class AddressSpace:
             shared = _common(bounds, theirs)
             if shared is not None:
                 _meet(storage, other)
-                if other.is_known:
-                    _show(other, storage, shared)
+                if inherits:
+                    _place_of(storage).follow(other, shared)
             if shared == theirs:
                 self._covered.append(ref(other))
             else:
@@ -56,6 +65,8 @@ class AddressSpace:
         """Copy the bytes around what was written to the other storages that lie there."""
         storage = view.storage
         place = _place_of(storage)
+        if storage.written.is_full:
+            place.before.clear()
         if not place.neighbours:
             return
         written = place.rectangle(storage, view)
@@ -75,6 +86,7 @@ class Place:
         byte: its first byte in each partition.
         bounds: all of its partitions and bytes.
         neighbours: the storages that overlap it; dead ones go when they are next looked for.
+        before: the storages that lay there when it came, with what they have in common, until that is copied.
     """
 
     space: AddressSpace
@@ -82,6 +94,29 @@ class Place:
     byte: int
     bounds: Rectangle
     neighbours: list[ref[Storage]] = field(default_factory=list)
+    before: list[tuple[Storage, Rectangle]] = field(default_factory=list)
+
+    def follow(self, other: Storage, shared: Rectangle) -> None:
+        """Note that a storage, or those it follows if it is still empty, lies here before its own comes."""
+        earlier = _place_of(other)
+        if other.is_known:
+            earlier.recall(other)
+            self.before.append((other, shared))
+            return
+        for held, rectangle in earlier.before:
+            common = _common(shared, rectangle)
+            if common is not None:
+                self.before.append((held, common))
+
+    def recall(self, storage: Storage) -> None:
+        """Copy what lay here before the storage came to the elements that nobody wrote since."""
+        if not self.before:
+            return
+        before = list(self.before)
+        self.before.clear()
+        if not storage.written.is_full:
+            for other, shared in before:
+                _show(other, storage, shared, keeps=True)
 
     def others(self) -> Iterator[Storage]:
         """The storages that overlap it and whose bytes somebody may still look at."""
@@ -146,10 +181,21 @@ def _bytes(storage: Storage) -> np.ndarray:
     return storage.data.reshape(storage.shape[0], -1).view(np.uint8)
 
 
-def _show(source: Storage, target: Storage, shared: Rectangle) -> None:
-    """Copy the bytes of a rectangle, when the calls under way have made them, and note what is written."""
+def _show(source: Storage, target: Storage, shared: Rectangle, *, keeps: bool = False) -> None:
+    """Copy the bytes of a rectangle, when the calls under way have made them, and note what is written.
+
+    Args:
+        source: whose bytes.
+        target: where they are shown too.
+        shared: the rectangle.
+        keeps: whether elements of the target that are written stay.
+    """
     settle_elements()
-    _bytes(target)[_part(target, shared)] = _bytes(source)[_part(source, shared)]
+    shown, given = _bytes(target)[_part(target, shared)], _bytes(source)[_part(source, shared)]
+    if keeps and not target.written.is_empty:
+        np.copyto(shown, given, where=~_written(shared, [target]))
+    else:
+        shown[...] = given
     if not target.written.is_full:
         _learn(source, target, shared)
 

@@ -316,6 +316,8 @@ def array_of(view: View) -> np.ndarray:
     """The elements of a view without indices, sharing memory with its storage, which must hold data."""
     if _settle is not None:
         _settle()
+    if view.storage.place is not None:
+        view.storage.place.recall(view.storage)
     return memory_of(view)
 
 

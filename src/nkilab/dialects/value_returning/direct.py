@@ -375,9 +375,9 @@ def _tile(
     first = address.partition
     storage = session.new_storage((first + shape[0], *shape[1:]), dtype, memory, "tile", name)
     space = session.keyed.setdefault(("addresses", memory), AddressSpace())
-    space.place(storage, 0, address.bank * session.machine.limit("psum_bank_bytes") + address.byte)
+    byte = address.bank * session.machine.limit("psum_bank_bytes") + address.byte
     # what others left there is no value of this tensor's
-    storage.written.clear()
+    space.place(storage, 0, byte, inherits=False)
     known = layout(shape, storage.strides, dtype, memory, 0, first)
     return Tensor(storage, first * storage.partition_stride, known)
 
