@@ -246,7 +246,7 @@ def assigned_from_an_offset(x):
 RAISED = [
     ("err_1d_arange_not_supported", flat_arange, "subscript: a tile is indexed with an arange of one axis"),
     ("err_activation_bias_invalid_type", bias_of_integers,
-     "activation: bias is a tile of integers; it is float32, float16 or bfloat16"),
+     "activation: bias is a tile of int8; it is float32, float16 or bfloat16"),
     ("err_activation_scale_invalid_type", scale_of_bfloat16,
      "activation: scale is a tile that is not float32"),
     ("err_activation_scale_scalar_or_vector", scale_of_a_row,

@@ -162,10 +162,6 @@ def test_no_release_tells_what_the_one_before_told():
 OWN = ("_private", "nccl", "dtype", "language.constants", "meta", "isa._", "isa.constants")
 
 
-# Functions of Beta 1 that `nki` has only to refuse them.
-REFUSED = ("simulate_kernel", "baremetal", "benchmark", "profile")
-
-
 @pytest.mark.parametrize("spelling", ["neuronxcc", "nki"])
 def test_every_name_served_has_a_history(spelling):
     for module, names in every_table(spelling).items():
@@ -173,7 +169,7 @@ def test_every_name_served_has_a_history(spelling):
             full = name_in(module, name)
             having = set(versions_with(full))
             is_there = BETA1 in having if spelling == "neuronxcc" else having - {BETA1}
-            assert is_there or full.startswith(OWN) or full in REFUSED, full
+            assert is_there or full.startswith(OWN), full
 
 
 def test_releases_stand_in_order_and_the_newest_with_stubs_is_before_the_last():

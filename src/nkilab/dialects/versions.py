@@ -42,22 +42,6 @@ FORMS: dict[str, Form] = {
         "a result allocated with buffer=nl.hbm", "", "0.2",
         "allocate the result with buffer=nl.shared_hbm", "NKI 0.3 release notes",
     ),
-    "simulate_kernel": Form(
-        "nki.simulate_kernel", "beta1", "beta1", "call nki.simulate(kernel)(...)", "NKI 0.3 release notes",
-    ),
-    "simulate": Form(
-        "nki.simulate", "0.3", "", "run the script with nkilab run", "NKI 0.3 release notes",
-    ),
-    "baremetal": Form(
-        "nki.baremetal", "beta1", "beta1", "call the kernel with arrays, or nki.simulate(kernel)",
-        "NKI 0.1 stubs",
-    ),
-    "benchmark": Form(
-        "nki.benchmark", "beta1", "beta1", "use nkilab estimate or nkilab profile", "NKI 0.1 stubs",
-    ),
-    "profile": Form(
-        "nki.profile", "beta1", "beta1", "use nkilab profile", "NKI 0.1 stubs",
-    ),
     "string_buffer": Form(
         "a string for buffer=", "0.1", "0.2", "use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
         "NKI 0.3 release notes",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
 from enum import IntEnum
-from typing import Any, NoReturn
+from typing import Any
 
 from ...errors import NkilabError
 from ...isa import REGISTRY
@@ -181,10 +181,6 @@ def names(version: str) -> dict[str, Any]:
 
     def simulate(kernel: Any) -> Callable[..., Any]:
         """A function that runs a kernel on NumPy arrays or torch tensors."""
-        try:
-            require("simulate", version, "nki.simulate")
-        except NkilabError as error:
-            raise_typed(error)
         held = kernel if isinstance(kernel, Kernel) else _kernel(kernel, {})
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -196,16 +192,4 @@ def names(version: str) -> dict[str, Any]:
 
         return run
 
-    def _gone(name: str) -> Callable[..., NoReturn]:
-        def refused(*args: Any, **kwargs: Any) -> NoReturn:
-            # Beta 1 has the name, but in neuronxcc.nki; 0.1 is the first version of this spelling
-            try:
-                require(name, "0.6" if version in ("", "beta1") else version, f"nki.{name}")
-            except NkilabError as error:
-                raise_typed(error)
-            raise AssertionError(f"{name} is accepted by {version}")
-
-        return refused
-
-    return {"jit": jit, "simulate": simulate,
-            **{n: _gone(n) for n in ("simulate_kernel", "baremetal", "benchmark", "profile")}}  # fmt: skip
+    return {"jit": jit, "simulate": simulate}

@@ -94,8 +94,14 @@ def _check_vectors(session: Session, cls: type[Instruction], operands: list[Any]
                 f"scale is {list(scale.shape)}; it is a number or a tile [P, 1] of {partitions} partitions",
                 source=cls.source, key="err_activation_scale_scalar_or_vector",
             )  # fmt: skip
-    if given["bias"] is None:
+    bias = given["bias"]
+    if bias is None:
         require_automatic(session, "bias is not given", BIAS_KEY)
+    if isinstance(bias, Tensor) and bias.layout.dtype.name not in ("float32", "float16", "bfloat16"):
+        raise RuleError(
+            f"bias is a tile of {bias.layout.dtype}; it is float32, float16 or bfloat16",
+            hint="cast it with nisa.tensor_copy", source=cls.source, key="err_activation_bias_invalid_type",
+        )  # fmt: skip
 
 
 def _from_psum(session: Session, operand: Any) -> Any:
