@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -148,9 +147,9 @@ def recosted(program: Program, machine: Machine) -> Program:
         raise UsageError(f"the program is for {program.machine.name}, the constants are of {machine.name}")
     if machine is program.machine:
         return program
-    result = copy(program)
+    forms = [type(form)(machine, form.layouts, form.attribute_values) for form in program.forms]
+    result = program.with_forms(forms, program.form_column)
     result.machine = machine
-    result.forms = [type(form)(machine, form.layouts, form.attribute_values) for form in program.forms]
     return result
 
 

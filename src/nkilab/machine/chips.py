@@ -77,6 +77,10 @@ TRN2 = Machine(
     tile_buffers=fitted(
         3, "tiled and blocked products under NKI 0.6 and Beta 1: double buffering and one in use"
     ),
+    spill_rest_rows=assumed(
+        16,
+        "a reload is ordered so far ahead that its latency hides behind instructions of half a microsecond",
+    ),
     redundant_load_window_bytes=fitted(
         64 * 1024, "transfer counts of tiled products under NKI 0.6 lie between those of 40 and 80 KiB"
     ),

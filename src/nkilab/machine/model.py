@@ -97,6 +97,7 @@ class Machine:
     hbm_stack_bytes_per_ns: Fact
     redundant_load_window_bytes: Fact
     tile_buffers: Fact
+    spill_rest_rows: Fact
     kernel_start_ns: Fact
     kernel_end_ns: Fact
     profile_extra_ns: Fact

@@ -81,7 +81,8 @@ def place_with_spills(program: Program, slots: Slots, parts: Parts, capacity: in
     room, edges, stopped = 4 * len(parts.size), 4 * len(parts.slot), NO_ROOM
     while stopped == NO_ROOM:
         room, edges = 2 * room, 2 * edges
-        state = _state(len(program), columns, parts, capacity, (room, edges), as_array=as_array)
+        rest = int(program.machine["spill_rest_rows"])
+        state = _state(len(program), rest, columns, parts, capacity, (room, edges), as_array=as_array)
         stopped = run(state)
     if stopped != ALL_PASSED:
         raise _too_large(program, slots, parts, stopped, capacity)
@@ -99,15 +100,15 @@ def _accesses(slots: Slots, parts: Parts) -> dict[str, np.ndarray]:
 
 
 def _state(
-    rows: int, columns: dict[str, np.ndarray], parts: Parts, capacity: int, rooms: tuple[int, int],
-    *, as_array: bool,
+    rows: int, rest: int, columns: dict[str, np.ndarray], parts: Parts, capacity: int,
+    rooms: tuple[int, int], *, as_array: bool,
 ) -> State:  # fmt: skip
     """Nothing on chip yet; `rooms` is how many stays and transfers there may be, and how many edges."""
     accesses, (room, most_edges) = len(columns["row"]), rooms
     sizes = np.zeros(room, np.int64)
     edges = [numbers(np.zeros(most_edges, np.int64), as_array=as_array) for _ in range(3)]
     return State(
-        table(Progress, {"rows": rows}, 1, as_array=as_array)[0],
+        table(Progress, {"rows": rows, "rest": rest}, 1, as_array=as_array)[0],
         table(Access, columns, accesses, as_array=as_array),
         table(Part, {"size": parts.size}, len(parts.size), as_array=as_array),
         table(Stay, {}, room, as_array=as_array),

@@ -110,12 +110,14 @@ class Progress:
 
     Args:
         rows: of the program.
+        rest: rows since its last use and until its next after which a part leaves rather than others.
         access: the next one.
         stays, links, inserted, edges, farthest: how many entries of these tables are in use.
         first_spill: the row for which the first part had to leave.
     """
 
     rows: int
+    rest: int
     access: int = 0
     stays: int = 0
     links: int = 0
@@ -266,24 +268,40 @@ def _evict(state: State, row: int) -> None:
 
 
 def _farthest(state: State, row: int) -> int:
-    """The part on chip that is used farthest ahead, but for those that this row needs; it leaves the heap."""
-    progress, kept = state.progress, 0
-    while True:
+    """The part on chip that is used farthest ahead, of those that rest; it leaves the heap.
+
+    What was used a moment ago stays: a reload into its place could not begin before it is needed. Where all
+    that rest are used soon, the one used farthest ahead leaves, but none that this row needs.
+    """
+    progress, kept, chosen = state.progress, 0, NOBODY
+    while chosen == NOBODY and progress.farthest > 0:
         key, number = state.farthest[0].key, state.farthest[0].number
         drop_first(state.farthest, progress.farthest)
         progress.farthest -= 1
         part = state.parts[number]
         if part.stay == NOBODY or -key != state.accesses[part.next].row:
             continue
-        if part.row != row:
-            break
+        is_soon = -key - row < progress.rest
+        if row - part.row >= progress.rest and not is_soon:
+            chosen = number
+            continue
         state.kept[kept] = number
         kept += 1
+        if is_soon and state.parts[state.kept[0]].row != row:
+            break
     for place in range(kept):
-        use = state.accesses[state.parts[state.kept[place]].next].row
-        push(state.farthest, progress.farthest, -float(use), state.kept[place])
-        progress.farthest += 1
-    return number
+        number = state.kept[place]
+        if chosen == NOBODY and state.parts[number].row != row:
+            chosen = number
+        else:
+            push(
+                state.farthest,
+                progress.farthest,
+                -float(state.accesses[state.parts[number].next].row),
+                number,
+            )
+            progress.farthest += 1
+    return chosen
 
 
 def _leave(state: State, number: int, row: int) -> None:
