@@ -482,3 +482,13 @@ def test_busy_intervals_are_merged() -> None:
     assert timeline.busy_intervals("vector").tolist() == [[0.0, 1224.0], [1424.0, 2036.0]]
     assert timeline.active_ns("vector") == 1836.0
     assert timeline.busy_intervals("tensor").shape == (0, 2)
+
+
+@pytest.mark.parametrize(("is_static", "second"), [(False, 1500.0), (True, 1050.0)])
+def test_descriptors_written_beforehand_are_issued_faster(is_static: bool, second: float) -> None:
+    # one unit: the second transfer is issued after the 500 ns of the first, or the 50 of a write to the ring
+    k = Kernel(replace(ROUND, dma_issuing_units=fact(1), dma_static_issue_ns=fact(50.0)))
+    for _ in range(2):
+        k.load(k.tile(128, 1), k.hbm(128, 1))
+    k.program.has_static_descriptors = is_static
+    assert timed(k).start_ns.tolist() == pytest.approx([1000.0, second])
