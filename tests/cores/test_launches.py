@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -189,3 +190,23 @@ def test_a_beta1_grid_over_two_cores_makes_two_programs(axis: Any) -> None:
 def test_a_plain_beta1_grid_stays_on_one_core() -> None:
     x = np.arange(4 * 3 * 8, dtype=np.float32).reshape(4, 3, 8, 1)
     assert len(launched(on_two_cores[4, 3], x).programs) == 1
+
+
+@pytest.mark.parametrize("grid", [1, 2])
+def test_a_launch_leaves_no_memory_to_the_collector_of_cycles(grid: int) -> None:
+    @nki.jit
+    def kernel(x):
+        out = output_like(x)
+        nisa.dma_copy(out[nl.program_id(0)], loaded(x))
+        return out
+
+    x = parts(4, 8)[:grid]
+    launch = nki.simulate(kernel[grid])
+    launch(x)
+    gc.collect()
+    gc.disable()
+    try:
+        launch(x)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -113,10 +113,13 @@ class Schedule:
         except BaseException as interruption:
             self._fail(interruption)
         self._end_threads()
+        results = [p.result for p in self._programs]
         failure, self._failure = self._failure, None
+        # what the programs hold goes with them, not when cycles are next looked for: tensors are large
+        self._programs, self._context = [], None
         if failure is not None:
             raise failure
-        return [p.result for p in self._programs]
+        return results
 
     def meet(self, rank: int, wait: Wait) -> list[Wait]:
         """Wait until every program waits under the same key; returns what each waits for, by rank.
