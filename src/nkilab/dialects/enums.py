@@ -38,6 +38,18 @@ class dge_mode(IntEnum, metaclass=NamedMeta):
     none = 3
 
 
+class beta1_dge_mode(IntEnum, metaclass=NamedMeta):
+    """Who generates DMA descriptors; Beta 1 numbers its members from the other end."""
+
+    none = 0
+    swdge = 1
+    hwdge = 2
+    unknown = 3
+
+
+beta1_dge_mode.__name__ = beta1_dge_mode.__qualname__ = "dge_mode"
+
+
 class oob_mode(IntEnum, metaclass=NamedMeta):
     """What an index out of bounds does."""
 

@@ -7,7 +7,16 @@ from typing import Any
 
 from .annotations import MutableAnnotation, TensorAnnotation
 from .dst_first import modules as dst_first
-from .enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from .enums import (
+    beta1_dge_mode,
+    dge_mode,
+    dma_engine,
+    engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
 from .gate import ServedModule, held_tables, hold_members
 from .history import BETA1
 from .value_returning import compiler, host, isa, language, programs, run_time, scalars, top
@@ -15,6 +24,7 @@ from .value_returning import tensor as returned
 
 _ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,
           "nc_version": nc_version, "matmul_perf_mode": matmul_perf_mode}  # fmt: skip
+_BETA1_ENUMS = {**_ENUMS, "dge_mode": beta1_dge_mode}
 
 
 _TYPING = {"tensor": TensorAnnotation, "mutable_tensor": MutableAnnotation, "mutable": MutableAnnotation}
@@ -30,7 +40,7 @@ def _beta1_isa() -> dict[str, Any]:
             "tensor_copy_dynamic_dst": run_time.tensor_copy_dynamic_dst,
             "_tiled_offloaded_memcpy": programs.tiled_offloaded_memcpy,
             "_tiled_offloaded_fma": programs.tiled_offloaded_fma}  # fmt: skip
-    return {**isa.SURFACES, **own, **_ENUMS}
+    return {**isa.SURFACES, **own, **_BETA1_ENUMS}
 
 
 def tables(spelling: str, version: str) -> dict[str, dict[str, Any]]:
@@ -47,7 +57,7 @@ def every_table(spelling: str, version: str = "") -> dict[str, dict[str, Any]]:
             "neuronxcc.nki.language": language.NAMES,
             "neuronxcc.nki.language.constants": host.CONSTANTS,
             "neuronxcc.nki.isa": _beta1_isa(),
-            "neuronxcc.nki.isa.constants": _ENUMS,
+            "neuronxcc.nki.isa.constants": _BETA1_ENUMS,
             "neuronxcc.nki.compiler": compiler.NAMES,
             "neuronxcc.nki.nccl": programs.COLLECTIVES,
             "neuronxcc.nki._private": {},
