@@ -133,10 +133,6 @@ class Source:
         """The innermost function that a node stands in."""
         return next((a for a in self.around(node) if isinstance(a, Function)), None)
 
-    def statement_of(self, node: ast.AST) -> ast.stmt | None:
-        """The statement that a node stands in."""
-        return next((a for a in self.around(node) if isinstance(a, ast.stmt)), None)
-
     @cached_property
     def uses(self) -> list[Use]:
         """Every place where a name of NKI stands, in the order of the file."""
@@ -202,17 +198,6 @@ class Source:
     def _makes_kernel(self, marker: ast.expr) -> bool:
         resolved = self.resolve(marker)
         return resolved is not None and resolved[1] in MAKES_KERNEL
-
-    def is_in_kernel(self, node: ast.AST) -> bool:
-        """Whether a node stands in a function that computes on tiles: a kernel, or one that names NKI."""
-        function = self.function_of(node)
-        return function is not None and (function in self.kernels or function in self.helpers)
-
-    @cached_property
-    def helpers(self) -> set[Function]:
-        """Functions that call instructions or functions of nki.language."""
-        called = (u for u in self.uses if u.name.startswith(("isa.", "language.")) and u.call is not None)
-        return {u.function for u in called if u.function is not None}
 
 
 MODULES = (

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from ..place.slots import ENGINES
-from .work import QUEUES
 
 # Why an event did not start earlier.
 REASONS = ("none", "dma", "engine", "reuse", "spill", "order", "issue", "queue")
@@ -108,8 +107,3 @@ class Timeline:
         """How long an engine has an event under way."""
         intervals = self.busy_intervals(engine)
         return float((intervals[:, 1] - intervals[:, 0]).sum())
-
-    def queue_name(self, queue: int) -> str:
-        """What a DMA queue is for, and which issuing unit feeds it."""
-        unit, kind = divmod(queue, len(QUEUES))
-        return f"{QUEUES[kind]}{unit}"

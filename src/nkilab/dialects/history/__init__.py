@@ -190,10 +190,6 @@ def history() -> dict[str, tuple[Event, ...]]:
     return {name: tuple(events) for name, events in told.items()}
 
 
-def _share_spelling(one: Release, other: Release) -> bool:
-    return (one.version == BETA1) == (other.version == BETA1)
-
-
 def order(version: str) -> int:
     """Position of a version, the oldest first."""
     return VERSIONS.index(version)
