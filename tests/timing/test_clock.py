@@ -32,8 +32,10 @@ ROUND = replace(
     scalar_duration_ns=fact(200.0),
     activation_table_load_ns=fact(1300.0),
     semaphore_ns=fact(50.0),
+    dma_done_ns=fact(50.0),
     dma_engines=fact(16),
     dma_start_ns=fact(1000.0),
+    dma_spread_ns=fact(0.0),
     dma_issue_ns=fact(500.0),
     dma_descriptor_issue_ns=fact(0.0),
     dma_bytes_per_ns=fact(10.0),
@@ -244,6 +246,30 @@ def test_a_transfer_of_128_rows_is_dealt_out_over_16_engines() -> None:
     assert timeline.window == (1000.0, 1320.0)
 
 
+def test_the_engines_of_a_transfer_start_one_after_the_other() -> None:
+    # the last of 16 starts 15 * 20 ns after the first, and ends so much later; the queue moves on at 1320
+    machine = replace(ROUND, dma_spread_ns=fact(20.0), dma_issuing_units=fact(1), dma_issue_ns=fact(0.0))
+    k = Kernel(machine)
+    source, a, b = k.hbm(256, 100), k.tile(128, 100), k.tile(128, 100)
+    k.load(a, rows(source, 0, 128))
+    k.load(b, rows(source, 128, 256))
+    timeline = timed(k)
+    assert spans(timeline, 0) == [("DMA", 1000.0, 1620.0)]
+    assert spans(timeline, 1) == [("DMA", 1320.0, 1940.0)]
+
+
+def test_who_waits_for_a_transfer_hears_of_its_end_later_than_of_an_engine() -> None:
+    k = Kernel(replace(ROUND, dma_done_ns=fact(300.0)))
+    source, a, b, c = k.hbm(128, 100), k.tile(128, 100), k.tile(128, 100), k.tile(128, 100)
+    k.load(a, source)
+    k.copy(b, a)
+    k.copy(c, b, "scalar")
+    timeline = timed(k)
+    # the load ends at 1320; the first copy takes 100 + 100 ns on VectorE
+    assert start_of(timeline, 1) == 1620.0
+    assert start_of(timeline, 2) == 1870.0
+
+
 def test_rows_that_do_not_deal_out_evenly_last_as_long_as_the_fullest_engine() -> None:
     # 17 rows over 16 engines: one has two of 40 ns
     k = Kernel(ROUND)
@@ -358,7 +384,8 @@ def stream(machine: Machine) -> float:
     source = k.hbm(64 * 128, 1024)
     for i in range(64):
         k.load(k.tile(128, 1024), rows(source, i * 128, i * 128 + 128))
-    return 64 * 128 * 4096 / timed(k).window_ns
+    # the last engine starts, and ends, after the first one
+    return 64 * 128 * 4096 / (timed(k).window_ns - 15 * machine["dma_spread_ns"])
 
 
 def test_a_stream_of_4_kib_rows_reaches_most_of_the_rate_of_16_engines() -> None:

@@ -58,6 +58,8 @@ class LoopRange:
         outer = session.position
         loop = len(program.positions)
         session.keyed["loop", loop] = self.kind
+        if self.kind == "static":
+            program.unrolled.append(loop)
         try:
             for value in self._range:
                 session.position = len(program.positions)

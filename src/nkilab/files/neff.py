@@ -56,6 +56,7 @@ def packed(program: Program) -> bytes:
         "forms": [_form(form) for form in program.forms],
         "lines": program.lines,
         "positions": program.positions,
+        "unrolled": program.unrolled,
         "values": values,
         "storages": storages,
         "notes": program.notes,
@@ -103,6 +104,7 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
     program.forms = [_new_form(program.machine, form) for form in cast("list[list[object]]", header["forms"])]
     program.lines = [(str(file), int(line)) for file, line in cast("list[tuple[str, int]]", header["lines"])]
     program.positions = [(loop, i, n) for loop, i, n in cast("list[list[int]]", header["positions"])]
+    program.unrolled = [int(loop) for loop in cast("list[int]", header["unrolled"])]
     program.values = [cast("tuple[object, ...]", decoded(v)) for v in cast("list[object]", header["values"])]
     program.storages = [
         StorageRecord(name, tuple(shape), DTYPES[dtype], memory, scope, line)

@@ -55,9 +55,15 @@ TRN2 = Machine(
     vector_fp32_lanes=measured(2, "optimization guide: fp32 SBUF to SBUF copy of 512 in 424 ns"),
     accumulator_read_cycles=documented(64, "2.26 costs, activation_reduce"),
     semaphore_ns=measured(58.0, "optimization guide, semaphore wait"),
+    dma_done_ns=measured(
+        319.0, "DMA overview figures: last byte of a load to the ACTIVATE that waits for it"
+    ),
     dma_engines=documented(16, "trn2 guide, DMA"),
     dma_start_ns=measured(
-        1000.0, "DMA overview figures: trigger to first byte 614 to 1006 ns; guide 1300 ns"
+        750.0, "DMA overview figures: trigger to the first engine's first byte 614, 738 and 757 ns"
+    ),
+    dma_spread_ns=measured(
+        24.0, "DMA overview figures: 468 ns from first to last byte over 16 engines of 81 to 99 ns each"
     ),
     dma_issue_ns=measured(486.0, "course, vector add of single elements: 3 transfers in 1457 ns"),
     dma_descriptor_issue_ns=measured(
@@ -75,7 +81,8 @@ TRN2 = Machine(
     hbm_bytes_per_ns=measured(435.0, "profiler metadata dma_ddr_bandwidth: share of one core"),
     hbm_stack_bytes_per_ns=measured(716.0, "course dumps: peak_flops_bandwidth_ratio 109.837"),
     tile_buffers=fitted(
-        3, "tiled and blocked products under NKI 0.6 and Beta 1: double buffering and one in use"
+        4,
+        "tiled and blocked products under NKI 0.6 and Beta 1, transposes and additions of the course",
     ),
     spill_rest_rows=assumed(
         16,
@@ -112,10 +119,14 @@ TRN1 = replace(
     scalar_overhead_ns=measured(72.0, "performance guide: dependent 1-element ACTIVATE takes 159 ns"),
     vector_mode_speedup=documented(1, "the trn1 guide has no performance modes"),
     vector_fp32_lanes=documented(1, "trn1 guide, VectorE 128 elements per cycle"),
-    dma_start_ns=documented(1300.0, "DMA guide, semaphore to start"),
+    dma_start_ns=documented(
+        1300.0 - 58.0 - 100.0, "DMA guide: 1300 ns from a semaphore to the start; less signal and issue"
+    ),
     dma_descriptor_issue_ns=assumed(0.0, "descriptors lie ready in HBM"),
     dma_issue_ns=assumed(100.0, "no hardware descriptor generation; static rings"),
-    dma_bytes_per_ns=measured(18.0, "performance guide figure: 32 KiB per engine in 1810 ns"),
+    dma_bytes_per_ns=fitted(
+        22.0, "captured vector additions; a figure of the performance guide has 18: 32 KiB in 1810 ns"
+    ),
     dma_issuing_units=assumed(2, "two rings"),
     hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),
     hbm_stack_bytes_per_ns=measured(410.0, "performance guide figure: 704 MiB in 7.03 ms are 25.61 % MBU"),

@@ -80,8 +80,10 @@ class Machine:
     vector_fp32_lanes: Fact
     accumulator_read_cycles: Fact
     semaphore_ns: Fact
+    dma_done_ns: Fact
     dma_engines: Fact
     dma_start_ns: Fact
+    dma_spread_ns: Fact
     dma_issue_ns: Fact
     dma_descriptor_issue_ns: Fact
     dma_static_issue_ns: Fact

@@ -13,7 +13,7 @@ from .state import ISSUE, NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work
 
-MODEL_VERSION = "2"
+MODEL_VERSION = "3"
 _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE = range(len(REASONS))
 
 

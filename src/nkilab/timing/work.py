@@ -37,7 +37,8 @@ class Share:
         steps: of the form.
         engine: position in `ENGINES`.
         busy_ns: how long the engine accepts nothing else.
-        visible_ns: from the start of the first step until every result is visible.
+        visible_ns: from the start of the first step until every result is visible; DMA: how much later than
+            the first of its DMA engines the last one starts, and ends.
         background_ns: how long a step that hides behind the previous one takes (LDWEIGHTS).
         table: function table needed, "" for none.
         lanes: DMA engines that a transfer keeps busy, on average over its duration.
@@ -166,7 +167,8 @@ def _waits(
     is_order = same & ((kind != FLOW) | (engine[later] == TENSOR))
     visible = np.array([s.visible_ns for s in shares])[share]
     drained = np.array([s.busy_ns for s in shares])[share] - visible
-    delay = np.where(same, 0.0, machine["semaphore_ns"])
+    signal = np.where(engine[earlier] == DMA, machine["dma_done_ns"], machine["semaphore_ns"])
+    delay = np.where(same, 0.0, signal)
     # who waits for a read waits until the reader has taken everything in, not for its result
     delay += np.where((kind == ANTI) & ~same & (engine[earlier] != DMA), drained[earlier], 0.0)
     # an order within an engine is kept once the earlier one has started: it takes one at a time
@@ -198,15 +200,16 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
     in_hbm = [spec for spec, given in operands if isinstance(given, Layout) and given.memory == HBM]
     from_hbm, to_hbm = any(not spec.is_written for spec in in_hbm), any(spec.is_written for spec in in_hbm)
     queue = STORE if to_hbm else LOAD if from_hbm else ON_CHIP
-    lanes = work = 0.0
+    lanes = work = spread = 0.0
     total = 0
     for step in steps:
         moved = step.descriptors * step.descriptor_bytes
         wide, busy = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
         lanes, work, total = max(lanes, wide), work + busy, total + moved
+        spread = max(spread, _spread_ns(machine, step))
     return Share(
-        tuple(steps), DMA, lanes=lanes, work_ns=work, hbm_bytes=total * (from_hbm + to_hbm), queue=queue,
-        total_bytes=total, issue_ns=_issue_ns(machine, steps, is_static=is_static),
+        tuple(steps), DMA, visible_ns=spread, lanes=lanes, work_ns=work, queue=queue, total_bytes=total,
+        hbm_bytes=total * (from_hbm + to_hbm), issue_ns=_issue_ns(machine, steps, is_static=is_static),
     )  # fmt: skip
 
 
@@ -227,7 +230,8 @@ def _spill_share(machine: Machine, transfer: Transfer) -> Share:
     lanes, work = transfer_lanes(machine, transfer.descriptors, transfer.descriptor_bytes)
     total = transfer.total_bytes
     return Share(
-        (step,), DMA, lanes=lanes, work_ns=work, hbm_bytes=total, queue=SPILL_QUEUE, total_bytes=total,
+        (step,), DMA, visible_ns=_spread_ns(machine, step), lanes=lanes, work_ns=work, hbm_bytes=total,
+        queue=SPILL_QUEUE, total_bytes=total,
         # assumed: the compiler knows both addresses of what it inserts, and writes the descriptors itself
         issue_ns=_issue_ns(machine, [step], is_static=True),
     )  # fmt: skip
@@ -252,11 +256,21 @@ def transfer_lanes(machine: Machine, descriptors: int, descriptor_bytes: int) ->
 
     Source: DMA overview (up to 16 engines, semaphore writes); DMA guide, "Descriptor size".
     """
-    packet = machine.limit("dma_packet_bytes")
-    pieces = max(1, -(-descriptor_bytes // packet))
-    count, size = descriptors * pieces, descriptor_bytes / pieces
-    engines = min(machine.limit("dma_engines"), count)
+    count, size, engines = _dealt_out(machine, descriptors, descriptor_bytes)
     each = descriptor_ns(machine, size)
     longest = -(-count // engines) * each + machine["dma_semaphore_write_ns"]
     work = count * each + engines * machine["dma_semaphore_write_ns"]
     return work / longest, work
+
+
+def _dealt_out(machine: Machine, descriptors: int, descriptor_bytes: int) -> tuple[int, float, int]:
+    """How many packets a transfer has, the bytes of each, and how many DMA engines share them."""
+    pieces = max(1, -(-descriptor_bytes // machine.limit("dma_packet_bytes")))
+    count = descriptors * pieces
+    return count, descriptor_bytes / pieces, min(machine.limit("dma_engines"), count)
+
+
+def _spread_ns(machine: Machine, step: Step) -> float:
+    """How much later the last of a transfer's DMA engines starts than the first."""
+    _, _, engines = _dealt_out(machine, step.descriptors, step.descriptor_bytes)
+    return (engines - 1) * machine["dma_spread_ns"]

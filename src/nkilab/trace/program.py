@@ -70,6 +70,8 @@ class Program:
         self.forms: list[Instruction] = []
         self.lines: list[tuple[str, int]] = []
         self.positions: list[tuple[int, int, int]] = [(-1, -1, 0)]
+        # loops that Python unrolls, and of which the compiler sees the turns alone
+        self.unrolled: list[int] = []
         self.values: list[tuple[Any, ...]] = [()]
         self.storages: list[StorageRecord] = []
         self.notes: list[str] = []
@@ -203,7 +205,7 @@ class Program:
         """
         other = Program(self.machine, self.kernel_name)
         other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
-        for table in ("forms", "lines", "positions", "values", "storages", "notes"):
+        for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "notes"):
             setattr(other, table, getattr(self, table))
         per_slot = np.repeat(keep, np.diff(self.operand_start))
         other.fill(

@@ -23,7 +23,7 @@ from ..enums import oob_mode
 from ..indexing import as_shape
 from ..places import placed
 from .creation import ndarray, psum, sbuf
-from .direct import BIAS_KEY, TRANSPOSE_KEY, refuse_blocks, require_automatic
+from .direct import BIAS_KEY, TRANSPOSE_KEY, is_direct, refuse_blocks, require_automatic
 from .grids import box_of
 from .reductions_over_loops import LoopReduction
 from .subscripts import cropped, inside_bounds
@@ -374,6 +374,18 @@ def broadcast_to(src: Any, *, shape: Any, **ignored: Any) -> Tensor:
         rest = checked("broadcast_to", lambda: broadcast(src, (1, *target[1:])), src)
         return common.across_partitions(RESULTS, rest, target[0])
     return checked("broadcast_to", lambda: broadcast(src, target), src)
+
+
+def broadcast_method(self: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
+    """A view repeated along axes of one, as NumPy broadcasts; one partition is repeated by TensorE.
+
+    In a kernel that gives addresses, where there is no tile for the result, it stays a view.
+    """
+    given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+    if not is_direct(current()):
+        return broadcast_to(self, shape=given)
+    settled(self)
+    return checked("broadcast_to", lambda: broadcast(inside_bounds(self), as_shape(given)), self)
 
 
 @placed("loop_reduce")

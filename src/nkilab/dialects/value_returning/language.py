@@ -152,3 +152,4 @@ _OTHER_DUNDERS: dict[str, Callable[..., Any]] = {
 }
 for _dunder, _function in _OTHER_DUNDERS.items():
     setattr(Tensor, f"__{_dunder}__", _function)
+setattr(Tensor, "broadcast_to", functions.broadcast_method)

@@ -13,7 +13,7 @@ from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import TensorCopy
 from ...tiles.dtypes import TFLOAT32, DType, as_dtype
 from ...tiles.tile import HBM, PSUM, Index, Layout, Storage, View, array_of
-from ...tiles.views import broadcast, reinterpreted
+from ...tiles.views import reinterpreted
 from ...trace.builder import check_form, record
 from ...trace.session import Session, current, running
 from ...trace.source import place_of, user_frame
@@ -159,12 +159,6 @@ class Tensor(View):
         given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         settled(self)
         return checked("reshape", lambda: reshape(inside_bounds(self), as_shape(given)), self)
-
-    def broadcast_to(self, *shape: Any, **kwargs: Any) -> Tensor:
-        """A view repeated along axes of one, as NumPy broadcasts."""
-        given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-        settled(self)
-        return checked("broadcast_to", lambda: broadcast(inside_bounds(self), as_shape(given)), self)
 
     def expand_dims(self, axis: Any) -> Tensor:
         """A view with an axis of one at `axis`; an axis of a tile may not precede its partition axis."""
