@@ -52,7 +52,10 @@ def packed(program: Program) -> bytes:
     storages = [[s.name, list(s.shape), s.dtype.name, s.memory, s.scope, s.line] for s in program.storages]
     header: Header = {
         "kernel": program.kernel_name,
-        "machine": {"name": machine.name, "generation": machine.generation, "facts": facts},
+        "machine": {
+            "name": machine.name, "generation": machine.generation, "calibration": machine.calibration,
+            "facts": facts,
+        },
         "forms": [_form(form) for form in program.forms],
         "lines": program.lines,
         "positions": program.positions,
@@ -122,7 +125,10 @@ def _machine(given: dict[str, object]) -> Machine:
         name: Fact(cast(float, decoded(value)), certainty, source)
         for name, (value, certainty, source) in cast("dict[str, list]", given["facts"]).items()
     }
-    return Machine(name=cast(str, given["name"]), generation=cast(int, given["generation"]), **facts)
+    name, generation, calibration = given["name"], given["generation"], given["calibration"]
+    return Machine(
+        name=cast(str, name), generation=cast(int, generation), calibration=cast(str, calibration), **facts
+    )
 
 
 def _new_form(machine: Machine, given: list[object]) -> Instruction:

@@ -36,9 +36,12 @@ def vector_speedup(machine: Machine, *operands: Layout) -> float:
 
 
 def engine_step(
-    machine: Machine, engine: str, label: str, cycles: float, *, table: str = "", widening: float = 1.0
-) -> Step:
+    machine: Machine, engine: str, label: str, cycles: float, *, table: str = "", later_ns: float = 0.0,
+    widening: float = 1.0,
+) -> Step:  # fmt: skip
     """A step of VectorE, ScalarE or GpSimdE of so many cycles, at least MIN_II, plus the engine's overhead.
+
+    Its result is visible `later_ns` after that of a copy.
 
     On GpSimdE the start-up is itself longer than MIN_II: 150 + N (2.26 costs, iota).
     """
@@ -48,7 +51,7 @@ def engine_step(
     else:
         # the engine takes the next instruction before the result of this one is visible
         overhead = machine[f"{engine}_overhead_ns"]
-        lag = machine[f"{engine}_duration_ns"] - overhead
+        lag = machine[f"{engine}_duration_ns"] - overhead + later_ns
         if cycles < MIN_INTERVAL_CYCLES:
             lag -= (MIN_INTERVAL_CYCLES - cycles) / clock
         busy = max(cycles, MIN_INTERVAL_CYCLES) / clock + overhead
@@ -56,7 +59,9 @@ def engine_step(
     return Step(engine, label, busy_ns=busy, table=table, widening=widening)
 
 
-def one_input_step(form: Any, engine: str, label: str, *operands: Layout, widening: float = 1.0) -> Step:
+def one_input_step(
+    form: Any, engine: str, label: str, *operands: Layout, later_ns: float = 0.0, widening: float = 1.0
+) -> Step:
     """A step that reads one tile: one element a cycle, more in VectorE's performance modes.
 
     Source: 2.26 costs (tensor_copy, tensor_scalar, memset); trn2 guide, DVE performance modes.
@@ -64,7 +69,7 @@ def one_input_step(form: Any, engine: str, label: str, *operands: Layout, wideni
     cycles = float(max(o.free_size for o in operands))
     if engine == "vector":
         cycles /= vector_speedup(form.machine, *operands)
-    return engine_step(form.machine, engine, label, cycles, widening=widening)
+    return engine_step(form.machine, engine, label, cycles, later_ns=later_ns, widening=widening)
 
 
 def two_input_step(

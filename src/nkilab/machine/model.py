@@ -45,10 +45,14 @@ def assumed(value: float, source: str) -> Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One NeuronCore of a chip: its name, generation and every number about it, each a `Fact`."""
+    """One NeuronCore of a chip: its name, generation and every number about it, each a `Fact`.
+
+    `calibration` is the name of the file that constants were taken from, "" for the chip as it is known.
+    """
 
     name: str
     generation: int
+    calibration: str = ""
     cores_per_logical_core: Fact
     partitions: Fact
     sbuf_bytes_per_partition: Fact
@@ -74,6 +78,8 @@ class Machine:
     scalar_overhead_ns: Fact
     vector_duration_ns: Fact
     scalar_duration_ns: Fact
+    scalar_function_ns: Fact
+    vector_operand_ns: Fact
     gpsimd_overhead_cycles: Fact
     activation_table_load_ns: Fact
     vector_mode_speedup: Fact
@@ -83,6 +89,7 @@ class Machine:
     dma_done_ns: Fact
     dma_engines: Fact
     dma_start_ns: Fact
+    dma_static_start_ns: Fact
     dma_spread_ns: Fact
     dma_issue_ns: Fact
     dma_descriptor_issue_ns: Fact
@@ -104,7 +111,8 @@ class Machine:
     kernel_end_ns: Fact
     profile_extra_ns: Fact
     peak_tflops_bf16: Fact
-    interval_relative: Fact
+    interval_engines: Fact
+    interval_dma: Fact
 
     def __getitem__(self, constant: str) -> float:
         """The bare value of a fact, by name."""
@@ -114,6 +122,11 @@ class Machine:
     def limit(self, constant: str) -> int:
         """The value of a size limit, as an integer."""
         return int(self[constant])
+
+    @property
+    def label(self) -> str:
+        """The name that results show: "trn2", or "trn2 (mine.yaml)"."""
+        return f"{self.name} ({self.calibration})" if self.calibration else self.name
 
     @property
     def psum_bytes_per_partition(self) -> int:

@@ -27,7 +27,7 @@ def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
     begin = machine["kernel_start_ns"]
     waited_row = np.where(waited >= 0, work.row[waited], -1) if len(waited) else waited
     return Timeline(
-        machine.name,
+        machine.label,
         MODEL_VERSION,
         float(ended.max() if len(node) else begin) + machine["kernel_end_ns"],
         (float(began[moving].min()), float(ended[moving].max())) if len(node) else (begin, begin),

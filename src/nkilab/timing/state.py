@@ -74,7 +74,7 @@ class Cost:
     """What a share costs; see `Share`.
 
     Args:
-        busy, visible, background, lanes, work, kind, issue: as there, in nanoseconds.
+        busy, visible, background, lanes, work, kind, issue, start: as there, in nanoseconds.
         table: number of its function table, 0 for none.
         hbm_rate: bytes that cross the HBM interface per nanosecond of work.
     """
@@ -88,6 +88,7 @@ class Cost:
     hbm_rate: float
     kind: int
     issue: float
+    start: float
 
 
 @dataclass(slots=True)
@@ -141,7 +142,7 @@ class Moment:
     """Where the simulation is.
 
     Args:
-        start_ns, table_ns: from issue to first byte; loading a function table.
+        table_ns: loading a function table.
         engines, hbm_limit, hbm_binds: how many DMA engines there are, bytes per nanosecond that HBM gives,
             and whether the engines can ask for more.
         table: function table that is loaded.
@@ -151,7 +152,6 @@ class Moment:
         agenda, arrivals, active: how many entries of these columns are in use.
     """
 
-    start_ns: float
     table_ns: float
     engines: float
     hbm_limit: float
@@ -241,6 +241,7 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
         "hbm_rate": [s.hbm_bytes / s.work_ns if s.work_ns else 0.0 for s in shares],
         "kind": [s.queue for s in shares],
         "issue": [s.issue_ns for s in shares],
+        "start": [s.start_ns for s in shares],
     }
     return table(Cost, columns, len(shares), as_array=as_array)
 
@@ -254,7 +255,7 @@ def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:
     engines, limit = machine["dma_engines"], machine["hbm_bytes_per_ns"]
     most = max((cost.hbm_rate for cost in costs), default=0.0) * engines
     columns = {
-        "start_ns": machine["dma_start_ns"], "table_ns": machine["activation_table_load_ns"],
+        "table_ns": machine["activation_table_load_ns"],
         "engines": engines, "hbm_limit": limit, "hbm_binds": most > limit,
     }  # fmt: skip
     return table(Moment, columns, 1, as_array=as_array)[0]

@@ -25,8 +25,8 @@ TENSOR = ENGINES.index("tensor")
 # other function is taken as a set of its own.
 TABLELESS = frozenset({"", "copy", "square", "abs", "sign", "relu", "identity"})
 # Queues of each issuing unit.
-LOAD, STORE, ON_CHIP, SPILL_QUEUE = range(4)
-QUEUES = ("load", "store", "on_chip", "spill")
+LOAD, STORE, ON_CHIP, SPILL_SAVE, SPILL_RELOAD = range(5)
+QUEUES = ("load", "store", "on_chip", "spill_save", "spill_reload")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Share:
         queue: DMA only: kind of queue.
         total_bytes: DMA only: bytes moved.
         issue_ns: DMA only: how long the unit that issues it is occupied.
+        start_ns: DMA only: from its issue to the first byte.
     """
 
     steps: tuple[Step, ...]
@@ -61,6 +62,7 @@ class Share:
     queue: int = 0
     total_bytes: int = 0
     issue_ns: float = 0.0
+    start_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,7 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
     return Share(
         tuple(steps), DMA, visible_ns=spread, lanes=lanes, work_ns=work, queue=queue, total_bytes=total,
         hbm_bytes=total * (from_hbm + to_hbm), issue_ns=_issue_ns(machine, steps, is_static=is_static),
+        start_ns=_start_ns(machine, is_static=is_static),
     )  # fmt: skip
 
 
@@ -224,6 +227,11 @@ def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_static: bool) -> fl
     return machine["dma_issue_ns"] + made
 
 
+def _start_ns(machine: Machine, *, is_static: bool) -> float:
+    """From the issue of a transfer to its first byte; static descriptors are read from HBM first."""
+    return machine["dma_static_start_ns" if is_static else "dma_start_ns"]
+
+
 def _spill_share(machine: Machine, transfer: Transfer) -> Share:
     label = transfer.kind.upper()
     step = Step("dma", label, descriptors=transfer.descriptors, descriptor_bytes=transfer.descriptor_bytes)
@@ -231,9 +239,9 @@ def _spill_share(machine: Machine, transfer: Transfer) -> Share:
     total = transfer.total_bytes
     return Share(
         (step,), DMA, visible_ns=_spread_ns(machine, step), lanes=lanes, work_ns=work, hbm_bytes=total,
-        queue=SPILL_QUEUE, total_bytes=total,
+        queue=SPILL_SAVE if transfer.kind == "spill_save" else SPILL_RELOAD, total_bytes=total,
         # assumed: the compiler knows both addresses of what it inserts, and writes the descriptors itself
-        issue_ns=_issue_ns(machine, [step], is_static=True),
+        issue_ns=_issue_ns(machine, [step], is_static=True), start_ns=_start_ns(machine, is_static=True),
     )  # fmt: skip
 
 
