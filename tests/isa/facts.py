@@ -77,7 +77,7 @@ CHIP_FACTS = [
     *_for_each("gpsimd_clock_ghz", ENGINES_TABLE, trn1=1.4, trn2=1.2, trn3=1.2),
     *_for_each("matmul_interval_cycles", "MATMUL initiation interval", trn1=64, trn2=64, trn3=64),
     *_for_each("fp32_passes", "a float32 matmul is four passes", trn1=4, trn2=4, trn3=4),
-    *_for_each("weight_load_cycles", "fast LoadStationary, 128 / 4", trn1=32, trn2=32, trn3=32),
+    *_for_each("fast_weight_columns", "fast LoadStationary: up to 4 times", trn1=4, trn2=4, trn3=4),
     *_for_each("vector_mode_speedup", "DVE performance modes", trn1=1, trn2=4, trn3=4),
     *_for_each("vector_fp32_lanes", "128 or 256 elements per cycle", trn1=1, trn2=2, trn3=2),
     *_for_each("dma_engines", "16 DMA engines per core", trn1=16, trn2=16, trn3=16),

@@ -93,10 +93,10 @@ def test_tiles_of_different_lines_do_not_wait_for_each_other() -> None:
 
 
 def test_plans_wait_for_buffers() -> None:
-    # four buffers: the load of tile 4, row 8, waits for the store of tile 0, row 1
-    placed = plan(through_one_line(6, 1).program)
-    assert placed.waits.of(6) == []
-    assert placed.waits.of(8) == [(1, "reuse")]
+    # six buffers: the load of tile 6, row 12, waits for the store of tile 0, row 1
+    placed = plan(through_one_line(8, 1).program)
+    assert placed.waits.of(10) == []
+    assert placed.waits.of(12) == [(1, "reuse")]
 
 
 def names(program: Program) -> list[str]:

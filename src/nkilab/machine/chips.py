@@ -39,8 +39,12 @@ TRN2 = Machine(
         8, "published profiles: 218 ns a MATMUL of 512 bfloat16 rows, 56 of 128; 4.03 cycles a float32 row"
     ),
     fp32_passes=documented(4, "2.26 costs, nc_matmul"),
-    weight_load_cycles=documented(32, "trn1 guide, fast LoadStationary"),
+    weight_columns=measured(1, "published profiles: LDWEIGHTS in 105 ns, the fast mode off"),
+    fast_weight_columns=documented(4, "trn1 guide, fast LoadStationary; published profiles: transposes"),
+    weight_load_ns=measured(52.0, "published profiles: LDWEIGHTS in 105 ns, 53 of them for 128 columns"),
     tensor_latency_ns=measured(170.0, "optimization guide: MATMUL latency 598 ns at an interval of 429 ns"),
+    tensor_warm_up_ns=documented(3000.0, "Neuron Explorer, overview: about 3 us from half to full rate"),
+    tensor_cold_rate=documented(0.5, "Neuron Explorer, overview; profiles: 630 ns cold, 379 ns warm"),
     vector_overhead_ns=fitted(
         40.0, "products blocked for NKI 0.6: 1024 additions of 512 in 652 us less the launch"
     ),
@@ -122,6 +126,9 @@ TRN1 = replace(
     sbuf_physical_bytes_per_partition=documented(192 * 1024, "trn1 guide, SBUF"),
     tensor_clock_ghz=documented(2.8, "trn1 guide, engines"),
     matmul_overhead_cycles=documented(0, "2.26 costs, nc_matmul: max(64, N)"),
+    weight_columns=documented(4, "trn1 guide, fast LoadStationary: up to 4 times as fast as a MATMUL"),
+    weight_load_ns=assumed(0.0, "not published"),
+    tensor_warm_up_ns=documented(0.0, "Neuron Explorer, overview: from NeuronCore-v3 on"),
     vector_clock_ghz=documented(1.12, "trn1 guide, engines"),
     scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
     gpsimd_clock_ghz=documented(1.4, "trn1 guide, engines"),

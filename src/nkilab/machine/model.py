@@ -72,8 +72,12 @@ class Machine:
     matmul_interval_cycles: Fact
     matmul_overhead_cycles: Fact
     fp32_passes: Fact
-    weight_load_cycles: Fact
+    weight_columns: Fact
+    fast_weight_columns: Fact
+    weight_load_ns: Fact
     tensor_latency_ns: Fact
+    tensor_warm_up_ns: Fact
+    tensor_cold_rate: Fact
     vector_overhead_ns: Fact
     scalar_overhead_ns: Fact
     vector_duration_ns: Fact

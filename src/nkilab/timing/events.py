@@ -68,6 +68,9 @@ def _step_events(work: Work, clock: Clock, labels: dict[str, int]) -> Events:
     first_event = np.cumsum(counts[work.share]) - counts[work.share]
     step = first_step[work.share[node]] + np.arange(len(node)) - first_event[node]
     offset, busy, duration, label = columns[step].T
+    slower = column(clock.nodes, "slowdown")[node]
+    # what is pipelined behind the work itself keeps its time
+    offset, busy, duration = offset * slower, busy * slower, duration + busy * (slower - 1)
     start, done = column(clock.nodes, "start"), column(clock.nodes, "done")
     is_dma = work.engine[node] == DMA
     is_background = ~is_dma & (busy == 0)

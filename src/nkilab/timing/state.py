@@ -39,6 +39,7 @@ class Node:
         next: the node behind it in the list in which it stands: of watchers, of issued transfers, of a queue.
         first_watcher, last_watcher: the list of nodes to wake when it is done.
         loads_table: whether it loads a function table first.
+        slowdown: by how much its engine takes longer for it than when warm.
     """
 
     share: int
@@ -59,6 +60,7 @@ class Node:
     first_watcher: int = NOBODY
     last_watcher: int = NOBODY
     loads_table: bool = False
+    slowdown: float = 1.0
 
 
 @dataclass(slots=True)
@@ -99,6 +101,7 @@ class Engine:
         free: when it accepts the next instruction.
         loaded: when the weights are there that were loaded last.
         last_start, last_node: what it started last, and when.
+        cold_until: until when its clock is slow; of TensorE.
         coming, ready: nodes of `Clock.coming` and `Clock.ready`.
     """
 
@@ -106,6 +109,7 @@ class Engine:
     loaded: float
     last_start: float
     last_node: int = NOBODY
+    cold_until: float = NOT_YET
     coming: int = 0
     ready: int = 0
 
@@ -143,6 +147,7 @@ class Moment:
 
     Args:
         table_ns: loading a function table.
+        warm_up_ns, slowdown: how long the clock of TensorE is slow after a pause, and how much slower it is.
         engines, hbm_limit, hbm_binds: how many DMA engines there are, bytes per nanosecond that HBM gives,
             and whether the engines can ask for more.
         table: function table that is loaded.
@@ -153,6 +158,8 @@ class Moment:
     """
 
     table_ns: float
+    warm_up_ns: float
+    slowdown: float
     engines: float
     hbm_limit: float
     hbm_binds: bool
@@ -256,6 +263,7 @@ def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:
     most = max((cost.hbm_rate for cost in costs), default=0.0) * engines
     columns = {
         "table_ns": machine["activation_table_load_ns"],
+        "warm_up_ns": machine["tensor_warm_up_ns"], "slowdown": 1 / machine["tensor_cold_rate"],
         "engines": engines, "hbm_limit": limit, "hbm_binds": most > limit,
     }  # fmt: skip
     return table(Moment, columns, 1, as_array=as_array)[0]

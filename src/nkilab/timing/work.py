@@ -193,7 +193,7 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
     tables = [s.table for s in steps if s.table not in TABLELESS]
     return Share(
         tuple(steps), ENGINES.index(steps[0].engine), busy, visible,
-        sum(s.latency_ns for s in background), tables[0] if tables else "",
+        sum(s.hidden_ns for s in background), tables[0] if tables else "",
     )  # fmt: skip
 
 

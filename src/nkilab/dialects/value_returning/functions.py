@@ -13,7 +13,7 @@ from ...isa.declare import Instruction
 from ...isa.elementwise import Memset, Reciprocal, TensorCopy, TensorScalar
 from ...isa.operators import OPERATORS, Operator, operator_named
 from ...isa.tensor_engine import NcTranspose
-from ...tiles.dtypes import BOOL, FLOAT32, DType, as_dtype, promoted, weak_dtype
+from ...tiles.dtypes import BOOL, FLOAT32, NUMBERS, DType, as_dtype, promoted, weak_dtype
 from ...tiles.tile import HBM, PSUM, SBUF
 from ...tiles.views import broadcast, reshaped
 from ...trace.session import Session, current
@@ -62,6 +62,10 @@ class _Results:
 RESULTS = _Results()
 
 
+# what NumPy makes of plain arithmetic on the host
+_HOST_NUMBERS = (np.float64, np.int64, np.uint64)
+
+
 def tile_of(x: Any) -> Any:
     """An argument as a settled tensor or a number.
 
@@ -72,10 +76,10 @@ def tile_of(x: Any) -> Any:
         return settled(x)
     if isinstance(x, LoopReduction):
         return x.tensor()
-    if isinstance(x, np.float64 | np.int64 | np.uint64):
-        # what NumPy makes of plain arithmetic on the host counts as a Python number
+    if isinstance(x, _HOST_NUMBERS):
+        # counts as a Python number
         return x.item()
-    if isinstance(x, int | float | np.generic):
+    if isinstance(x, NUMBERS):
         return x
     refuse_blocks(x)
     raise UseError(f"an argument is of type {type(x).__name__}; it is a tile or a number")
