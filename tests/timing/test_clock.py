@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from nkilab.machine import Machine
 from nkilab.timing import Timeline
 from tests.place.handmade import Kernel, part, rows
 
@@ -153,3 +156,38 @@ def test_busy_intervals_are_merged() -> None:
     assert timeline.busy_intervals("vector").tolist() == [[0.0, 1224.0], [1424.0, 2036.0]]
     assert timeline.active_ns("vector") == 1836.0
     assert timeline.busy_intervals("tensor").shape == (0, 2)
+
+
+def both(machine: Machine, first: tuple[str, str], second: tuple[str, str]) -> list[float]:
+    """Starts of two copies of float32 tiles that wait for nothing: engine and memory that they read."""
+    k = Kernel(machine)
+    for engine, memory in (first, second):
+        source = k.psum(128, 512) if memory == "psum" else k.tile(128, 512)
+        k.copy(k.tile(128, 512), source, engine)
+    timeline = timed(k)
+    return [start_of(timeline, row) for row in range(2)]
+
+
+TAKES_TURNS = replace(ROUND, shared_ports=fact(1))
+WIDE = replace(ROUND, vector_fp32_lanes=fact(2))
+
+
+@pytest.mark.parametrize(
+    ("machine", "first", "second", "begins"),
+    [
+        # trn1 guide: VectorE and GpSimdE take turns at SBUF, VectorE and ScalarE at PSUM; 512 + 100 ns each
+        (TAKES_TURNS, ("vector", "sbuf"), ("gpsimd", "sbuf"), 612.0),
+        (TAKES_TURNS, ("vector", "psum"), ("scalar", "psum"), 612.0),
+        (TAKES_TURNS, ("vector", "sbuf"), ("scalar", "sbuf"), 0.0),
+        (TAKES_TURNS, ("vector", "psum"), ("scalar", "sbuf"), 0.0),
+        # trn2 guide: a performance mode of VectorE, here 256 + 100 ns, uses the bus of GpSimdE
+        (WIDE, ("vector", "sbuf"), ("gpsimd", "sbuf"), 356.0),
+        (WIDE, ("vector", "psum"), ("gpsimd", "sbuf"), 0.0),
+        (ROUND, ("vector", "sbuf"), ("gpsimd", "sbuf"), 0.0),
+        (ROUND, ("vector", "psum"), ("scalar", "psum"), 0.0),
+    ],
+)
+def test_engines_that_share_a_port_take_turns(
+    machine: Machine, first: tuple[str, str], second: tuple[str, str], begins: float
+) -> None:
+    assert both(machine, first, second) == [0.0, begins]

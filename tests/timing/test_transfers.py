@@ -259,3 +259,19 @@ def test_no_transfer_overtakes_one_that_was_issued_before_it() -> None:
     k.call("dma_copy", k.tile(128, 1), k.hbm(128, 1), dge_mode="none")
     k.load(k.tile(128, 1), k.hbm(128, 1))
     assert timed(k).start_ns.tolist() == pytest.approx([1200.0, 1200.0 + 8 * 0.4])
+
+
+def test_software_descriptors_are_made_by_gpsimd_before_the_transfer() -> None:
+    # ROUND: GpSimdE starts up for 150 cycles at 1.2 GHz and makes 128 descriptors, a cycle each; a semaphore,
+    # and 1000 ns from the issue to the first byte; the unit that issues is occupied for 50 ns
+    k = Kernel(replace(STATIC, dma_static_issue_ns=fact(50.0)))
+    for _ in range(2):
+        k.call("dma_copy", k.tile(128, 1), k.hbm(128, 1), dge_mode="swdge")
+    timeline = timed(k)
+    made = (150 + 128) / 1.2
+    labels = [timeline.labels[number] for number in timeline.label]
+    starts: dict[int, list[tuple[str, float]]] = {row: [] for row in range(2)}
+    for label, row, start in zip(labels, timeline.row, timeline.start_ns, strict=True):
+        starts[int(row)].append((label, float(start)))
+    assert starts[0] == [("DGE", 0.0), ("DMA", pytest.approx(made + 50.0 + 1000.0))]
+    assert starts[1] == [("DGE", pytest.approx(made)), ("DMA", pytest.approx(2 * made + 50.0 + 1000.0))]

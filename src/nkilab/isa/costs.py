@@ -5,6 +5,7 @@ MIN_II, the least interval between instructions of one engine, is about 64 cycle
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..machine import Machine
@@ -67,9 +68,9 @@ def one_input_step(
     Source: 2.26 costs (tensor_copy, tensor_scalar, memset); trn2 guide, DVE performance modes.
     """
     cycles = float(max(o.free_size for o in operands))
-    if engine == "vector":
-        cycles /= vector_speedup(form.machine, *operands)
-    return engine_step(form.machine, engine, label, cycles, later_ns=later_ns, widening=widening)
+    speedup = vector_speedup(form.machine, *operands) if engine == "vector" else 1.0
+    step = engine_step(form.machine, engine, label, cycles / speedup, later_ns=later_ns, widening=widening)
+    return replace(step, is_wide=speedup > 1)
 
 
 def two_input_step(
@@ -82,13 +83,13 @@ def two_input_step(
     an element in float32 (measured), 2 elements a cycle if all are 16-bit and the inputs in SBUF (trn2
     guide).
     """
-    machine, cycles = form.machine, float(first.free_size)
+    machine, cycles, is_wide = form.machine, float(first.free_size), False
     if engine == "vector":
         if machine.generation == 2:
             cycles *= 1 if is_fast_on_trn1 else 2
         elif first.memory == SBUF == second.memory and all(o.dtype in HALVES for o in (first, second, dst)):
-            cycles /= 2
-    return engine_step(machine, engine, label, cycles, widening=widening)
+            cycles, is_wide = cycles / 2, True
+    return replace(engine_step(machine, engine, label, cycles, widening=widening), is_wide=is_wide)
 
 
 def contiguous_run(given: Layout) -> int:

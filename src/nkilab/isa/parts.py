@@ -22,6 +22,7 @@ class Step:
         descriptors: DMA only: elements of the transfer list.
         descriptor_bytes: DMA only: contiguous bytes each moves.
         table: scalar only: the function table that must be loaded.
+        is_wide: vector only: whether it runs in a performance mode, more than an element a cycle.
         widening: factor on the interval where the cost is assumed, 1 where it has a source.
     """
 
@@ -33,6 +34,7 @@ class Step:
     descriptors: int = 0
     descriptor_bytes: int = 0
     table: str = ""
+    is_wide: bool = False
     widening: float = 1.0
 
 

@@ -88,6 +88,7 @@ class Machine:
     activation_table_load_ns: Fact
     vector_mode_speedup: Fact
     vector_fp32_lanes: Fact
+    shared_ports: Fact
     accumulator_read_cycles: Fact
     semaphore_ns: Fact
     dma_done_ns: Fact

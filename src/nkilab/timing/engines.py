@@ -103,6 +103,7 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     if engine.free > start:
         start = engine.free
         node.previous = engine.last_node
+    start = at_ports(clock, number, start)
     if cost.table != 0 and cost.table != moment.table:
         # the load belongs to the instruction and waits with it (DMA overview figures)
         moment.table = cost.table
@@ -114,7 +115,22 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     node.start = engine.last_start = start
     engine.free = start + busy
     engine.last_node = number
+    if cost.sbuf_port:
+        moment.sbuf_free, moment.sbuf_node = engine.free, number
+    if cost.psum_port:
+        moment.psum_free, moment.psum_node = engine.free, number
     finish(clock, number, start + cost.visible - cost.busy + busy)
+
+
+def at_ports(clock: Clock, number: int, start: float) -> float:
+    """When the ports that an instruction shares with another engine are free."""
+    node, moment = clock.nodes[number], clock.moment
+    cost = clock.costs[node.share]
+    if cost.sbuf_port and moment.sbuf_free > start:
+        start, node.previous = moment.sbuf_free, moment.sbuf_node
+    if cost.psum_port and moment.psum_free > start:
+        start, node.previous = moment.psum_free, moment.psum_node
+    return start
 
 
 def is_cold(clock: Clock, engine: Engine, start: float) -> bool:

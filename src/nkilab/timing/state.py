@@ -12,7 +12,7 @@ from ..heap import Entry
 from ..machine import Machine
 from ..place.slots import DMA
 from ..records import numbers, table
-from .work import QUEUES, Share, Work
+from .work import PSUM_PORT, QUEUES, SBUF_PORT, Share, Work
 
 NOT_YET = -1.0
 NOBODY = -1
@@ -79,6 +79,7 @@ class Cost:
         busy, visible, background, lanes, work, kind, issue, start: as there, in nanoseconds.
         table: number of its function table, 0 for none.
         hbm_rate: bytes that cross the HBM interface per nanosecond of work.
+        sbuf_port, psum_port: whether it needs a port for itself that another engine uses as well.
     """
 
     busy: float
@@ -91,6 +92,8 @@ class Cost:
     kind: int
     issue: float
     start: float
+    sbuf_port: bool
+    psum_port: bool
 
 
 @dataclass(slots=True)
@@ -154,6 +157,8 @@ class Moment:
         now: of the transfers.
         next_end, next_queue: when and on which queue the next transfer ends.
         first_issued, last_issued: the list of transfers whose first byte is still to come.
+        sbuf_free, psum_free: until when an engine needs a shared port for itself.
+        sbuf_node, psum_node: who does.
         agenda, arrivals, active: how many entries of these columns are in use.
     """
 
@@ -169,6 +174,10 @@ class Moment:
     next_queue: int = NOBODY
     first_issued: int = NOBODY
     last_issued: int = NOBODY
+    sbuf_free: float = 0.0
+    psum_free: float = 0.0
+    sbuf_node: int = NOBODY
+    psum_node: int = NOBODY
     agenda: int = 0
     arrivals: int = 0
     active: int = 0
@@ -249,6 +258,8 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
         "kind": [s.queue for s in shares],
         "issue": [s.issue_ns for s in shares],
         "start": [s.start_ns for s in shares],
+        "sbuf_port": [bool(s.ports & SBUF_PORT) for s in shares],
+        "psum_port": [bool(s.ports & PSUM_PORT) for s in shares],
     }
     return table(Cost, columns, len(shares), as_array=as_array)
 

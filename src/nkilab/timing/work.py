@@ -17,7 +17,7 @@ from ..machine import Machine
 from ..place.edges import ANTI, FLOW, Waits
 from ..place.plan import Plan, Transfer
 from ..place.slots import DMA, ENGINES
-from ..tiles.tile import HBM, Layout
+from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from ..trace.program import Program
 
 TENSOR = ENGINES.index("tensor")
@@ -26,6 +26,8 @@ TENSOR = ENGINES.index("tensor")
 TABLELESS = frozenset({"", "copy", "square", "abs", "sign", "relu", "identity"})
 # Queues of each issuing unit.
 LOAD, STORE, ON_CHIP, SPILL_SAVE, SPILL_RELOAD = range(5)
+# Ports that engines share.
+SBUF_PORT, PSUM_PORT = 1, 2
 QUEUES = ("load", "store", "on_chip", "spill_save", "spill_reload")
 
 
@@ -48,6 +50,7 @@ class Share:
         total_bytes: DMA only: bytes moved.
         issue_ns: DMA only: how long the unit that issues it is occupied.
         start_ns: DMA only: from its issue to the first byte.
+        ports: ports of memories that it keeps other engines from, `SBUF_PORT` and `PSUM_PORT` added up.
     """
 
     steps: tuple[Step, ...]
@@ -63,6 +66,7 @@ class Share:
     total_bytes: int = 0
     issue_ns: float = 0.0
     start_ns: float = 0.0
+    ports: int = 0
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,8 @@ def _waits(
 
 def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
     if steps[0].engine == "dma":
-        is_static = is_static or getattr(form, "dge_mode", "") == "none"
+        # beforehand, or by GpSimdE before the transfer: the unit that issues it makes no descriptors
+        is_static = (is_static and not form.is_indirect) or getattr(form, "dge_mode", "") == "none"
         return _transfer_share(machine, form, steps, is_static=is_static)
     background = [s for s in steps if s.busy_ns == 0.0]
     busy, visible = 0.0, 0.0
@@ -194,7 +199,23 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
     return Share(
         tuple(steps), ENGINES.index(steps[0].engine), busy, visible,
         sum(s.hidden_ns for s in background), tables[0] if tables else "",
+        ports=_ports(machine, form, steps),
     )  # fmt: skip
+
+
+def _ports(machine: Machine, form: Instruction, steps: Sequence[Step]) -> int:
+    """The ports that an instruction of a compute engine shares with another engine and needs for itself.
+
+    trn1: VectorE and GpSimdE take turns at SBUF, VectorE and ScalarE at PSUM (trn1 guide). From trn2 on only
+    VectorE's performance modes use what GpSimdE reads SBUF with (trn2 guide).
+    """
+    engine = steps[0].engine
+    memories = {given.memory for given in form.layouts if isinstance(given, Layout)}
+    if machine["shared_ports"]:
+        sbuf, psum = engine in ("vector", "gpsimd"), engine in ("vector", "scalar")
+    else:
+        sbuf, psum = engine == "gpsimd" or (engine == "vector" and any(s.is_wide for s in steps)), False
+    return SBUF_PORT * (sbuf and SBUF in memories) + PSUM_PORT * (psum and PSUM in memories)
 
 
 def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
@@ -209,19 +230,20 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
         wide, busy = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
         lanes, work, total = max(lanes, wide), work + busy, total + moved
         spread = max(spread, _spread_ns(machine, step))
+    is_ready = is_static or len(steps) < len(form.steps)
     return Share(
         tuple(steps), DMA, visible_ns=spread, lanes=lanes, work_ns=work, queue=queue, total_bytes=total,
-        hbm_bytes=total * (from_hbm + to_hbm), issue_ns=_issue_ns(machine, steps, is_static=is_static),
+        hbm_bytes=total * (from_hbm + to_hbm), issue_ns=_issue_ns(machine, steps, is_ready=is_ready),
         start_ns=_start_ns(machine, is_static=is_static),
     )  # fmt: skip
 
 
-def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_static: bool) -> float:
+def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_ready: bool) -> float:
     """How long the unit that issues a transfer is occupied: once, and for each descriptor that it makes.
 
-    Static descriptors lie ready.
+    It makes none if they lie ready, written beforehand or by software.
     """
-    if is_static:
+    if is_ready:
         return machine["dma_static_issue_ns"]
     made = sum(s.descriptors for s in steps) * machine["dma_descriptor_issue_ns"]
     return machine["dma_issue_ns"] + made
@@ -241,7 +263,7 @@ def _spill_share(machine: Machine, transfer: Transfer) -> Share:
         (step,), DMA, visible_ns=_spread_ns(machine, step), lanes=lanes, work_ns=work, hbm_bytes=total,
         queue=SPILL_SAVE if transfer.kind == "spill_save" else SPILL_RELOAD, total_bytes=total,
         # assumed: the compiler knows both addresses of what it inserts, and writes the descriptors itself
-        issue_ns=_issue_ns(machine, [step], is_static=True), start_ns=_start_ns(machine, is_static=True),
+        issue_ns=_issue_ns(machine, [step], is_ready=True), start_ns=_start_ns(machine, is_static=True),
     )  # fmt: skip
 
 
