@@ -114,8 +114,11 @@ def estimate(
         dicts = [r.to_dict() for r in results]
         click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))
         return
-    for result in results:
-        part("views.terminal").print_estimate(result)
+    terminal = part("views.terminal")
+    if len(results) > 1:
+        terminal.print_comparison(results)
+    else:
+        terminal.print_estimate(results[0])
 
 
 @main.command()
