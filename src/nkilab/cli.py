@@ -79,6 +79,9 @@ def run(version: str, target: str, as_module: bool, script: str, arguments: Sequ
 @click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
 @click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
 @click.option("--grid", default="", help="Program instances along each axis: 4,8.")
+@click.option(
+    "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 def estimate(
     version: str,
@@ -87,6 +90,7 @@ def estimate(
     args: Sequence[str],
     keywords: Sequence[str],
     grid: str,
+    trips: Sequence[str],
     as_json: bool,
 ) -> None:
     """Predict the latency of a kernel from shapes alone."""
@@ -95,7 +99,7 @@ def estimate(
     for name in targets if target else ():
         part("machine").machine_named(name)
     positional, named = part("arguments").call_arguments(args, keywords)
-    instances = part("arguments").extents(grid)
+    instances, turns = part("arguments").extents(grid), part("arguments").trips(trips)
     runner.serve_names(version, targets[0])
     results: list[Any] = []
 
@@ -103,7 +107,7 @@ def estimate(
         held = api.as_kernel(runner.kernel_from(kernel))
         held = held[instances] if instances else held
         for name in targets:
-            results.append(api.estimate(held, *positional, target=name, **named))
+            results.append(api.estimate(held, *positional, target=name, trips=turns, **named))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
