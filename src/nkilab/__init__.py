@@ -11,12 +11,18 @@ if TYPE_CHECKING:
     from .api import simulate as simulate
     from .api import spec as spec
     from .hook import activate as activate
+    from .machine import Topology as Topology
+    from .ranks import launch as launch
+    from .ranks import per_rank as per_rank
 
 __version__ = "0.1.0"
 
 # Public names and the module that has each; loaded at first use.
-_HOMES = {"simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook"}
-__all__ = ["Estimate", "activate", "estimate", "simulate", "spec"]
+_HOMES = {
+    "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
+    "launch": "ranks", "per_rank": "ranks", "Topology": "machine",
+}  # fmt: skip
+__all__ = ["Estimate", "Topology", "activate", "estimate", "launch", "per_rank", "simulate", "spec"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
 from .errors import FileError, UsageError
 from .files import neff, ntff
-from .launch import Launched, launch
+from .launches import Launched, launch
 from .machine import Machine, machine_named
 from .place import Plan, plan
 from .place.compiled import compiled

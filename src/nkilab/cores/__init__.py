@@ -4,3 +4,4 @@ from .grid import instances_of as instances_of
 from .meetings import Meeting as Meeting
 from .meetings import joined as joined
 from .schedule import Schedule as Schedule
+from .seats import Seats as Seats

@@ -228,8 +228,10 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
     for step in steps:
         moved = step.descriptors * step.descriptor_bytes
         wide, busy = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
+        if step.link_bytes_per_ns:
+            wide = min(wide, busy * step.link_bytes_per_ns / moved)
         lanes, work, total = max(lanes, wide), work + busy, total + moved
-        spread = max(spread, _spread_ns(machine, step))
+        spread = max(spread, _spread_ns(machine, step) + step.latency_ns)
     is_ready = is_static or len(steps) < len(form.steps)
     return Share(
         tuple(steps), DMA, visible_ns=spread, lanes=lanes, work_ns=work, queue=queue, total_bytes=total,

@@ -6,7 +6,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from .arrays import dtype_of, framework_of, from_numpy, to_numpy, write_back
-from .cores import Meeting, Schedule, instances_of, joined
+from .cores import Meeting, Schedule, Seats, instances_of, joined
 from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
 from .dialects.kernel import Kernel, raise_typed
@@ -24,7 +24,7 @@ from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
 from .errors import NkilabError, RuleError, UseError
 from .execute import execute, one_blas_thread, open_lanes
-from .machine import Machine
+from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
@@ -36,6 +36,8 @@ from .trace.source import is_users, place_of, user_frame
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 # From 0.3 on a kernel may write to any input, and the caller's array has the new values.
 NO_INPUT_IS_WRITTEN = ("0.1", "0.2")
+# Positional and keyword arguments.
+Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -84,23 +86,88 @@ def launch(
         UseError: if the arguments do not fit the kernel's parameters.
     """
     try:
-        return _launch(kernel, args, kwargs, machine, has_data, keyed or {})
+        seats = Seats((0,), len(_instances(kernel, machine)))
+        return _launch(kernel, [(args, kwargs)], seats, machine, None, has_data, keyed or {})[0]
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
         raise_typed(error, kernel.spelling)
 
 
+def launch_ranks(
+    kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, *, launched: int,
+    has_data: bool, topology: Topology | None = None, keyed: Mapping[Any, Any] | None = None,
+) -> list[Launched]:  # fmt: skip
+    """Run a kernel on several ranks of a launch, which meet in collectives.
+
+    Args:
+        kernel: with its grid, which every rank has.
+        calls: per rank that runs here its arguments.
+        ranks: their numbers, ascending.
+        machine: the chip.
+        launched: ranks of the whole launch, here and elsewhere.
+        has_data: whether to compute; False traces shapes alone.
+        topology: where ranks lie; None for chips and nodes as the machine has them.
+        keyed: what each session is told beforehand; see `Session.keyed`.
+
+    Returns:
+        Per rank what its launch leaves; the meetings, of all of them, stand in the first.
+
+    Raises:
+        KernelError, DeadlockError, UseError: as `launch`, with the rank in a note.
+    """
+    seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
+    try:
+        return _launch(kernel, calls, seats, machine, topology, has_data, keyed or {})
+    except NkilabError as error:
+        if not error.where:
+            error.located(_place_in(error.__traceback__, kernel), kernel.name)
+        raise_typed(error, kernel.spelling)
+
+
+def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:
+    return instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
+
+
+@dataclass
+class _Rank:
+    """One rank under way: its programs, its arguments as tensors, and of which framework they were."""
+
+    sessions: list[Session]
+    bound: BoundArguments
+    frameworks: list[str]
+
+
 def _launch(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, has_data: bool,
-    keyed: Mapping[Any, Any],
-) -> Launched:  # fmt: skip
-    cores = instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
-    sessions = _sessions(kernel, machine, len(cores), has_data)
+    kernel: Kernel, calls: Sequence[Call], seats: Seats, machine: Machine, topology: Topology | None,
+    has_data: bool, keyed: Mapping[Any, Any],
+) -> list[Launched]:  # fmt: skip
+    cores = _instances(kernel, machine)
+    ranks = [
+        _prepared(kernel, call, _sessions(kernel, machine, seats, rank, topology, has_data), keyed)
+        for call, rank in zip(calls, seats.ranks, strict=True)
+    ]
+    sessions = [session for rank in ranks for session in rank.sessions]
+    works = [
+        partial(_run, session, kernel, rank.bound, own)
+        for rank in ranks
+        for session, own in zip(rank.sessions, cores, strict=True)
+    ]
+    meetings: list[Meeting] = []
+    with one_blas_thread() if has_data else nullcontext():
+        results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, seats, meetings)
+    per = seats.cores
+    left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
+    left[0] = replace(left[0], meetings=tuple(meetings))
+    return left
+
+
+def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mapping[Any, Any]) -> _Rank:
+    """A rank whose arrays have become tensors."""
     first = sessions[0]
     for session in sessions:
         session.keyed.update(keyed)
-    bound = _bind(kernel, args, kwargs)
+    bound = _bind(kernel, *call)
     frameworks: list[str] = []
     with tracing(first):
         given = {
@@ -108,14 +175,16 @@ def _launch(
             for name, value in bound.arguments.items()
         }
         bound.arguments.update(given)
-    works = [partial(_run, session, kernel, bound, own) for session, own in zip(sessions, cores, strict=True)]
-    meetings: list[Meeting] = []
-    with one_blas_thread() if has_data else nullcontext():
-        results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, meetings)
+    return _Rank(sessions, bound, frameworks)
+
+
+def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
+    """What a rank leaves once all programs ended."""
+    sessions, first = rank.sessions, rank.sessions[0]
     with tracing(first):
-        framework = next((f for f in frameworks if f in ("torch", "jax")), "numpy")
+        framework = next((f for f in rank.frameworks if f in ("torch", "jax")), "numpy")
         _check_results(kernel, sessions, results)
-        check_outputs(kernel, sessions, bound.arguments, _tensors(results[0]))
+        check_outputs(kernel, sessions, rank.bound.arguments, _tensors(results[0]))
         check_schedule(kernel.schedule, sessions)
         converted = _map_tensors(results[0], lambda t: _output(first, kernel, t, framework))
     for storage in first.changed_inputs:
@@ -126,22 +195,24 @@ def _launch(
         key: tuple(s.shared[key].number if key in s.shared else None for s in sessions)
         for key in first.together.storages
     }
-    return Launched(programs, converted if has_data else None, memories, tuple(meetings))
+    return Launched(programs, converted if first.has_data else None, memories)
 
 
-def _sessions(kernel: Kernel, machine: Machine, count: int, has_data: bool) -> list[Session]:
-    """A session per core."""
-    together = Together(count)
+def _sessions(
+    kernel: Kernel, machine: Machine, seats: Seats, rank: int, topology: Topology | None, has_data: bool
+) -> list[Session]:
+    """A session per core of a rank."""
+    together = Together(seats.cores, rank, seats.launched, topology)
     compute = execute if has_data else None
     sizes = kernel.grid_sizes
     sessions = [
-        Session(machine, Program(machine, kernel.name), compute, kernel.version, sizes, together, rank)
-        for rank in range(count)
+        Session(machine, Program(machine, kernel.name), compute, kernel.version, sizes, together, core)
+        for core in range(seats.cores)
     ]
     for session in sessions:
         session.program.compiler = _compiler_of(kernel)
         # programs that run together see the same memory through storages of their own, which lanes tell apart
-        session.lanes = open_lanes() if has_data and count == 1 else None
+        session.lanes = open_lanes() if has_data and len(seats) == 1 else None
         session.changed_inputs = sessions[0].changed_inputs
     return sessions
 
@@ -181,11 +252,11 @@ def _seen_by(session: Session, tensor: View) -> View:
 
 
 def _run_together(
-    works: Sequence[Callable[[], Any]], sessions: list[Session], meetings: list[Meeting]
+    works: Sequence[Callable[[], Any]], sessions: list[Session], seats: Seats, meetings: list[Meeting]
 ) -> list[Any]:
     """Run the programs of several cores; returns what each returns."""
-    schedule = Schedule(works)
-    step = joined(schedule, sessions[0].execute, meetings)
+    schedule = Schedule(works, seats.names)
+    step = joined(schedule, seats, sessions[0].execute, meetings)
     for session in sessions:
         session.execute = step
     return schedule.run()
