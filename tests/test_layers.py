@@ -26,7 +26,7 @@ LEVELS = [
     "checks views tune launch",
     "files pages",
     "api",
-    "einsum ledger frameworks examples",
+    "einsum ledger frameworks examples profiles",
     "hook",
     "runner doctor explain demo neuron_profile autostart migrate ops suites validate",
     "cli",

@@ -29,6 +29,7 @@ from .timing import Timeline
 from .timing import simulate as run_clock
 from .trace.program import Program
 from .trace.session import set_world
+from .views.run import Run
 from .views.summary import Summary, summarize
 
 DEFAULT_TARGET = "trn2"
@@ -198,6 +199,11 @@ class Estimate:
     def summary(self) -> Summary:
         """Metrics under the names of the vendor's profiler."""
         return summarize(self.program, self.plan, self.timeline)
+
+    @cached_property
+    def run(self) -> Run:
+        """What views of the run are made from: critical path, stalls, lines, memories, transfers."""
+        return Run(self.program, self.plan, self.timeline, self.summary, self.interval_us, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the rows, ready for JSON."""

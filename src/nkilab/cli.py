@@ -73,23 +73,33 @@ def run(version: str, target: str, as_module: bool, script: str, arguments: Sequ
     sys.exit(status)
 
 
-@main.command()
-@_shared
-@click.argument("kernel", metavar="FILE.py:KERNEL")
-@click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
-@click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
-@click.option("--grid", default="", help="Program instances along each axis: 4,8.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
-def estimate(
+def _of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Kernel, arguments and chip of verbs that time a kernel from shapes."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output."),
+        click.option("--grid", default="", help="Program instances along each axis: 4,8."),
+        click.option(
+            "--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value."
+        ),
+        click.option(
+            "--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either."
+        ),
+    ):
+        command = option(command)
+    return _shared(command)
+
+
+def _timed(
+    how: Callable[..., Any],
+    kernel: str,
     version: str,
     target: str,
-    kernel: str,
     args: Sequence[str],
     keywords: Sequence[str],
     grid: str,
     as_json: bool,
-) -> None:
-    """Predict the latency of a kernel from shapes alone."""
+) -> list[Any]:
+    """What a function of `api` or `profiles` says of a kernel on each chip; exits where the kernel fails."""
     api, runner = part("api"), part("runner")
     targets = [name.strip() for name in target.split(",")] if target else [""]
     for name in targets if target else ():
@@ -103,19 +113,47 @@ def estimate(
         held = api.as_kernel(runner.kernel_from(kernel))
         held = held[instances] if instances else held
         for name in targets:
-            results.append(api.estimate(held, *positional, target=name, **named))
+            results.append(how(held, *positional, target=name, **named))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         status = runner.guarded(work)
     if status:
         sys.exit(status)
+    return results
+
+
+def _echo_json(dicts: list[dict[str, Any]]) -> None:
+    click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))
+
+
+@main.command()
+@click.argument("kernel", metavar="FILE.py:KERNEL")
+@_of_kernel
+def estimate(kernel: str, as_json: bool, **options: Any) -> None:
+    """Predict the latency of a kernel from shapes alone."""
+    results = _timed(part("api").estimate, kernel, as_json=as_json, **options)
     if as_json:
-        dicts = [r.to_dict() for r in results]
-        click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))
+        _echo_json([r.to_dict() for r in results])
         return
     for result in results:
         part("views.terminal").print_estimate(result)
+
+
+@main.command()
+@click.argument("kernel", metavar="FILE.py:KERNEL")
+@_of_kernel
+@click.option(
+    "--text", "as_text", is_flag=True, help="Print the profile; so it does if no file is asked for."
+)
+def profile(kernel: str, as_json: bool, as_text: bool, **options: Any) -> None:
+    """Show where the time of a kernel goes, and why, from shapes alone."""
+    results = _timed(part("profiles").profile, kernel, as_json=as_json, **options)
+    if as_json:
+        _echo_json([r.to_profile() for r in results])
+        return
+    for result in results:
+        click.echo(result.text(), nl=False)
 
 
 @main.command()

@@ -1,0 +1,64 @@
+"""The lanes of a timeline as the vendor's profiler draws them: engines, then DMA queues.
+
+TensorE has two: Tensor for the weights that load, TensorMatrix for the multiplications, because they overlap.
+
+Source: neuron-profile user guide, "Difference between TensorE and TensorMatrixE rows in timeline".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..place.slots import DMA, ENGINES
+from ..timing.timeline import Timeline
+from ..timing.work import QUEUES
+from .nodes import is_hidden
+
+ENGINE_LANES = {
+    "tensor": "TensorMatrix",
+    "vector": "Vector",
+    "scalar": "Scalar",
+    "gpsimd": "GpSimd",
+    "sync": "Sync",
+}
+WEIGHTS = "Tensor"
+_QUEUE_NAMES = {"load": "Load", "store": "Store", "on_chip": "OnChip", "spill": "SpillReload"}
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The lanes that a timeline uses.
+
+    Args:
+        names: of the lanes, from top to bottom.
+        engine: per lane, the engine it belongs to, of `ENGINES`.
+        of_event: per event, its lane.
+    """
+
+    names: tuple[str, ...]
+    engine: tuple[str, ...]
+    of_event: np.ndarray
+
+
+def queue_name(queue: int) -> str:
+    """ "qSyncLoad0" for the queue of loads of the first issuing unit, and so on."""
+    unit, kind = divmod(queue, len(QUEUES))
+    return f"qSync{_QUEUE_NAMES[QUEUES[kind]]}{unit}"
+
+
+def lanes_of(timeline: Timeline) -> Lanes:
+    """The lanes that have events: Tensor, TensorMatrix, Vector, Scalar, GpSimd, Sync, queues."""
+    queues = int(timeline.queue.max(initial=-1)) + 1
+    # hidden weights first, then engines, then queues
+    key = np.where(timeline.engine == DMA, len(ENGINES) + timeline.queue, timeline.engine + 1)
+    key = np.where(is_hidden(timeline), 0, key)
+    names = [WEIGHTS, *ENGINE_LANES.values(), *map(queue_name, range(queues))]
+    engines = [ENGINES[0], *ENGINES[:-1], *["dma"] * queues]
+    used = np.unique(key)
+    return Lanes(
+        tuple(names[k] for k in used.tolist()),
+        tuple(engines[k] for k in used.tolist()),
+        np.searchsorted(used, key).astype(np.int16),
+    )
