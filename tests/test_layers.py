@@ -33,7 +33,7 @@ LEVELS = [
     "__init__ __main__",
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names.split()}
-HEAVY = {"numba", "llvmlite", "rich", "torch", "jax", "click", "islpy", "ruamel"}
+HEAVY = {"numba", "llvmlite", "rich", "torch", "jax", "click", "islpy", "ruamel", "pyarrow", "perfetto"}
 # The modules of the program declare their options with click; nothing else imports them.
 PROGRAM = {"cli.py", "neuron_profile.py"}
 # `nkilab.__version__` is a name of the package, not a module

@@ -143,17 +143,20 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
 @main.command()
 @click.argument("kernel", metavar="FILE.py:KERNEL")
 @_of_kernel
-@click.option(
-    "--text", "as_text", is_flag=True, help="Print the profile; so it does if no file is asked for."
-)
-def profile(kernel: str, as_json: bool, as_text: bool, **options: Any) -> None:
+@click.option("--text", "as_text", is_flag=True, help="Print the profile, as it is if no file is asked for.")
+@click.option("--html", default="", metavar="F", help="Write a report that shows everything: one HTML file.")
+def profile(kernel: str, as_json: bool, as_text: bool, html: str, **options: Any) -> None:
     """Show where the time of a kernel goes, and why, from shapes alone."""
+    files = {"html": html}
+    part("profiles").check_files(files, options["target"])
     results = _timed(part("profiles").profile, kernel, as_json=as_json, **options)
+    for wrote in results[0].save(files):
+        click.echo(f"nkilab: wrote {wrote}", err=True)
     if as_json:
         _echo_json([r.to_profile() for r in results])
-        return
-    for result in results:
-        click.echo(result.text(), nl=False)
+    elif as_text or not any(files.values()):
+        for result in results:
+            click.echo(result.text(), nl=False)
 
 
 @main.command()

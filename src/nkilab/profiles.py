@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from io import StringIO
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from .api import Estimate, as_kernel, estimate_programs, machine_for
+from .errors import UsageError
+from .files.container import write_whole
 from .launch import launch
 from .trace.program import Program
 from .views.record import profile_dict
+from .views.report import report_html
 from .views.text import print_profile
 
 
@@ -29,6 +34,31 @@ class Profile(Estimate):
         out = StringIO()
         print_profile(self.run, out)
         return out.getvalue()
+
+    def save_html(self, path: str | PathLike[str]) -> None:
+        """Write the report: one HTML file that needs nothing else.
+
+        Raises:
+            FileError: if the file cannot be written.
+        """
+        write_whole(path, report_html(self.run).encode())
+
+    def save(self, files: dict[str, str]) -> list[str]:
+        """Write the files that are asked for.
+
+        Args:
+            files: paths by what is written ("html", ...), "" where nothing is.
+
+        Returns:
+            The paths that were written.
+
+        Raises:
+            FileError: if a file cannot be written.
+        """
+        for kind, path in files.items():
+            if path:
+                _SAVES[kind](self, path)
+        return [path for path in files.values() if path]
 
     def to_profile(self) -> dict[str, Any]:
         """The profile as plain data, ready for JSON: schema nkilab.profile/1."""
@@ -54,3 +84,24 @@ def profile_of(programs: Sequence[Program]) -> Profile:
     made = estimate_programs(programs)
     own = {f.name: getattr(made, f.name) for f in fields(Estimate)}
     return Profile(**own, traced=tuple(programs))
+
+
+# What a profile is saved as, by the name of its option.
+_SAVES: dict[str, Callable[[Profile, str], None]] = {"html": Profile.save_html}
+
+
+def check_files(files: dict[str, str], target: str) -> None:
+    """Refuse files that one run cannot fill, before anything is run.
+
+    Args:
+        files: paths by option, "" where none is asked for.
+        target: chips, as the command line has them.
+
+    Raises:
+        UsageError: if files are asked for and several chips are named, or two files are one.
+    """
+    asked = [path for path in files.values() if path]
+    if asked and "," in target:
+        raise UsageError(f"--target names {target}; a file shows one chip", hint="name one chip")
+    if len({str(Path(path).resolve()) for path in asked}) < len(asked):
+        raise UsageError(f"{asked[0]} is named twice", hint="give each file a name of its own")
