@@ -81,3 +81,25 @@ def test_a_fault_of_the_kernel_writes_no_report(kernels):
     done = profile(kernels, "kernels.py:added", "--arg", "f32[64,8]", "--html", "report.html")
     assert done.returncode == 1
     assert not (kernels / "report.html").exists()
+
+
+def test_profile_writes_traces_and_tables(kernels):
+    pytest.importorskip("perfetto")
+    pytest.importorskip("pyarrow")
+    done = profile(kernels, *ADDED, "--trace", "t.json", "--parquet", "tables", "--html", "r.html")
+    assert told(done) == (
+        0, "imported\n", "nkilab: wrote r.html\nnkilab: wrote t.json\nnkilab: wrote tables\n"
+    )  # fmt: skip
+    assert json.loads((kernels / "t.json").read_text())["traceEvents"]
+    assert (kernels / "tables" / "Summary.parquet").is_file()
+    assert told(profile(kernels, *ADDED, "--trace", "t.pftrace"))[0] == 0
+    assert (kernels / "t.pftrace").stat().st_size > 1000
+    # a second time into the same folder
+    assert told(profile(kernels, *ADDED, "--parquet", "tables"))[0] == 0
+    assert not [path for path in kernels.iterdir() if path.name.startswith(".")]
+
+
+def test_files_of_one_name_are_refused(kernels):
+    done = profile(kernels, *ADDED, "--trace", "same", "--html", "./same")
+    message = "nkilab: ./same is named twice\n  hint: give each file a name of its own\n"
+    assert told(done) == (2, "", message)

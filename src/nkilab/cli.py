@@ -145,9 +145,15 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
 @_of_kernel
 @click.option("--text", "as_text", is_flag=True, help="Print the profile, as it is if no file is asked for.")
 @click.option("--html", default="", metavar="F", help="Write a report that shows everything: one HTML file.")
-def profile(kernel: str, as_json: bool, as_text: bool, html: str, **options: Any) -> None:
+@click.option(
+    "--trace", default="", metavar="F", help="Write a trace for ui.perfetto.dev: *.json, else protobuf."
+)
+@click.option("--parquet", default="", metavar="DIR", help="Write tables as Neuron Explorer names them.")
+def profile(
+    kernel: str, as_json: bool, as_text: bool, html: str, trace: str, parquet: str, **options: Any
+) -> None:
     """Show where the time of a kernel goes, and why, from shapes alone."""
-    files = {"html": html}
+    files = {"html": html, "trace": trace, "parquet": parquet}
     part("profiles").check_files(files, options["target"])
     results = _timed(part("profiles").profile, kernel, as_json=as_json, **options)
     for wrote in results[0].save(files):

@@ -11,9 +11,11 @@ from typing import Any
 
 from .api import Estimate, as_kernel, estimate_programs, machine_for
 from .errors import UsageError
-from .files.container import write_whole
+from .files.container import write_whole, write_whole_folder
 from .launch import launch
 from .trace.program import Program
+from .views.explorer.parquet import parquet_files
+from .views.perfetto import trace_json, trace_protobuf
 from .views.record import profile_dict
 from .views.report import report_html
 from .views.text import print_profile
@@ -42,6 +44,25 @@ class Profile(Estimate):
             FileError: if the file cannot be written.
         """
         write_whole(path, report_html(self.run).encode())
+
+    def save_trace(self, path: str | PathLike[str]) -> None:
+        """Write a trace for ui.perfetto.dev: JSON if the name ends in .json, else Perfetto's protobuf.
+
+        Raises:
+            FileError: if the file cannot be written.
+            UsageError: if protobuf is asked for and the package perfetto is missing.
+        """
+        is_json = Path(path).suffix == ".json"
+        write_whole(path, trace_json(self.run) if is_json else trace_protobuf(self.run))
+
+    def save_tables(self, folder: str | PathLike[str]) -> None:
+        """Write Summary.parquet, Instruction.parquet, ... as the vendor's profiler names them.
+
+        Raises:
+            FileError: if the folder cannot be written.
+            UsageError: if pyarrow is missing.
+        """
+        write_whole_folder(folder, parquet_files(self.run))
 
     def save(self, files: dict[str, str]) -> list[str]:
         """Write the files that are asked for.
@@ -87,7 +108,11 @@ def profile_of(programs: Sequence[Program]) -> Profile:
 
 
 # What a profile is saved as, by the name of its option.
-_SAVES: dict[str, Callable[[Profile, str], None]] = {"html": Profile.save_html}
+_SAVES: dict[str, Callable[[Profile, str], None]] = {
+    "html": Profile.save_html,
+    "trace": Profile.save_trace,
+    "parquet": Profile.save_tables,
+}
 
 
 def check_files(files: dict[str, str], target: str) -> None:

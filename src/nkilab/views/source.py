@@ -58,7 +58,9 @@ def _assignments(tree: ast.AST) -> Iterator[tuple[int, str]]:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign | ast.AugAssign):
             targets = [node.target]
-        if targets and isinstance(targets[0], ast.Name | ast.Attribute | ast.Subscript):
+        if targets and isinstance(targets[0], ast.Tuple):
+            yield from _spread(node, ", ".join(map(ast.unparse, targets[0].elts)))
+        elif targets:
             yield from _spread(node, ast.unparse(targets[0]))
 
 
