@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.program import KERNEL, call, told
+from tests.program import KERNEL, call, script, told
 
 ADDED = ("kernels.py:added", "--arg", "f32[64,512]", "--arg", "f32[64,512]")
 
@@ -103,3 +103,52 @@ def test_files_of_one_name_are_refused(kernels):
     done = profile(kernels, *ADDED, "--trace", "same", "--html", "./same")
     message = "nkilab: ./same is named twice\n  hint: give each file a name of its own\n"
     assert told(done) == (2, "", message)
+
+
+HOST = """
+import sys
+import numpy as np
+from kernels import added, doubled
+
+x = np.ones((64, 512), np.float32)
+print(added(x, x).sum(), doubled(x).sum(), added(x, x).sum(), *sys.argv[1:])
+"""
+
+
+def test_run_writes_a_report_of_every_launch_and_an_index(kernels):
+    host = script(kernels, HOST)
+    done = call("run", "--profile", "reports", host, "--profile", folder=kernels)
+    # what stands behind the script is the script's
+    assert (done.returncode, done.stdout) == (0, "imported\n65536.0 65536.0 65536.0 --profile\n")
+    names = ["001-added.html", "002-doubled.html", "003-added.html"]
+    assert done.stderr == "".join(f"nkilab: wrote reports/{name}\n" for name in names)
+    assert sorted(path.name for path in (kernels / "reports").iterdir()) == [*names, "index.html"]
+    index = (kernels / "reports" / "index.html").read_text()
+    assert index.count("<a href=") == 3
+    assert "<script" not in index
+    first, third = ((kernels / "reports" / name).read_text() for name in (names[0], names[2]))
+    assert first == third
+    assert "<title>added on trn2</title>" in first
+
+
+def test_run_with_a_folder_that_cannot_be_made_says_so(kernels):
+    (kernels / "taken").write_text("")
+    host = script(kernels, HOST)
+    done = call("run", "--profile", "taken", host, folder=kernels)
+    assert (done.returncode, done.stderr) == (1, "taken cannot be made: file exists\n")
+
+
+def test_a_kernel_with_a_hostile_name_stays_in_the_folder(kernels):
+    host = script(
+        kernels,
+        "import numpy as np\nimport neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n"
+        "def k(x):\n    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n"
+        "    nl.store(out, nl.load(x))\n    return out\n"
+        "k.__name__ = '../../<b>' + 'x' * 300\n"
+        "nki.jit(k)(np.ones((8, 8), np.float32))\n",
+    )
+    done = call("run", "--profile", "reports", host, folder=kernels)
+    assert done.returncode == 0
+    (name,) = [p.name for p in (kernels / "reports").iterdir() if p.name != "index.html"]
+    assert name == f"001-{'_' * 6}_b_{'x' * 51}.html"
+    assert "&lt;b&gt;" in (kernels / "reports" / "index.html").read_text()

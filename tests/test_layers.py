@@ -28,7 +28,7 @@ LEVELS = [
     "api",
     "einsum ledger frameworks examples profiles",
     "hook",
-    "runner doctor explain demo neuron_profile autostart migrate ops suites validate",
+    "runner doctor explain demo neuron_profile autostart migrate ops reports suites validate",
     "cli",
     "__init__ __main__",
 ]

@@ -29,6 +29,7 @@ from .timing import Timeline
 from .timing import simulate as run_clock
 from .trace.program import Program
 from .trace.session import set_world
+from .views.notebook import short_html
 from .views.run import Run
 from .views.summary import Summary, summarize
 
@@ -45,11 +46,13 @@ class Settings:
         target: chip that overrides the kernel's and the environment's; "" for none.
         version: NKI version asked for; "" for whatever some version accepts.
         shows_notices: whether notices go to standard error.
+        watch: called with every launch that has computed; None for nobody.
     """
 
     target: str = ""
     version: str = ""
     shows_notices: bool = True
+    watch: Callable[[Launched], None] | None = None
 
 
 _DEFAULTS = Settings()
@@ -205,6 +208,9 @@ class Estimate:
         """What views of the run are made from: critical path, stalls, lines, memories, transfers."""
         return Run(self.program, self.plan, self.timeline, self.summary, self.interval_us, self.notes)
 
+    def _repr_html_(self) -> str:
+        return short_html(self.run)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything but the rows, ready for JSON."""
         low, high = self.interval_us
@@ -278,7 +284,11 @@ class NkilabWorld:
     simulate = run
 
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
-        return launch(kernel, args, kwargs, machine_for(kernel), has_data=True)
+        launched = launch(kernel, args, kwargs, machine_for(kernel), has_data=True)
+        watch = settings().watch
+        if watch is not None:
+            watch(launched)
+        return launched
 
     def baremetal(
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]

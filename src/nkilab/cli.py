@@ -62,12 +62,19 @@ def demo(as_json: bool, output: str) -> None:
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @_shared
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option(
+    "--profile", "folder", default="", metavar="DIR", help="Write a report of every kernel launch there."
+)
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(version: str, target: str, as_module: bool, script: str, arguments: Sequence[str]) -> None:
+def run(
+    version: str, target: str, as_module: bool, folder: str, script: str, arguments: Sequence[str]
+) -> None:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
     runner = part("runner")
     runner.serve_names(version, target)
+    if folder:
+        part("api").choose(watch=part("reports").Reports(Path(folder)))
     with runner.put_tools_on_path():
         status = runner.run_script(script, arguments, as_module=as_module)
     sys.exit(status)

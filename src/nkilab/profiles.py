@@ -15,6 +15,7 @@ from .files.container import write_whole, write_whole_folder
 from .launch import launch
 from .trace.program import Program
 from .views.explorer.parquet import parquet_files
+from .views.notebook import framed_html
 from .views.perfetto import trace_json, trace_protobuf
 from .views.record import profile_dict
 from .views.report import report_html
@@ -30,6 +31,9 @@ class Profile(Estimate):
     """
 
     traced: tuple[Program, ...] = field(default=(), repr=False)
+
+    def _repr_html_(self) -> str:
+        return framed_html(self.run)
 
     def text(self) -> str:
         """The profile as text, 100 columns wide."""
