@@ -20,7 +20,8 @@ def kernels(tmp_path):
 
 
 VERBS = (
-    "demo", "run", "estimate", "profile", "validate", "neuron-profile", "explain", "migrate", "ops", "doctor",
+    "demo", "run", "estimate", "profile", "diff", "validate", "neuron-profile", "explain", "migrate", "ops",
+    "doctor",
 )  # fmt: skip
 
 

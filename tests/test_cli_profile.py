@@ -152,3 +152,52 @@ def test_a_kernel_with_a_hostile_name_stays_in_the_folder(kernels):
     (name,) = [p.name for p in (kernels / "reports").iterdir() if p.name != "index.html"]
     assert name == f"001-{'_' * 6}_b_{'x' * 51}.html"
     assert "&lt;b&gt;" in (kernels / "reports" / "index.html").read_text()
+
+
+def diff(folder, *args):
+    return call("diff", *args, folder=folder)
+
+
+def test_diff_compares_two_kernels(kernels):
+    args = ("--arg", "f32[64,512]")
+    done = diff(kernels, "kernels.py:doubled", "kernels.py:doubled", *args, "--kw-b", "factor=3.0")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["imported", "imported"]
+    assert lines[2].startswith("doubled factor=3.0 takes as long as doubled: ")
+    done = diff(kernels, "kernels.py:doubled", "kernels.py:doubled", *args, "--json")
+    found = json.loads(done.stdout)
+    assert (found["schema"], found["speedup"]) == ("nkilab.diff/1", 1.0)
+
+
+def test_diff_reads_neffs_and_writes_a_page(kernels):
+    host = (
+        "import numpy as np\nfrom kernels import added, doubled\nimport neuronxcc.nki as nki\n"
+        "x = np.ones((64, 512), np.float32)\nnki.benchmark(added, save_neff_name='a.neff')(x, x)\n"
+        "nki.benchmark(doubled, save_neff_name='b.neff')(x)\n"
+    )
+    assert call("run", script(kernels, host), folder=kernels).returncode == 0
+    done = diff(kernels, "a.neff", "b.neff", "--html", "d.html")
+    assert told(done) == (0, "", "nkilab: wrote d.html\n")
+    assert (kernels / "d.html").read_text().count("<svg") == 2
+    done = diff(kernels, "a.neff", "gone.neff")
+    assert told(done) == (1, "", "nkilab: gone.neff cannot be read: no such file or directory\n")
+
+
+def test_what_if_shows_the_change(kernels):
+    done = profile(kernels, *ADDED, "--what-if", "dma_bandwidth=2x")
+    assert done.stdout.splitlines()[1].startswith("with dma_bandwidth=2x it is ")
+    done = profile(kernels, *ADDED, "--what-if", "dma_bandwidth=2x", "--json")
+    found = json.loads(done.stdout)
+    assert (found["changes"], found["schema"]) == ("dma_bandwidth=2x", "nkilab.diff/1")
+    assert found["speedup"] > 1
+
+
+def test_what_if_refuses_files_of_one_run_before_it_runs(kernels):
+    done = profile(kernels, *ADDED, "--what-if", "psum_banks=16", "--trace", "t.json")
+    message = (
+        "nkilab: --trace and --what-if are both given; a trace file shows one run\n"
+        "  hint: leave one of them out, or write both runs with --html\n"
+    )
+    assert told(done) == (2, "", message)
+    assert told(profile(kernels, *ADDED, "--what-if", "psum_banks"))[0] == 2

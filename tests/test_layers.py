@@ -16,7 +16,7 @@ ROOT = Path(nkilab.__file__).parent
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys _lazy",
-    "machine records heap",
+    "machine records heap progress",
     "tiles",
     "isa arrays benchmark",
     "trace arguments",
@@ -25,7 +25,7 @@ LEVELS = [
     "cores",
     "checks views tune launch",
     "files pages",
-    "api",
+    "api what_if",
     "einsum ledger frameworks examples profiles",
     "hook",
     "runner doctor explain demo neuron_profile autostart migrate ops reports suites validate",

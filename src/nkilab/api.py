@@ -25,6 +25,7 @@ from .launch import Launched, launch
 from .machine import Machine, machine_named
 from .place import Plan, plan
 from .place.compiled import compiled
+from .progress import phase
 from .timing import Timeline
 from .timing import simulate as run_clock
 from .trace.program import Program
@@ -263,9 +264,11 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
 
 def estimate_program(program: Program) -> Estimate:
     """Predict the latency of a traced program, as the compiler leaves it."""
-    program = compiled(program)
-    placed = plan(program)
-    timeline = run_clock(program, placed)
+    with phase("placing", total=len(program)):
+        program = compiled(program)
+        placed = plan(program)
+    with phase("simulating", total=len(program)):
+        timeline = run_clock(program, placed)
     return Estimate(
         program.kernel_name, program.machine.name, program, placed, timeline, tuple(program.notes)
     )

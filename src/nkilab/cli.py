@@ -156,13 +156,32 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
     "--trace", default="", metavar="F", help="Write a trace for ui.perfetto.dev: *.json, else protobuf."
 )
 @click.option("--parquet", default="", metavar="DIR", help="Write tables as Neuron Explorer names them.")
+@click.option(
+    "--what-if",
+    default="",
+    metavar="K=V,...",
+    help="Show what changes with other constants: dma_bandwidth=2x.",
+)
 def profile(
-    kernel: str, as_json: bool, as_text: bool, html: str, trace: str, parquet: str, **options: Any
+    kernel: str,
+    as_json: bool,
+    as_text: bool,
+    html: str,
+    trace: str,
+    parquet: str,
+    what_if: str,
+    **options: Any,
 ) -> None:
     """Show where the time of a kernel goes, and why, from shapes alone."""
     files = {"html": html, "trace": trace, "parquet": parquet}
-    part("profiles").check_files(files, options["target"])
-    results = _timed(part("profiles").profile, kernel, as_json=as_json, **options)
+    profiles = part("profiles")
+    profiles.check_files(files, options["target"], what_if)
+    changes = part("what_if").changes_in(what_if) if what_if else {}
+    results = _timed(profiles.profile, kernel, as_json=as_json, **options)
+    if changes:
+        found = [r.diff(r.what_if(**changes), ("as it is", "what if"), what_if) for r in results]
+        _show_differences(found, as_json, as_text, html)
+        return
     for wrote in results[0].save(files):
         click.echo(f"nkilab: wrote {wrote}", err=True)
     if as_json:
@@ -170,6 +189,52 @@ def profile(
     elif as_text or not any(files.values()):
         for result in results:
             click.echo(result.text(), nl=False)
+
+
+def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html: str) -> None:
+    """Print differences, or write the page of the only one."""
+    profiles = part("profiles")
+    if html:
+        profiles.save_comparison(differences[0], html)
+        click.echo(f"nkilab: wrote {html}", err=True)
+    if as_json:
+        _echo_json([difference.to_dict() for difference in differences])
+    elif as_text or not html:
+        for difference in differences:
+            click.echo(profiles.difference_text(difference), nl=False)
+
+
+@main.command()
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@_of_kernel
+@click.option("--kw-b", "keywords_b", multiple=True, help="A keyword argument of B alone, instead of A's.")
+@click.option(
+    "--text", "as_text", is_flag=True, help="Print the difference, as it is if no file is asked for."
+)
+@click.option("--html", default="", metavar="F", help="Write both timelines side by side: one HTML file.")
+def diff(
+    first: str,
+    second: str,
+    as_json: bool,
+    keywords_b: Sequence[str],
+    as_text: bool,
+    html: str,
+    **options: Any,
+) -> None:
+    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone."""
+    profiles = part("profiles")
+    profiles.check_files({"html": html}, options["target"])
+    second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
+    found = []
+    for kernel, given in ((first, options), (second, second_options)):
+        if kernel.endswith(".neff"):
+            found.append([profiles.profile_in(kernel)])
+        else:
+            found.append(_timed(profiles.profile, kernel, as_json=as_json, **given))
+    names = profiles.told_apart(first, second, options["keywords"], keywords_b)
+    pairs = zip(*found, strict=False)
+    _show_differences([one.diff(other, names) for one, other in pairs], as_json, as_text, html)
 
 
 @main.command()

@@ -11,15 +11,20 @@ from typing import Any
 
 from .api import Estimate, as_kernel, estimate_programs, machine_for
 from .errors import UsageError
+from .files import neff
 from .files.container import write_whole, write_whole_folder
 from .launch import launch
 from .trace.program import Program
+from .trace.recosting import recosted
+from .views.difference import Difference
 from .views.explorer.parquet import parquet_files
 from .views.notebook import framed_html
 from .views.perfetto import trace_json, trace_protobuf
 from .views.record import profile_dict
 from .views.report import report_html
-from .views.text import print_profile
+from .views.report.comparison import comparison_html
+from .views.text import print_difference, print_profile
+from .what_if import changed
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,29 @@ class Profile(Estimate):
 
     def _repr_html_(self) -> str:
         return framed_html(self.run)
+
+    def what_if(self, **changes: float | str) -> Profile:
+        """The profile of the same programs on a chip with other constants.
+
+        Args:
+            changes: see `what_if.changed`: dma_bandwidth="2x", psum_banks=16.
+
+        Raises:
+            UsageError: if a change names no constant, or its value is no number above zero.
+            KernelError: if the programs do not fit the changed chip.
+        """
+        machine = changed(self.program.machine, changes)
+        return profile_of([recosted(program, machine) for program in self.traced])
+
+    def diff(self, other: Estimate, names: tuple[str, str] = ("A", "B"), changes: str = "") -> Difference:
+        """What changes from this run to another.
+
+        Args:
+            other: the second run.
+            names: what the two are called.
+            changes: of the chip, if that is all that tells them apart.
+        """
+        return Difference(self.run, other.run, names, changes)
 
     def text(self) -> str:
         """The profile as text, 100 columns wide."""
@@ -119,12 +147,13 @@ _SAVES: dict[str, Callable[[Profile, str], None]] = {
 }
 
 
-def check_files(files: dict[str, str], target: str) -> None:
+def check_files(files: dict[str, str], target: str, what_if: str = "") -> None:
     """Refuse files that one run cannot fill, before anything is run.
 
     Args:
         files: paths by option, "" where none is asked for.
         target: chips, as the command line has them.
+        what_if: changes of the chip, likewise.
 
     Raises:
         UsageError: if files are asked for and several chips are named, or two files are one.
@@ -132,5 +161,58 @@ def check_files(files: dict[str, str], target: str) -> None:
     asked = [path for path in files.values() if path]
     if asked and "," in target:
         raise UsageError(f"--target names {target}; a file shows one chip", hint="name one chip")
+    for kind in ("trace", "parquet"):
+        if what_if and files.get(kind):
+            raise UsageError(
+                f"--{kind} and --what-if are both given; a {kind} file shows one run",
+                hint="leave one of them out, or write both runs with --html",
+            )
     if len({str(Path(path).resolve()) for path in asked}) < len(asked):
         raise UsageError(f"{asked[0]} is named twice", hint="give each file a name of its own")
+
+
+def difference_text(difference: Difference) -> str:
+    """What changes from one run to another as text, 100 columns wide."""
+    out = StringIO()
+    print_difference(difference, out)
+    return out.getvalue()
+
+
+def save_comparison(difference: Difference, path: str | PathLike[str]) -> None:
+    """Write both runs side by side: one HTML file that needs nothing else.
+
+    Raises:
+        FileError: if the file cannot be written.
+    """
+    write_whole(path, comparison_html(difference).encode())
+
+
+def profile_in(path: str | PathLike[str]) -> Profile:
+    """The profile of the program in one of our NEFF files.
+
+    Raises:
+        FileError: if the file cannot be read.
+    """
+    return profile_of([neff.read(path)])
+
+
+def with_changes(keywords: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """Keyword arguments as a command line has them, name=value, those of one name replaced by changes."""
+    names = {change.partition("=")[0].strip() for change in changes}
+    return [own for own in keywords if own.partition("=")[0].strip() not in names] + list(changes)
+
+
+def told_apart(first: str, second: str, keywords: Sequence[str], changes: Sequence[str]) -> tuple[str, str]:
+    """What two kernels of a command line are called: as short as tells them apart."""
+    if changes:
+        names = [change.partition("=")[0].strip() for change in changes]
+        own = [given for given in keywords if given.partition("=")[0].strip() in names]
+        first, second = f"{_short(first)} {' '.join(own)}".strip(), f"{_short(second)} {' '.join(changes)}"
+        return first, second
+    one, other = _short(first), _short(second)
+    return (one, other) if one != other else (first, second)
+
+
+def _short(designation: str) -> str:
+    """A kernel without its file, a file without its folder."""
+    return designation.rpartition(":")[2] if not designation.endswith(".neff") else Path(designation).name

@@ -46,7 +46,8 @@ def timeline_svg(
     told = escape(title or f"Timeline of {run.summary.kernel} on {run.summary.machine}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nkilab" viewBox="0 0 {width} {height}" '
-        f'width="{width}" role="img" aria-label="{told}"><title>{told}</title><style>{_STYLE}</style>{"".join(body)}</svg>'
+        f'width="{width}" role="img" aria-label="{told}"><title>{told}</title><style>{_STYLE}</style>'
+        f"{''.join(body)}</svg>"
     )
 
 

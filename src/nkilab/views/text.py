@@ -9,6 +9,7 @@ import numpy as np
 
 from .._lazy import rich
 from ..timing.timeline import Timeline
+from .difference import Difference, metric_cells, time_cells
 from .nodes import is_hidden
 from .quantities import duration, quantity
 from .run import Run
@@ -19,6 +20,7 @@ from .words import ENGINE_NAMES, spent_on_path, verdict
 
 _LANE = 14
 COSTLIEST = 10
+_METRICS = 16
 
 
 def print_profile(run: Run, file: TextIO | None = None) -> None:
@@ -55,11 +57,38 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
             console.print(f"  hint: {finding.fix}")
 
 
-def lane_bars(run: Run, width: int = WIDTH - _LANE - 3) -> str:
-    """One line per lane: how busy it is from the launch to the end, in `width` columns."""
+def print_difference(difference: Difference, file: TextIO | None = None) -> None:
+    """Print what changes from one run to another.
+
+    Args:
+        difference: of two runs.
+        file: where to; standard output if None.
+    """
+    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False, soft_wrap=False)
+    first, second = difference.names
+    console.print(f"{difference.headline}; {difference.bounds}")
+    both = (difference.before, difference.after)
+    longest = max(run.timeline.latency_ns for run in both)
+    for name, run in zip(difference.names, both, strict=True):
+        console.print(f"\n{name}: {run.summary.kernel} on {run.summary.machine}")
+        console.print(lane_bars(run, last=longest))
+    sides = {first: "right", second: "right", "change": "right"}
+    console.print("\nmetrics that differ")
+    rows = [(one.name, *metric_cells(one)) for one in difference.metrics()[:_METRICS]]
+    console.print(_table({"metric": "left", **sides}, rows, "metric"))
+    console.print("critical path: what the time went to")
+    rows = [(one.name, *time_cells(one)) for one in difference.path()]
+    console.print(_table({"what": "left", **sides}, rows, "what"))
+    console.print("source lines: time on the critical path")
+    rows = [(one.name, *time_cells(one)) for one in difference.lines()[:COSTLIEST]]
+    console.print(_table({"line": "left", **sides}, rows, "line"))
+
+
+def lane_bars(run: Run, width: int = WIDTH - _LANE - 3, last: float = 0.0) -> str:
+    """One line per lane: how busy it is from the launch to `last`, or to the end, in `width` columns."""
     if not len(run.timeline):
         return "(no events)"
-    last = run.timeline.latency_ns
+    last = last or run.timeline.latency_ns
     edges = np.linspace(0.0, last, width + 1)
     lines = []
     for number, name in enumerate(run.lanes.names):
