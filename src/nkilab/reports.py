@@ -68,4 +68,4 @@ class Reports:
             + "</tr>"
             for place, (name, kernel, *cells) in enumerate(self._rows, 1)
         )
-        return page("index.html", (), "report.css", "Kernel launches", {"rows": rows})
+        return page("index.html", (), "Kernel launches", {"rows": rows})

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nkilab.launch import Launched
+from nkilab.reports import Reports
 from nkilab.timing import REASON_TEXTS, REASONS
+from nkilab.views.difference import Difference
+from nkilab.views.notebook import framed_html
+from nkilab.views.report.comparison import comparison_html
 from nkilab.views.run import Run
 from tests.place.handmade import Kernel
 from tests.views.report.test_page import hostile
@@ -293,3 +298,26 @@ def test_a_pinch_zooms(opened, browser) -> None:
     span = page.js("(nkilab.timeline.view.t1 - nkilab.timeline.view.t0) / nkilab.timeline.end")
     assert span == pytest.approx(1 / 3, rel=0.05)
     assert page.js("nkilab.timeline.selected") == -1
+
+
+def test_two_runs_side_by_side_load_without_complaint(opened) -> None:
+    page = opened(comparison_html(Difference(kernel_run("tiled"), kernel_run("blocked"), ("one", "other"))))
+    assert page.page.locator("svg").count() == 2
+    assert page.js("getComputedStyle(document.querySelector('.nkilab .lane')).fillOpacity") == "1"
+    assert "0.12" in page.js("getComputedStyle(document.querySelector('.nkilab .lane')).fill")
+
+
+def test_the_page_of_launches_loads_without_complaint(opened, tmp_path) -> None:
+    run = kernel_run("tiled")
+    reports = Reports(tmp_path / "reports")
+    reports(Launched((run.program,), None))
+    page = opened((tmp_path / "reports" / "index.html").read_text())
+    assert page.page.get_attribute("td a", "href") == "001-tiled.html"
+
+
+def test_a_notebook_shows_the_report_in_a_frame(opened) -> None:
+    page = opened("<!doctype html><title>n</title>" + framed_html(run_of(loaded_copied_stored())))
+    frame = page.page.frame_locator("iframe")
+    assert frame.locator("#title").inner_text() == "made_by_hand"
+    frame.locator("#timeline").press(".")
+    assert frame.locator('[data-field="title"]').inner_text() == "TENSOR_COPY · tensor_copy"

@@ -9,7 +9,7 @@ Source: "Trace Event Format" (JSON) and "Synthetic TrackEvent" (protobuf) of Per
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ PATH_LANE = "Critical path"
 _OWN_LANE = ("none", "order", "queue", "issue")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Slice:
     """A piece of a lane.
 
@@ -80,20 +80,21 @@ def slices(run: Run) -> Iterator[Slice]:
         details = {"what": KINDS[name]} | ({"line": _line(run, event)} if event >= 0 else {})
         yield Slice(1, name, start, stop, details, -1, -1)
     timeline = run.timeline
-    order = np.lexsort((timeline.start_ns, run.lanes.of_event))
-    hidden = is_hidden(timeline)
-    occupied = np.where(hidden, timeline.end_ns, timeline.start_ns + timeline.busy_ns)
+    order = np.lexsort((timeline.start_ns, run.lanes.of_event)).tolist()
+    occupied = np.where(is_hidden(timeline), timeline.end_ns, timeline.start_ns + timeline.busy_ns)
     starts, stops, visible = _whole(timeline.start_ns), _whole(occupied), _whole(timeline.end_ns)
     moved = dict(zip(run.traffic.event.tolist(), run.traffic.total_bytes.tolist(), strict=True))
-    for event in order.tolist():
-        details = _details(run, event)
+    lanes, labels, waited = run.lanes.of_event.tolist(), timeline.label.tolist(), _waited(run)
+    tell = _teller(run)
+    for event in order:
+        details = tell(event)
         if event in moved:
             details["bytes"] = moved[event]
         else:
             details["visible_ns"] = visible[event]
         yield Slice(
-            int(run.lanes.of_event[event]) + 2, timeline.labels[timeline.label[event]], starts[event],
-            stops[event], details, event, _waited(run, event),
+            lanes[event] + 2, timeline.labels[labels[event]], starts[event], stops[event], details, event,
+            waited[event],
         )  # fmt: skip
 
 
@@ -105,26 +106,37 @@ def _line(run: Run, event: int) -> str:
     return run.program.place_of(int(run.timeline.row[event]))
 
 
-def _details(run: Run, event: int) -> dict[str, Any]:
-    timeline, row = run.timeline, int(run.timeline.row[event])
-    inserted = int(timeline.node[event]) - len(run.program)
-    details: dict[str, Any] = {"line": _line(run, event)}
-    if 0 <= inserted < len(run.plan.transfers):
-        details["tile"] = run.tile_names[run.plan.transfers[inserted].storage]
-    else:
-        start = run.program.operand_start
-        stored = run.program.storage_column[int(start[row]) : int(start[row + 1])]
-        details["instruction"] = run.program.form_of(row).name
-        details["operands"] = ", ".join(run.tile_names[s] for s in stored.tolist())
-    details["started_then"] = REASON_TEXTS[REASONS[timeline.reason[event]]]
-    return details
+def _teller(run: Run) -> Callable[[int], dict[str, Any]]:
+    """A function that tells of an event its line, instruction, tiles, and why it started when it did."""
+    program, timeline = run.program, run.timeline
+    rows, nodes, reasons = timeline.row.tolist(), timeline.node.tolist(), timeline.reason.tolist()
+    forms, lines = program.form_column.tolist(), program.line_column.tolist()
+    start, stored = program.operand_start.tolist(), program.storage_column.tolist()
+    places = [f"{run.sources[path].name}:{line}" for path, line in program.lines]
+    names, texts = run.tile_names, [REASON_TEXTS[reason] for reason in REASONS]
+
+    def tell(event: int) -> dict[str, Any]:
+        row = rows[event]
+        inserted = nodes[event] - len(program)
+        details: dict[str, Any] = {"line": places[lines[row]]}
+        if 0 <= inserted < len(run.plan.transfers):
+            details["tile"] = names[run.plan.transfers[inserted].storage]
+        else:
+            details["instruction"] = program.forms[forms[row]].name
+            details["operands"] = ", ".join([names[s] for s in stored[start[row] : start[row + 1]]])
+        details["started_then"] = texts[reasons[event]]
+        return details
+
+    return tell
 
 
-def _waited(run: Run, event: int) -> int:
-    node = int(run.timeline.waited_node[event])
-    if node < 0 or REASONS[run.timeline.reason[event]] in _OWN_LANE:
-        return -1
-    return int(run.nodes.event[node])
+def _waited(run: Run) -> list[int]:
+    """Per event the one that decided when it started; -1 if that is in its own lane."""
+    timeline = run.timeline
+    if not len(timeline):
+        return []
+    own = np.array([reason in _OWN_LANE for reason in REASONS])[timeline.reason]
+    return np.where(own | (timeline.waited_node < 0), -1, run.nodes.event[timeline.waited_node]).tolist()
 
 
 def counters(run: Run) -> tuple[Counter, ...]:

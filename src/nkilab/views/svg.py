@@ -18,7 +18,8 @@ _COLOURS = (
 _GUTTER, _RULER, _LANE, _GAP = 104, 22, 22, 5
 # More events than this per lane are drawn as how busy the lane is, not one by one.
 _MOST = 400
-_STYLE = (
+# Colours of text and lanes of all pictures.
+STYLE = (
     ".nkilab{font:12px system-ui,sans-serif}.nkilab text{fill:#44505c}.nkilab .lane{fill:#8c9aa81f}"
     ".nkilab .rule{stroke:#8c9aa855}.nkilab .in{fill:#fff;font-size:10px}"
     "@media(prefers-color-scheme:dark){.nkilab text{fill:#c3ccd6}.nkilab .in{fill:#fff}}"
@@ -26,7 +27,12 @@ _STYLE = (
 
 
 def timeline_svg(
-    run: Run, width: int = 960, start_ns: float = 0.0, end_ns: float | None = None, title: str = ""
+    run: Run,
+    width: int = 960,
+    start_ns: float = 0.0,
+    end_ns: float | None = None,
+    title: str = "",
+    has_style: bool = True,
 ) -> str:
     """The lanes of a run as SVG.
 
@@ -35,6 +41,7 @@ def timeline_svg(
         width: of the picture, in pixels.
         start_ns, end_ns: the time that is shown; from the launch to the end if not given.
         title: for readers of the screen; kernel and chip if "".
+        has_style: whether it brings its colours; a page may hold them once for all its pictures.
     """
     last = run.timeline.latency_ns if end_ns is None else end_ns
     edges = np.linspace(start_ns, max(last, start_ns + 1e-3), width - _GUTTER - 8 + 1)
@@ -44,9 +51,11 @@ def timeline_svg(
     height = _RULER + len(run.lanes.names) * (_LANE + _GAP) + 26
     body += _legend(run, height - 8)
     told = escape(title or f"Timeline of {run.summary.kernel} on {run.summary.machine}")
+    style = f"<style>{STYLE}</style>" if has_style else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nkilab" viewBox="0 0 {width} {height}" '
-        f'width="{width}" role="img" aria-label="{told}"><title>{told}</title><style>{_STYLE}</style>'
+        f'width="{width}" role="img" aria-label="{told}"><title>{told}</title>'
+        f"{style}"
         f"{''.join(body)}</svg>"
     )
 

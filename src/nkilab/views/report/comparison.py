@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ..difference import Compared, Difference, metric_cells, time_cells
-from ..svg import timeline_svg
+from ..svg import STYLE, timeline_svg
 from .page import page
 
 
@@ -16,21 +16,22 @@ def comparison_html(difference: Difference) -> str:
     pictures = "".join(
         f"<section><h2>{escape(name)}</h2><p class='note'>{escape(run.summary.kernel)} on "
         f"{escape(run.summary.machine)}, bound by {escape(run.summary.bound)}</p>"
-        f'<div class="scroll picture">{timeline_svg(run, end_ns=longest, title=name)}</div></section>'
+        f'<div class="scroll picture">{timeline_svg(run, end_ns=longest, title=name, has_style=False)}'
+        "</div></section>"
         for name, run in zip(difference.names, (difference.before, difference.after), strict=True)
     )
     metrics = [(one.name, *metric_cells(one)) for one in difference.metrics()]
     path = [(one.name, *time_cells(one)) for one in difference.path()]
     lines = [(one.name, _places(one), *time_cells(one)) for one in difference.lines()]
     names = difference.names
-    return page("comparison.html", (), "report.css", f"{names[0]} and {names[1]}", {
+    return page("comparison.html", (), f"{names[0]} and {names[1]}", {
         "headline": escape(difference.headline),
         "bounds": escape(difference.bounds),
         "pictures": pictures,
         "metrics": _table(("Metric", *names, "Ratio"), metrics),
         "path": _table(("Critical path", *names, "Change"), path),
         "lines": _table(("Source line", "Where", *names, "Change"), lines),
-    })  # fmt: skip
+    }, STYLE)  # fmt: skip
 
 
 def _places(one: Compared) -> str:

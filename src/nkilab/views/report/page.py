@@ -29,16 +29,22 @@ def asset(name: str) -> str:
 def report_html(run: Run) -> str:
     """The report of a run: one page that needs nothing else, no network either."""
     tables, columns = page_data(run)
-    return page("report.html", SCRIPTS, "report.css", f"{run.summary.kernel} on {run.summary.machine}", {
+    return page("report.html", SCRIPTS, f"{run.summary.kernel} on {run.summary.machine}", {
         "tables": data_block(tables),
         "columns": columns.text(),
     })  # fmt: skip
 
 
-def page(template: str, scripts: tuple[str, ...], style: str, title: str, blocks: dict[str, str]) -> str:
+def page(
+    template: str,
+    scripts: tuple[str, ...],
+    title: str,
+    blocks: dict[str, str],
+    more_style: str = "",
+) -> str:
     """A template with its marks filled: @title@, @policy@, @style@, @script@ and those of `blocks`."""
     script = "\n".join(["(() => {", '"use strict";', *map(asset, scripts), "})();", ""]) if scripts else ""
-    sheet = asset(style)
+    sheet = asset("report.css") + more_style
     policy = f"default-src 'none'; style-src '{_digest(sheet)}'; img-src data:"
     policy += f"; script-src '{_digest(script)}'" if script else ""
     filled = {"title": escape(title), "policy": policy, "style": sheet, "script": script, **blocks}
