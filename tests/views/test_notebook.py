@@ -10,6 +10,7 @@ import pytest
 
 from nkilab import activate, estimate, profile, spec
 from nkilab.views import notebook
+from nkilab.views.colours import label_colours
 from nkilab.views.notebook import framed_html, short_html
 from nkilab.views.report import report_html
 from nkilab.views.svg import timeline_svg
@@ -34,11 +35,11 @@ def test_the_picture_has_a_lane_per_engine_and_queue() -> None:
 
 
 def test_events_stand_where_their_time_is() -> None:
-    # 888 pixels for 5988.8 ns: the copy begins at 2688.4 and takes 612
+    # 874 pixels for 5988.8 ns: the copy begins at 2688.4 and takes 612
     picture = drawn(timeline_svg(run_of(loaded_copied_stored()), width=1000))
     copy = next(r for r in picture.iter(f"{SVG}rect") if r.find(f"{SVG}title") is not None)
-    assert float(copy.get("x")) == pytest.approx(104 + 888 * 2688.4 / 5988.8, abs=0.06)
-    assert float(copy.get("width")) == pytest.approx(888 * 612 / 5988.8 - 1, abs=0.06)
+    assert float(copy.get("x")) == pytest.approx(118 + 874 * 2688.4 / 5988.8, abs=0.06)
+    assert float(copy.get("width")) == pytest.approx(874 * 612 / 5988.8 - 1, abs=0.06)
 
 
 def test_a_part_of_the_time_can_be_drawn() -> None:
@@ -90,3 +91,25 @@ def test_estimates_and_profiles_show_themselves() -> None:
     assert made.text().startswith("tiled on trn2: ")
     assert made.to_profile()["schema"] == "nkilab.profile/1"
     assert len(made.traced) == 1
+
+
+def test_the_ruler_tells_neighbours_apart() -> None:
+    run = kernel_run("tiled")
+    picture = drawn(timeline_svg(run, start_ns=5000, end_ns=5040))
+    texts = [t.text for t in picture.iter(f"{SVG}text") if t.get("y") == "12"]
+    assert texts == [
+        "5.000 us",
+        "5.005 us",
+        "5.010 us",
+        "5.015 us",
+        "5.020 us",
+        "5.025 us",
+        "5.030 us",
+        "5.035 us",
+    ]
+
+
+def test_an_opcode_has_one_colour_everywhere() -> None:
+    assert label_colours(["DMA", "MATMUL"]) == [0, 2]
+    assert label_colours(["MATMUL", "NEW", "DMA", "OTHER"]) == [2, 1, 0, 3]
+    assert len(set(label_colours([f"OP{i}" for i in range(12)]))) == 12

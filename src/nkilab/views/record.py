@@ -40,7 +40,9 @@ def profile_dict(run: Run) -> dict[str, Any]:
 def _spent(spent: Any) -> dict[str, Any]:
     return {
         "kind": spent.kind,
+        "what": spent.text,
         "engine": spent.engine,
+        "is_spill": spent.is_spill,
         "time_us": spent.time_ns / 1000,
         "share": spent.share,
         "lines": [{"where": where, "time_us": time / 1000} for where, time in spent.lines],

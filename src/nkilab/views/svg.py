@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from html import escape
+from math import ceil, log10
 
 import numpy as np
 
+from .colours import PALETTE, label_colours
 from .nodes import is_hidden
 from .quantities import duration
 from .run import Run
 from .traffic import mean_rate
 
-_COLOURS = (
-    "#3b6fb6", "#d9822b", "#3f9a5f", "#b0499c", "#8a6d3b", "#2790a0", "#c9463d", "#7a68c7", "#7f9427",
-    "#b7791f", "#5b7083", "#d0557f",
-)  # fmt: skip
-_GUTTER, _RULER, _LANE, _GAP = 104, 22, 22, 5
+_GUTTER, _RULER, _LANE, _GAP = 118, 22, 22, 5
 # More events than this per lane are drawn as how busy the lane is, not one by one.
 _MOST = 400
 # Colours of text and lanes of all pictures.
@@ -70,8 +68,15 @@ def _ruler(edges: np.ndarray, lanes: int) -> list[str]:
         x = _GUTTER + (at - edges[0]) / span * (len(edges) - 1)
         body.append(f'<line class="rule" x1="{x:.1f}" x2="{x:.1f}" y1="14" y2="{bottom}"/>')
         if x + 50 < _GUTTER + len(edges):
-            body.append(f'<text x="{x + 3:.1f}" y="12">{escape(duration(at))}</text>')
+            body.append(f'<text x="{x + 3:.1f}" y="12">{_moment(at, step)}</text>')
     return body
+
+
+def _moment(at: float, step: float) -> str:
+    """A time with as many digits as its neighbours on the ruler need."""
+    size, unit = next((s, u) for s, u in ((1e6, "ms"), (1e3, "us"), (1.0, "ns")) if at >= s or s == 1.0)
+    places = max(0, ceil(-log10(step / size) - 1e-9))
+    return f"{at / size:.{places}f} {unit}"
 
 
 def _lane(run: Run, number: int, name: str, edges: np.ndarray) -> list[str]:
@@ -88,7 +93,7 @@ def _lane(run: Run, number: int, name: str, edges: np.ndarray) -> list[str]:
     shown = (end > edges[0]) & (start < edges[-1])
     here, start, end = here[shown], start[shown], end[shown]
     if len(here) > _MOST:
-        colour = _COLOURS[int(np.bincount(timeline.label[here]).argmax()) % len(_COLOURS)]
+        colour = _colours(run)[int(np.bincount(timeline.label[here]).argmax())]
         return [*body, _busy(mean_rate(start, end, end - start, edges), top, colour)]
     scale = pixels / (edges[-1] - edges[0])
     for event, left, right in zip(here.tolist(), start.tolist(), end.tolist(), strict=True):
@@ -103,7 +108,7 @@ def _event(run: Run, event: int, x: float, top: int, wide: float) -> str:
     label = timeline.labels[timeline.label[event]]
     lasts = duration(float(timeline.end_ns[event] - timeline.start_ns[event]))
     told = f"{label} at {run.program.place_of(int(timeline.row[event]))}: {lasts}"
-    colour = _COLOURS[int(timeline.label[event]) % len(_COLOURS)]
+    colour = _colours(run)[int(timeline.label[event])]
     shape = (
         f'<rect x="{x:.1f}" y="{top}" width="{max(0.6, wide - (wide > 2)):.1f}" height="{_LANE}" '
         f'fill="{colour}">'
@@ -112,6 +117,11 @@ def _event(run: Run, event: int, x: float, top: int, wide: float) -> str:
     if wide > 6.2 * len(label) + 6:
         shape += f'<text class="in" x="{x + 3:.1f}" y="{top + _LANE / 2 + 3.5}">{escape(label)}</text>'
     return shape
+
+
+def _colours(run: Run) -> list[str]:
+    """Per opcode its colour."""
+    return [PALETTE[place] for place in label_colours(run.timeline.labels)]
 
 
 def _busy(share: np.ndarray, top: int, colour: str) -> str:
@@ -127,8 +137,7 @@ def _busy(share: np.ndarray, top: int, colour: str) -> str:
 
 def _legend(run: Run, y: float) -> list[str]:
     body, x = [], float(_GUTTER)
-    for number, label in enumerate(run.timeline.labels):
-        colour = _COLOURS[number % len(_COLOURS)]
+    for colour, label in zip(_colours(run), run.timeline.labels, strict=True):
         body.append(f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" rx="2" fill="{colour}"/>')
         body.append(f'<text x="{x + 14:.0f}" y="{y}">{escape(label)}</text>')
         x += 26 + 7.0 * len(label)

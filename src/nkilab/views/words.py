@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..place.slots import ENGINES
+from ..place.slots import DMA, ENGINES
 from .bound import BOUNDS
 from .path import KINDS
 from .quantities import duration
@@ -37,7 +37,9 @@ class Spent:
 
     Args:
         kind: a key of `path.KINDS`.
-        engine: who spends it, of `ENGINES`; "" for launch and end.
+        engine: who spends it, of `ENGINES`; "" for launch, end and signals.
+        is_spill: whether it is spent on transfers that planning inserted; lines are then those they stand
+            before.
         time_ns: in all.
         share: of the latency, from 0 to 1.
         lines: "file.py:41" of its source lines with their times, the longest first.
@@ -45,6 +47,7 @@ class Spent:
 
     kind: str
     engine: str
+    is_spill: bool
     time_ns: float
     share: float
     lines: tuple[tuple[str, float], ...]
@@ -56,36 +59,39 @@ class Spent:
             return f"{ENGINE_NAMES[self.engine]} executes instructions"
         if self.kind == "result":
             return f"a result travels through {ENGINE_NAMES[self.engine]} until others see it"
-        return KINDS[self.kind]
+        return (
+            KINDS[self.kind].replace("a transfer", "a spill or reload") if self.is_spill else KINDS[self.kind]
+        )
 
 
 def spent_on_path(run: Run) -> tuple[Spent, ...]:
     """The critical path by kind and engine, what takes longest first."""
-    path = run.path
+    path, timeline = run.path, run.timeline
     if not len(path):
         return ()
-    engine = (
-        np.where(path.event >= 0, run.timeline.engine[path.event], -1) if len(run.timeline) else path.event
-    )
-    engine = np.where(path.kind == list(KINDS).index("signal"), -1, engine)
-    line = np.where(path.row >= 0, np.asarray(run.program.line_column, np.int64)[path.row], -1) if len(
-        run.program
-    ) else path.row  # fmt: skip
-    total = run.timeline.latency_ns
-    result = []
-    for key in np.unique(path.kind.astype(np.int64) * 100 + engine + 1).tolist():
-        kind, owner = divmod(key, 100)
-        here = (path.kind == kind) & (engine + 1 == owner)
-        time = float(path.duration_ns[here].sum())
-        by_line = np.bincount(line[here] + 1, path.duration_ns[here])
-        lines = tuple(
-            (_where(run, n - 1), float(by_line[n]))
-            for n in sorted(np.flatnonzero(by_line).tolist(), key=lambda n: -by_line[n])
-            if n
-        )
-        name = ENGINES[owner - 1] if owner else ""
-        result.append(Spent(list(KINDS)[kind], name, time, time / total, lines))
-    return tuple(sorted(result, key=lambda s: -s.time_ns))
+    own = path.event >= 0
+    engine, is_spill, line = np.full(len(path), -1), np.zeros(len(path), np.int64), np.full(len(path), -1)
+    engine[own] = timeline.engine[path.event[own]]
+    engine[path.kind == list(KINDS).index("signal")] = -1
+    inserted = timeline.node[path.event[own]].astype(np.int64) - len(run.program)
+    is_spill[own] = (inserted >= 0) & (inserted < len(run.plan.transfers)) & (engine[own] == DMA)
+    line[own] = np.asarray(run.program.line_column, np.int64)[path.row[own]]
+    key = (path.kind.astype(np.int64) * 100 + engine + 1) * 2 + is_spill
+    found = [_spent(run, key == one, one, line) for one in np.unique(key).tolist()]
+    return tuple(sorted(found, key=lambda s: -s.time_ns))
+
+
+def _spent(run: Run, here: np.ndarray, key: int, line: np.ndarray) -> Spent:
+    """What one kind of pieces takes, and where."""
+    key, is_spill = divmod(key, 2)
+    kind, owner = divmod(key, 100)
+    lasts = run.path.duration_ns[here]
+    by_line = np.bincount(line[here] + 1, lasts)
+    order = sorted(np.flatnonzero(by_line).tolist(), key=lambda n: -by_line[n])
+    lines = tuple((_where(run, n - 1), float(by_line[n])) for n in order if n)
+    total = float(lasts.sum())
+    name = ENGINES[owner - 1] if owner else ""
+    return Spent(list(KINDS)[kind], name, bool(is_spill), total, total / run.timeline.latency_ns, lines)
 
 
 def _where(run: Run, line: int) -> str:
@@ -100,7 +106,8 @@ def verdict(run: Run) -> list[str]:
     for spent in spent_on_path(run)[:3]:
         if spent.share < 0.05:
             break
-        where = f", most of it at {spent.lines[0][0]}" if spent.lines else ""
+        at = "before" if spent.is_spill else "at"
+        where = f", most of it {at} {spent.lines[0][0]}" if spent.lines else ""
         sentences.append(
             f"{100 * spent.share:.1f} % of the time ({duration(spent.time_ns)}) {spent.text}{where}."
         )

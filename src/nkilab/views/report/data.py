@@ -10,6 +10,7 @@ from ...place.walk import KINDS as WAIT_KINDS
 from ...tiles.tile import Layout
 from ...timing.timeline import REASON_TEXTS, REASONS
 from ...timing.work import QUEUES
+from ..colours import label_colours
 from ..metrics import METRICS
 from ..nodes import is_hidden
 from ..occupancy import Stays
@@ -157,6 +158,7 @@ def _tables(run: Run, tick: float) -> dict[str, Any]:
         "lanes": [[n, e] for n, e in zip(run.lanes.names, run.lanes.engine, strict=True)],
         "engineNames": ENGINE_NAMES,
         "labels": list(run.timeline.labels),
+        "labelColours": label_colours(run.timeline.labels),
         "reasons": [REASON_TEXTS[r] for r in REASONS],
         "reasonNames": list(REASONS),
         "waitKinds": list(WAIT_KINDS),

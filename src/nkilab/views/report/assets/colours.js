@@ -108,7 +108,6 @@ function colouring(mode) {
     if (T.profile.lines.length > size - 1) legend.push([OTHERS, "other lines"]);
     return { of, legend };
   }
-  const byLabel = T.labels.map((_, i) => i % size);
-  for (let i = 0; i < of.length; i++) of[i] = byLabel[D.label[i]];
-  return { of, legend: T.labels.map((name, i) => [byLabel[i], name]) };
+  for (let i = 0; i < of.length; i++) of[i] = T.labelColours[D.label[i]];
+  return { of, legend: T.labels.map((name, i) => [T.labelColours[i], name]) };
 }

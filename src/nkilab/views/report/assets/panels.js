@@ -107,15 +107,7 @@ function swatch(colour) {
 }
 
 function drawPath(profile) {
-  const texts = new Map(T.pathKinds);
   const rows = profile.critical_path.map((piece) => {
-    const engine = piece.kind === "execute" || piece.kind === "result" ? T.engineNames[piece.engine] : "";
-    const name =
-      piece.kind === "execute"
-        ? `${engine} executes`
-        : engine
-          ? `${engine}: ${texts.get(piece.kind)}`
-          : texts.get(piece.kind);
     const bar = element("span", {
       class: "bar",
       "data-colour": PATH_COLOURS[piece.kind],
@@ -130,7 +122,7 @@ function drawPath(profile) {
       element(
         "td",
         { class: "barred" },
-        element("div", {}, name, " ", ...lines.flatMap((link) => [link, " "])),
+        element("div", {}, piece.what, " ", ...lines.flatMap((link) => [link, " "])),
         bar,
       ),
     );

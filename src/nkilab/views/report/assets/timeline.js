@@ -161,7 +161,7 @@ const timeline = {
 
   layout(width) {
     const isNarrow = width < 560;
-    this.box = { x: isNarrow ? 0 : 104, y: 24, width: width - (isNarrow ? 0 : 104) - 8, height: 0 };
+    this.box = { x: isNarrow ? 0 : 118, y: 24, width: width - (isNarrow ? 0 : 118) - 8, height: 0 };
     const gap = isNarrow ? 15 : 5;
     let y = this.box.y + 4;
     for (const lane of this.lanes) {
