@@ -48,6 +48,12 @@ function bytes(count) {
   return digits(count) + " B";
 }
 
+// A moment, to the nanosecond.
+function moment(ns) {
+  const digits = { minimumFractionDigits: 3, maximumFractionDigits: 3 };
+  return (ns / 1000).toLocaleString("en-US", digits) + " µs";
+}
+
 // Text of the program, which writes "us", with the sign of the unit.
 const micro = (text) => text.replace(/(\d) us\b/g, "$1 µs");
 const percent = (share, places = 1) => (100 * share).toFixed(places) + " %";

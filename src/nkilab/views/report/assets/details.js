@@ -43,7 +43,7 @@ function pieceLines(piece) {
 
 function seriesLines(series, at) {
   const i = lowerBound(series.time, 0, series.time.length, at + 1) - 1;
-  return [series.name, series.textOf(i >= 0 ? series.value[i] : 0), `at ${duration(ns(at))}`];
+  return [series.name, series.textOf(i >= 0 ? series.value[i] : 0), `at ${moment(ns(at))}`];
 }
 
 function eventLines(event) {
@@ -51,7 +51,7 @@ function eventLines(event) {
   return [
     titleOf(event),
     `${whereOf(lineOf(event))}${inserted ? " (inserted before it)" : ""}`,
-    `${duration(ns(D.length[event]))}, from ${duration(ns(D.start[event]))}`,
+    `${duration(ns(D.length[event]))}, from ${moment(ns(D.start[event]))}`,
     event >= firstTransfer() ? `${bytes(D.dmaBytes[event - firstTransfer()])}, ${rateText(event)}` : "",
     operandsOf(event)
       .map(([name, tile]) => `${name} = ${tile}`)
@@ -96,8 +96,8 @@ const details = {
     const fields = [
       ["line", "Line", this.lineButton(lineOf(event))],
       ["duration", "Duration", duration(length)],
-      ["start", "Start", duration(start)],
-      ["end", "End", duration(start + length)],
+      ["start", "Start", moment(start)],
+      ["end", "End", moment(start + length)],
       ["lane", "Lane", lane[0]],
     ];
     const busy = ns(D.busy[event]);
@@ -127,11 +127,11 @@ const details = {
     return [
       ["bytes", "Moves", `${bytes(D.dmaBytes[i])} at ${rateText(event)}`],
       ["descriptors", "Descriptors", `${counted(D.dmaDescriptors[i])} of ${bytes(D.dmaSize[i])}`],
-      ["ready", "Ready", duration(ns(D.dmaReady[i]))],
+      ["ready", "Ready", moment(ns(D.dmaReady[i]))],
       [
         "issued",
         "Issued",
-        `${duration(ns(D.dmaIssued[i]))}, after ${duration(ns(D.dmaIssued[i] - D.dmaReady[i]))}`,
+        `${moment(ns(D.dmaIssued[i]))}, after ${duration(ns(D.dmaIssued[i] - D.dmaReady[i]))}`,
       ],
       ["queued", "First byte", `${duration(ns(D.start[event] - D.dmaIssued[i]))} after its issue`],
     ];
@@ -163,7 +163,7 @@ const details = {
   },
 
   eventButton(event, kind = "") {
-    const text = `${T.labels[D.label[event]]} at ${whereOf(lineOf(event))}, ends ${duration(ns(D.start[event] + D.length[event]))}`;
+    const text = `${T.labels[D.label[event]]} at ${whereOf(lineOf(event))}, ends ${moment(ns(D.start[event] + D.length[event]))}`;
     return element(
       "button",
       { type: "button", class: "link", onclick: () => timeline.select(event) },

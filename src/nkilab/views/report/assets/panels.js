@@ -300,9 +300,10 @@ function drawRoofline({ roofline }) {
     { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Roofline" },
     ...parts,
   );
+  const roof = ([name, value]) => `${digits(Math.min(value, point[0] * slope) / 1e12, 3)} in ${name}`;
   const told =
-    `${digits(point[1] / 1e12, 3)} TFLOP/s at ${digits(point[0], 3)} FLOP per byte; the roof there is ` +
-    `${digits(Math.min(peak, point[0] * slope) / 1e12, 3)} TFLOP/s in bfloat16 (${digits(slope / 1e9, 3)} GB/s).`;
+    `${digits(point[1] / 1e12, 3)} TFLOP/s at ${digits(point[0], 3)} FLOP per byte; ` +
+    `the roofs there are ${peaks.map(roof).join(" and ")} (${digits(slope / 1e9, 3)} GB/s).`;
   $("roofline").replaceChildren(element("p", { class: "note" }, told), picture);
 }
 
