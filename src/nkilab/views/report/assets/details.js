@@ -1,6 +1,6 @@
 // The tooltip, and the panel that tells everything about the selected instruction.
 
-const MOST_LISTED = 10;
+const MOST_LISTED = 6;
 
 // Show lines of text beside the pointer; null hides them.
 function showTip(event, lines) {

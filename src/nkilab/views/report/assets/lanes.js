@@ -77,6 +77,7 @@ function drawTexts(ink, lane, wide, box, view, scale) {
     if (room < 18) continue;
     const text = lane.textOf(i);
     const fits = Math.floor(room / 6.3);
+    if (text.length > fits && fits < 5) continue;
     ink.fillStyle = lane.mask && lane.mask[i] !== 1 ? theme.faint : theme.onColour;
     ink.fillText(
       text.length <= fits ? text : text.slice(0, Math.max(1, fits - 1)) + "…",
