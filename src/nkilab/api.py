@@ -166,10 +166,11 @@ class Estimate:
     def interval_us(self) -> tuple[float, float]:
         """Microseconds between which the latency is believed to lie.
 
-        The chip's `interval_relative`, widened by what assumed costs contribute to the work; the lower end is
-        never below a tenth.
+        The chip's `interval_dma` or `interval_engines`, by what bounds the kernel, widened by what assumed
+        costs contribute to the work; the lower end is never below a tenth.
         """
-        part = self.program.machine["interval_relative"] * self._widening
+        name = "interval_dma" if self.summary.bound.startswith("DMA") else "interval_engines"
+        part = self.program.machine[name] * self._widening
         return self.latency_us * max(1 - part, 0.1), self.latency_us * (1 + part)
 
     @cached_property
@@ -270,7 +271,7 @@ def estimate_program(program: Program) -> Estimate:
     with phase("simulating", total=len(program)):
         timeline = run_clock(program, placed)
     return Estimate(
-        program.kernel_name, program.machine.name, program, placed, timeline, tuple(program.notes)
+        program.kernel_name, program.machine.label, program, placed, timeline, tuple(program.notes)
     )
 
 

@@ -241,17 +241,34 @@ def diff(
 @click.option("--family", default="", help="Only rows whose family begins so.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 @click.option("--picture", default="", metavar="FILE.svg", help="Draw predicted against measured.")
+@click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="")
-def validate(family: str, as_json: bool, picture: str, ledger: str) -> None:
+def validate(family: str, as_json: bool, picture: str, leave_out: bool, ledger: str) -> None:
     """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
     runner, held = part("runner"), part("validate")
     found: list[int] = []
 
     def work() -> None:
-        found.append(held.run_validation(ledger, family, picture, as_json=as_json, load=runner.kernel_from))
+        given = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
+        found.append(held.run_validation(ledger, family, picture, **given))
 
     status = runner.guarded(work)
     sys.exit(status or found[0])
+
+
+@main.command()
+@click.option("--from", "ledger", required=True, metavar="LEDGER.yaml", help="The measurements.")
+@click.option("-o", "output", required=True, metavar="MACHINE.yaml", help="The machine file to write.")
+@click.option("--target", default="", metavar="CHIP", help="Only rows of this chip: trn1, trn2 or trn3.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+def calibrate(ledger: str, output: str, target: str, as_json: bool) -> None:
+    """Fit the constants of a chip to measurements of your own; the file it writes is a --target."""
+    runner = part("runner")
+
+    def work() -> None:
+        part("calibrate").run_calibration(ledger, output, target, as_json=as_json, load=runner.kernel_from)
+
+    sys.exit(runner.guarded(work))
 
 
 @main.command("neuron-profile", context_settings={"ignore_unknown_options": True}, add_help_option=False)

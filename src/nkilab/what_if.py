@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
 from .errors import UsageError
 from .machine import Machine
-from .machine.model import Fact
 
 # Names that are shorter than those of constants, or stand for several: what divides an absolute value.
 ALIASES: dict[str, dict[str, str]] = {
     "dma_bandwidth": {"dma_bytes_per_ns": "dma_engines", "hbm_bytes_per_ns": ""},
     "hbm_bandwidth": {"hbm_bytes_per_ns": ""},
-    "dma_latency": {"dma_start_ns": ""},
+    "dma_latency": {"dma_start_ns": "", "dma_static_start_ns": ""},
     "dma_issue": {"dma_issue_ns": ""},
     "semaphore": {"semaphore_ns": ""},
     "sbuf_bytes": {"sbuf_bytes_per_partition": ""},
@@ -55,14 +53,16 @@ def changed(machine: Machine, changes: Mapping[str, Any]) -> Machine:
     Raises:
         UsageError: if there is no such constant, or the value is no number above zero.
     """
-    facts: dict[str, Fact] = {}
+    values: dict[str, float] = {}
     for name, given in changes.items():
         value, is_factor = _number(name, given)
         for constant, divisor in _constants(machine, name).items():
-            old = machine[constant]
-            new = old * value if is_factor else value / (machine[divisor] if divisor else 1)
-            facts[constant] = Fact(new, "assumed", f"what if {name}={given}")
-    return replace(machine, **facts)  # type: ignore[arg-type]
+            values[constant] = (
+                machine[constant] * value if is_factor else value / (machine[divisor] if divisor else 1)
+            )
+    told = ",".join(f"{name}={given}" for name, given in changes.items())
+    label = f"{machine.calibration}, {told}" if machine.calibration else told
+    return machine.with_constants(values, f"what if {told}", label, "assumed")
 
 
 def _constants(machine: Machine, name: str) -> Mapping[str, str]:

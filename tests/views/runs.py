@@ -11,7 +11,7 @@ from nkilab.profiles import profile_of
 from nkilab.timing import simulate
 from nkilab.views.run import Run
 from nkilab.views.summary import summarize
-from tests.place.handmade import Kernel
+from tests.place.handmade import Kernel, part, rows
 from tests.timing.test_clock import ROUND
 
 
@@ -32,6 +32,22 @@ def loaded_copied_stored(columns: int = 512) -> Kernel:
     k.load(a, k.hbm(128, columns, name="x"))
     k.copy(b, a)
     k.store(k.hbm(128, columns, name="out"), b)
+    return k
+
+
+def pipeline(pieces: int = 1, trips: int = 4) -> Kernel:
+    """Loads, copies by VectorE and ScalarE, stores; each tile in so many pieces."""
+    k = Kernel(ROUND)
+    source, target = k.hbm(128 * trips, 512, name="x"), k.hbm(128 * trips, 512, name="out")
+    for i in range(trips):
+        a, b, c = (k.tile(128, 512, name=name) for name in "abc")
+        columns = [(n * 512 // pieces, (n + 1) * 512 // pieces) for n in range(pieces)]
+        for here in columns:
+            k.load(part(a, (0, 128), here), part(rows(source, i * 128, i * 128 + 128), (0, 128), here))
+        for here in columns:
+            k.copy(part(b, (0, 128), here), part(a, (0, 128), here))
+            k.copy(part(c, (0, 128), here), part(b, (0, 128), here), "scalar")
+        k.store(rows(target, i * 128, i * 128 + 128), c)
     return k
 
 

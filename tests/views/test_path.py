@@ -80,7 +80,7 @@ def test_the_load_of_a_function_table_is_a_piece_of_its_own() -> None:
     a, b = k.tile(128, 512), k.tile(128, 512)
     k.call("activation", b, a, None, 1.0, None, op="exp")
     kinds = [kind for kind, _, _ in pieces(run_of(k).path)]
-    assert kinds == ["table", "execute"]
+    assert kinds[:2] == ["table", "execute"]
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -8,13 +8,14 @@ from io import StringIO
 
 import pytest
 
+from nkilab.timing import MODEL_VERSION
 from nkilab.views.bound import BOUNDS
 from nkilab.views.record import profile_dict
 from nkilab.views.terminal import WIDTH
 from nkilab.views.text import print_profile
 from nkilab.views.words import HINTS, spent_on_path, verdict
 from tests.place.handmade import Kernel
-from tests.views.runs import kernel_run, loaded_copied_stored, run_of
+from tests.views.runs import kernel_run, loaded_copied_stored, pipeline, run_of
 from tests.views.test_path import KERNELS
 
 
@@ -24,9 +25,9 @@ def text_of(run) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("name", ["tiled", "blocked", "attention"])
-def test_the_text_of_a_profile_is_as_recorded(name: str, golden: Callable[[str, str], None]) -> None:
-    golden(f"{name}.txt", text_of(kernel_run(name)))
+def test_the_text_of_a_profile_is_as_recorded(golden: Callable[[str, str], None]) -> None:
+    # made by hand, of instructions whose costs are round numbers: better constants do not change it
+    golden("profile.txt", text_of(run_of(pipeline())).replace(f"model {MODEL_VERSION})", "model N)"))
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nkilab.timing import REASONS
 from nkilab.views.stalls import STALLS
 from tests.place.handmade import Kernel
 from tests.timing.test_clock import ROUND, fact
@@ -48,6 +49,22 @@ def test_an_engine_waits_for_a_buffer() -> None:
     found = run_of(k).stalls.of("vector")
     assert found["buffer"] > 0
     assert set(found) == {"buffer", "end"}
+
+
+def at_one_port() -> Kernel:
+    """VectorE and ScalarE read PSUM, which on trn1 they do in turns."""
+    k = Kernel(replace(ROUND, shared_ports=fact(1)))
+    k.copy(k.tile(128, 512), k.psum(128, 512))
+    k.copy(k.tile(128, 512), k.psum(128, 512), "scalar")
+    return k
+
+
+def test_an_engine_waits_for_a_port_that_another_one_holds() -> None:
+    run = run_of(at_one_port())
+    first = run.timeline.busy_ns[0]
+    assert run.stalls.of("scalar")["port"] == pytest.approx(float(first))
+    assert REASONS[run.timeline.reason[1]] == "port"
+    assert [int(row) for row in run.path.row] == [0, 1, 1][: len(run.path)]
 
 
 def test_each_gap_is_noted_at_the_event_that_ends_it() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from nkilab.timing.work import QUEUES
 from nkilab.views.source import SourceFile
 from nkilab.views.traffic import mean_rate
 from tests.place.handmade import Kernel, rows
-from tests.timing.test_clock import ROUND
+from tests.timing.test_clock import ROUND, fact
 from tests.views.runs import kernel_run, loaded_copied_stored, run_of
 from tests.views.test_path import KERNELS
 
@@ -29,8 +31,20 @@ def test_events_of_one_lane_occupy_it_one_after_the_other() -> None:
         run = kernel_run(name)
         for lane in range(1, len(run.lanes.names)):
             here = run.lanes.of_event == lane
-            start, busy = run.timeline.start_ns[here], run.timeline.busy_ns[here]
-            assert np.all(start[1:] >= (start + busy)[:-1] - 1e-6), (name, run.lanes.names[lane])
+            start, until = run.timeline.start_ns[here], run.lanes.until_ns[here]
+            assert np.all(start[1:] >= until[:-1]), (name, run.lanes.names[lane])
+            assert np.all(until >= start)
+
+
+def test_a_transfer_leaves_its_lane_when_the_next_one_starts() -> None:
+    # the last of 16 DMA engines starts, and ends, 15 * 10 ns after the first
+    k = Kernel(replace(ROUND, dma_issuing_units=fact(1), dma_spread_ns=fact(10.0)))
+    source = k.hbm(256, 5120)
+    for i in range(2):
+        k.load(k.tile(128, 5120), rows(source, i * 128, i * 128 + 128))
+    run = run_of(k)
+    assert run.timeline.end_ns.tolist() == pytest.approx([1000 + 16384 + 150, 1000 + 2 * 16384 + 150])
+    assert run.lanes.until_ns.tolist() == pytest.approx([1000 + 16384, 1000 + 2 * 16384 + 150])
 
 
 def test_lines_count_calls_bytes_and_time() -> None:

@@ -13,8 +13,8 @@ from .state import ISSUE, NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work
 
-MODEL_VERSION = "2"
-_NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE = range(len(REASONS))
+MODEL_VERSION = "3"
+_NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT = range(len(REASONS))
 
 
 def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
@@ -22,13 +22,13 @@ def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
     labels: dict[str, int] = {}
     node, label, began, ended, busy = _sorted(_step_events(work, clock, labels), _table_events(clock, labels))
     ready_reason, ready_node = _readiness(work, clock)
-    reason, waited = _reasons(clock, ready_reason, ready_node)
+    reason, waited = _reasons(work, clock, ready_reason, ready_node)
     moving = np.flatnonzero(work.engine[node] == DMA)
     moving = moving if len(moving) else np.arange(len(node))
     begin = machine["kernel_start_ns"]
     waited_row = np.where(waited >= 0, work.row[waited], -1) if len(waited) else waited
     return Timeline(
-        machine.name,
+        machine.label,
         MODEL_VERSION,
         float(ended.max() if len(node) else begin) + machine["kernel_end_ns"],
         (float(began[moving].min()), float(ended[moving].max())) if len(node) else (begin, begin),
@@ -73,6 +73,9 @@ def _step_events(work: Work, clock: Clock, labels: dict[str, int]) -> Events:
     first_event = np.cumsum(counts[work.share]) - counts[work.share]
     step = first_step[work.share[node]] + np.arange(len(node)) - first_event[node]
     offset, busy, duration, label = columns[step].T
+    slower = column(clock.nodes, "slowdown")[node]
+    # what is pipelined behind the work itself keeps its time
+    offset, busy, duration = offset * slower, busy * slower, duration + busy * (slower - 1)
     start, done = column(clock.nodes, "start"), column(clock.nodes, "done")
     is_dma = work.engine[node] == DMA
     is_background = ~is_dma & (busy == 0)
@@ -114,10 +117,13 @@ def _readiness(work: Work, clock: Clock) -> tuple[np.ndarray, np.ndarray]:
     return np.where(cause < 0, _NONE, np.where(by_kind[kind] != _NONE, by_kind[kind], data)), waited
 
 
-def _reasons(clock: Clock, reason: np.ndarray, waited: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _reasons(
+    work: Work, clock: Clock, reason: np.ndarray, waited: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Per node why it did not start earlier, and the node it waited for (-1 if none)."""
     previous = column(clock.nodes, "previous")
-    reason, waited = np.where(previous >= 0, _ORDER, reason), np.where(previous >= 0, previous, waited)
+    before = np.where(work.engine[previous] == work.engine, _ORDER, _PORT) if len(previous) else previous
+    reason, waited = np.where(previous >= 0, before, reason), np.where(previous >= 0, previous, waited)
     held = column(clock.nodes, "held")
     reason = np.where(held == NOTHING, reason, np.where(held == ISSUE, _ISSUE, _QUEUE))
     return reason, np.where(held == NOTHING, waited, column(clock.nodes, "held_by"))

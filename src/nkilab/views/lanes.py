@@ -24,7 +24,13 @@ ENGINE_LANES = {
     "sync": "Sync",
 }
 WEIGHTS = "Tensor"
-_QUEUE_NAMES = {"load": "Load", "store": "Store", "on_chip": "OnChip", "spill": "SpillReload"}
+_QUEUE_NAMES = {
+    "load": "Load",
+    "store": "Store",
+    "on_chip": "OnChip",
+    "spill_save": "SpillSave",
+    "spill_reload": "SpillReload",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +41,14 @@ class Lanes:
         names: of the lanes, from top to bottom.
         engine: per lane, the engine it belongs to, of `ENGINES`.
         of_event: per event, its lane.
+        until_ns: per event, when it leaves its lane to the next one: an instruction when its engine accepts
+            another, a transfer at its last byte, but no later than when the next one starts.
     """
 
     names: tuple[str, ...]
     engine: tuple[str, ...]
     of_event: np.ndarray
+    until_ns: np.ndarray
 
 
 def queue_name(queue: int) -> str:
@@ -57,8 +66,30 @@ def lanes_of(timeline: Timeline) -> Lanes:
     names = [WEIGHTS, *ENGINE_LANES.values(), *map(queue_name, range(queues))]
     engines = [ENGINES[0], *ENGINES[:-1], *["dma"] * queues]
     used = np.unique(key)
+    lane = np.searchsorted(used, key).astype(np.int16)
     return Lanes(
         tuple(names[k] for k in used.tolist()),
         tuple(engines[k] for k in used.tolist()),
-        np.searchsorted(used, key).astype(np.int16),
+        lane,
+        _until(timeline, lane),
     )
+
+
+def _until(timeline: Timeline, lane: np.ndarray) -> np.ndarray:
+    """Per event when it leaves its lane."""
+    if not len(timeline):
+        return np.zeros(0)
+    own = np.where(is_hidden(timeline), timeline.end_ns, timeline.start_ns + timeline.busy_ns)
+    order = np.lexsort((timeline.start_ns, lane))
+    start, of = timeline.start_ns[order], lane[order]
+    # the parts of one transfer start together and leave together
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (np.diff(start) != 0) | (np.diff(of) != 0)
+    firsts = np.flatnonzero(is_new)
+    following = np.append(firsts[1:], len(order))
+    inside = following < len(order)
+    limit = np.full(len(firsts), np.inf)
+    limit[inside] = np.where(of[following[inside]] == of[firsts[inside]], start[following[inside]], np.inf)
+    result = np.empty(len(order))
+    result[order] = np.repeat(limit, np.diff(np.append(firsts, len(order))))
+    return np.minimum(own, result)

@@ -134,7 +134,7 @@ class _Walk:
         self._take("result", self._free[node], event)
         self._take("execute", begin + self._table[node], event)
         self._take("table", begin, event)
-        if REASONS[self._reason[node]] == "order":
+        if REASONS[self._reason[node]] in ("order", "port"):
             self._node = self._waited[node]
             return
         self._take("weights", self._weights[node], event)

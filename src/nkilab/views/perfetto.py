@@ -18,7 +18,6 @@ import numpy as np
 from .._lazy import perfetto
 from ..errors import UsageError
 from ..timing.timeline import REASON_TEXTS, REASONS
-from .nodes import is_hidden
 from .path import KINDS
 from .run import Run
 
@@ -81,8 +80,7 @@ def slices(run: Run) -> Iterator[Slice]:
         yield Slice(1, name, start, stop, details, -1, -1)
     timeline = run.timeline
     order = np.lexsort((timeline.start_ns, run.lanes.of_event)).tolist()
-    occupied = np.where(is_hidden(timeline), timeline.end_ns, timeline.start_ns + timeline.busy_ns)
-    starts, stops, visible = _whole(timeline.start_ns), _whole(occupied), _whole(timeline.end_ns)
+    starts, stops, visible = map(_whole, (timeline.start_ns, run.lanes.until_ns, timeline.end_ns))
     moved = dict(zip(run.traffic.event.tolist(), run.traffic.total_bytes.tolist(), strict=True))
     lanes, labels, waited = run.lanes.of_event.tolist(), timeline.label.tolist(), _waited(run)
     tell = _teller(run)

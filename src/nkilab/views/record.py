@@ -21,7 +21,7 @@ def profile_dict(run: Run) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kernel": run.program.kernel_name,
-        "target": run.program.machine.name,
+        "target": run.program.machine.label,
         "model_version": run.timeline.model,
         "latency_us": run.timeline.latency_us,
         "interval_us": [low, high],

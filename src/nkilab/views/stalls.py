@@ -20,6 +20,7 @@ STALLS = {
     "sync": "a result of SyncE",
     "buffer": "the last access of the tile that held its bytes before",
     "spill": "a spill or reload",
+    "port": "a port of a memory that another engine held",
     "weights": "weights that no multiplication hides",
     "issue": "a unit that issues transfers",
     "first byte": "the first byte of a transfer, after its issue",
@@ -80,7 +81,7 @@ def stalls_of(machine: Machine, timeline: Timeline, nodes: Nodes) -> Stalls:
     """Attribute every gap of every engine that does anything."""
     begin = machine["kernel_start_ns"]
     end = float(timeline.end_ns.max(initial=begin))
-    why = _readiness(timeline, nodes)
+    why, reason = _readiness(timeline, nodes), timeline.reason[nodes.event]
     ready, issued = timeline.ready_ns[nodes.event], timeline.issued_ns[nodes.event]
     busy: dict[str, float] = {}
     stalls: list[Stall] = []
@@ -94,7 +95,8 @@ def stalls_of(machine: Machine, timeline: Timeline, nodes: Nodes) -> Stalls:
         since, until = reached[:-1], nodes.start[here]
         gap = np.maximum(until - since, 0.0)
         waiting = np.clip(ready[here] - since, 0.0, gap)
-        parts = [(waiting, why[here]), *_rest(number, since, until, waiting, issued[here])]
+        at_port = reason[here] == REASONS.index("port")
+        parts = [(waiting, why[here]), *_rest(number, since, until, waiting, issued[here], at_port)]
         before[nodes.event[here]] = gap
         tail = end - float(reached[-1])
         busy[engine] = end - begin - float(gap.sum()) - tail
@@ -115,12 +117,17 @@ def _readiness(timeline: Timeline, nodes: Nodes) -> np.ndarray:
 
 
 def _rest(
-    engine: int, since: np.ndarray, until: np.ndarray, waiting: np.ndarray, issued: np.ndarray
+    engine: int,
+    since: np.ndarray,
+    until: np.ndarray,
+    waiting: np.ndarray,
+    issued: np.ndarray,
+    at_port: np.ndarray,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """What remains of gaps once the next one was ready: lengths and reasons."""
     rest = np.maximum(until - since, 0.0) - waiting
     if engine != DMA:
-        return [(rest, np.full(len(rest), _NUMBER["weights"]))]
+        return [(rest, np.where(at_port, _NUMBER["port"], _NUMBER["weights"]))]
     first_byte = np.clip(until - np.maximum(issued, since), 0.0, rest)
     return [
         (first_byte, np.full(len(rest), _NUMBER["first byte"])),

@@ -8,7 +8,6 @@ from math import ceil, log10
 import numpy as np
 
 from .colours import PALETTE, label_colours
-from .nodes import is_hidden
 from .quantities import duration
 from .run import Run
 from .traffic import mean_rate
@@ -87,9 +86,7 @@ def _lane(run: Run, number: int, name: str, edges: np.ndarray) -> list[str]:
         f'<rect class="lane" x="{_GUTTER}" y="{top}" width="{pixels}" height="{_LANE}"/>',
     ]
     here = np.flatnonzero(run.lanes.of_event == number)
-    hidden = is_hidden(timeline)[here]
-    start = timeline.start_ns[here]
-    end = np.where(hidden, timeline.end_ns[here], start + timeline.busy_ns[here])
+    start, end = timeline.start_ns[here], run.lanes.until_ns[here]
     shown = (end > edges[0]) & (start < edges[-1])
     here, start, end = here[shown], start[shown], end[shown]
     if len(here) > _MOST:

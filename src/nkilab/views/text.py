@@ -8,9 +8,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from .._lazy import rich
-from ..timing.timeline import Timeline
 from .difference import Difference, metric_cells, time_cells
-from .nodes import is_hidden
 from .quantities import duration, quantity
 from .run import Run
 from .stalls import Stall
@@ -93,18 +91,16 @@ def lane_bars(run: Run, width: int = WIDTH - _LANE - 3, last: float = 0.0) -> st
     lines = []
     for number, name in enumerate(run.lanes.names):
         here = np.flatnonzero(run.lanes.of_event == number)
-        share = busy_share(run.timeline, here, edges)
+        share = busy_share(run, here, edges)
         lines.append(f"{name:>{_LANE}} |{''.join(level(s) for s in share)}|")
     right = duration(last)
     lines.append(f"{'':{_LANE}}  0{right:>{width - 1}}")
     return "\n".join(lines)
 
 
-def busy_share(timeline: Timeline, here: np.ndarray, edges: np.ndarray) -> np.ndarray:
+def busy_share(run: Run, here: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """The share of the time between neighbouring moments that events occupy their lane."""
-    start = timeline.start_ns[here]
-    hidden = is_hidden(timeline)[here]
-    end = np.where(hidden, timeline.end_ns[here], start + timeline.busy_ns[here])
+    start, end = run.timeline.start_ns[here], run.lanes.until_ns[here]
     return np.clip(mean_rate(start, end, end - start, edges), 0.0, 1.0)
 
 

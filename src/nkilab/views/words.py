@@ -138,6 +138,9 @@ def _stalled(run: Run, engine: str) -> str:
 def _waits_for(reason: str) -> str:
     if reason in ENGINE_NAMES:
         return "transfers" if reason == "dma" else ENGINE_NAMES[reason]
-    return {"buffer": "a buffer to be free", "spill": "spills", "weights": "weights to load"}.get(
-        reason, reason
-    )
+    return {
+        "buffer": "a buffer to be free",
+        "spill": "spills",
+        "weights": "weights to load",
+        "port": "a port",
+    }.get(reason, reason)

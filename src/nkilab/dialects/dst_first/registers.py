@@ -164,6 +164,7 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     session = current()
     program, outer = session.program, session.position
     loop, turn = len(program.positions), 0
+    session.keyed["loop", loop] = "dynamic"
     try:
         while held.value != 0:
             session.position = len(program.positions)

@@ -95,7 +95,7 @@ _TRANSFER = (
     _required("queue_idx", INT, "", "number of the queue"),
     _required("queue_name", TEXT, "", "lane"),
     _optional("queue_type", TEXT, "", "data where descriptors are written beforehand, else hardware_dynamic"),
-    _required("op", TEXT, "", "read, write, copy, or spill"),
+    _required("op", TEXT, "", "read, write or copy"),
     _required("variable", TEXT, "", "the tensor in HBM, else the tile"),
     _required("read_bytes", INT, BYTES, "bytes read"),
     _required("write_bytes", INT, BYTES, "bytes written"),

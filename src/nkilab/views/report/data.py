@@ -12,7 +12,6 @@ from ...timing.timeline import REASON_TEXTS, REASONS
 from ...timing.work import QUEUES
 from ..colours import label_colours
 from ..metrics import METRICS
-from ..nodes import is_hidden
 from ..occupancy import Stays
 from ..path import KINDS
 from ..quantities import quantity
@@ -67,12 +66,11 @@ def _events(run: Run, columns: Columns, order: np.ndarray, tick: float) -> None:
     """Per event, by lane and then by start: when, what, and how long its engine stood still before."""
     timeline = run.timeline
     start, end = timeline.start_ns[order], timeline.end_ns[order]
-    busy = np.where(is_hidden(timeline)[order], end - start, timeline.busy_ns[order])
     counts = np.bincount(run.lanes.of_event, minlength=len(run.lanes.names))
     columns.add("laneStart", np.append(0, np.cumsum(counts)))
     columns.add("start", start / tick, is_delta=True)
     columns.add("length", (end - start) / tick)
-    columns.add("busy", busy / tick)
+    columns.add("busy", (run.lanes.until_ns[order] - start) / tick)
     columns.add("stall", run.stalls.before_ns[order] / tick)
     columns.add("label", timeline.label[order], narrowest(len(timeline.labels)))
     columns.add("reason", timeline.reason[order], "u1")
