@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -17,6 +17,7 @@ import numpy as np
 
 from .arrays import ArraySpec, framework_of
 from .benchmark import BenchmarkResult, table
+from .dialects.dst_first.registers import ASKED, TRIPS
 from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
 from .errors import FileError, UsageError
@@ -231,7 +232,9 @@ class Estimate:
         }
 
 
-def estimate(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Estimate:
+def estimate(
+    kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, **kwargs: Any
+) -> Estimate:
     """Predict the latency of a kernel from the shapes of its arguments; no data is touched.
 
     Of a launch on several cores the estimate is that of the slowest core alone.
@@ -240,12 +243,33 @@ def estimate(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Estima
         kernel: decorated by nki.jit of either spelling, with or without a grid.
         args: arrays or specs, and whatever else the kernel takes.
         target: chip; see `machine_for` for the default.
+        trips: how often lines go round whose registers say it only where there are data, by "file.py:41".
         kwargs: likewise.
+
+    Raises:
+        UsageError: if no loop that asks stands on a line of `trips`.
     """
+    return estimate_programs(traced(kernel, args, kwargs, target, trips))
+
+
+def traced(
+    kernel: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    target: str = "",
+    trips: Mapping[str, int] | None = None,
+) -> tuple[Program, ...]:
+    """The programs of a launch on shapes, one per core; see `estimate`."""
     held = as_kernel(kernel)
-    machine = machine_for(held, target)
-    launched = launch(held, args, kwargs, machine, has_data=False)
-    return estimate_programs(launched.programs)
+    machine, said = machine_for(held, target), dict(trips or {})
+    asked: set[str] = set()
+    launched = launch(held, args, kwargs, machine, has_data=False, keyed={TRIPS: said, ASKED: asked})
+    for place in sorted(said.keys() - asked):
+        raise UsageError(
+            f"--trips names {place}; no register that only data could tell decides how often it goes round",
+            hint="name the line that the error shows which is told without --trips",
+        )
+    return launched.programs
 
 
 def estimate_programs(programs: Sequence[Program]) -> Estimate:

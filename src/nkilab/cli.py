@@ -84,6 +84,9 @@ def _of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:
     """Kernel, arguments and chip of verbs that time a kernel from shapes."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output."),
+        click.option(
+            "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."
+        ),
         click.option("--grid", default="", help="Program instances along each axis: 4,8."),
         click.option(
             "--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value."
@@ -104,6 +107,7 @@ def _timed(
     args: Sequence[str],
     keywords: Sequence[str],
     grid: str,
+    trips: Sequence[str],
     as_json: bool,
 ) -> list[Any]:
     """What a function of `api` or `profiles` says of a kernel on each chip; exits where the kernel fails."""
@@ -112,7 +116,7 @@ def _timed(
     for name in targets if target else ():
         part("machine").machine_named(name)
     positional, named = part("arguments").call_arguments(args, keywords)
-    instances = part("arguments").extents(grid)
+    instances, turns = part("arguments").extents(grid), part("arguments").trips(trips)
     runner.serve_names(version, targets[0])
     results: list[Any] = []
 
@@ -120,7 +124,7 @@ def _timed(
         held = api.as_kernel(runner.kernel_from(kernel))
         held = held[instances] if instances else held
         for name in targets:
-            results.append(how(held, *positional, target=name, **named))
+            results.append(how(held, *positional, target=name, trips=turns, **named))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
@@ -143,8 +147,11 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
     if as_json:
         _echo_json([r.to_dict() for r in results])
         return
-    for result in results:
-        part("views.terminal").print_estimate(result)
+    terminal = part("views.terminal")
+    if len(results) > 1:
+        terminal.print_comparison(results)
+    else:
+        terminal.print_estimate(results[0])
 
 
 @main.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -63,8 +63,9 @@ class Launched:
 
 
 def launch(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool
-) -> Launched:
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool,
+    keyed: Mapping[Any, Any] | None = None,
+) -> Launched:  # fmt: skip
     """Run a kernel once per program instance.
 
     Instances on one core run one after another and make one program. Several cores run together, one at a
@@ -76,6 +77,7 @@ def launch(
         kwargs: keyword arguments, likewise.
         machine: the chip.
         has_data: whether to compute; False traces shapes alone.
+        keyed: what each session is told beforehand; see `Session.keyed`.
 
     Raises:
         KernelError: what the kernel asks for and the machine or the language does not allow.
@@ -83,7 +85,7 @@ def launch(
         UseError: if the arguments do not fit the kernel's parameters.
     """
     try:
-        return _launch(kernel, args, kwargs, machine, has_data)
+        return _launch(kernel, args, kwargs, machine, has_data, keyed or {})
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -91,11 +93,14 @@ def launch(
 
 
 def _launch(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, has_data: bool
-) -> Launched:
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, has_data: bool,
+    keyed: Mapping[Any, Any],
+) -> Launched:  # fmt: skip
     cores = instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
     sessions = _sessions(kernel, machine, len(cores), has_data)
     first = sessions[0]
+    for session in sessions:
+        session.keyed.update(keyed)
     bound = _bind(kernel, args, kwargs)
     frameworks: list[str] = []
     with tracing(first):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .api import Estimate, as_kernel, estimate_programs, machine_for
+from .api import Estimate, estimate_programs, traced
 from .errors import UsageError
 from .files import neff
 from .files.container import write_whole, write_whole_folder
-from .launch import launch
 from .trace.program import Program
 from .trace.recosting import recosted
 from .views.difference import Difference
@@ -118,18 +117,19 @@ class Profile(Estimate):
         return profile_dict(self.run)
 
 
-def profile(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Profile:
+def profile(
+    kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, **kwargs: Any
+) -> Profile:
     """Time a kernel from the shapes of its arguments and keep everything that can be seen of it.
 
     Args:
         kernel: decorated by nki.jit of either spelling, with or without a grid.
         args: arrays or specs, and whatever else the kernel takes.
         target: chip; see `api.machine_for` for the default.
+        trips: how often loops over registers go round; see `api.estimate`.
         kwargs: likewise.
     """
-    held = as_kernel(kernel)
-    launched = launch(held, args, kwargs, machine_for(held, target), has_data=False)
-    return profile_of(launched.programs)
+    return profile_of(traced(kernel, args, kwargs, target, trips))
 
 
 def profile_of(programs: Sequence[Program]) -> Profile:
