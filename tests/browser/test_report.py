@@ -63,6 +63,19 @@ def test_clicking_an_instruction_tells_its_line_duration_and_predecessor(opened)
     assert page.field("predecessor") == "none"
 
 
+def test_an_instruction_tells_its_iteration_of_the_loops(opened) -> None:
+    run = kernel_run("tiled")
+    page, order = opened(run), order_of(run)
+    program = run.program
+    for event in (0, 5, len(order) - 1):
+        page.js(f"nkilab.timeline.select({event})")
+        at, expected = int(program.position_column[run.timeline.row[order[event]]]), []
+        while program.positions[at][0] >= 0:
+            expected.insert(0, str(int(program.positions[at][2])))
+            at = program.positions[at][0]
+        assert page.field("loops") == " › ".join(expected)
+
+
 @pytest.mark.parametrize("name", ["tiled", "attention"])
 def test_the_panel_agrees_with_the_timeline_for_every_kind_of_event(opened, name: str) -> None:
     run = kernel_run(name)

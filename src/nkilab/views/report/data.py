@@ -89,7 +89,7 @@ def _nodes(run: Run, columns: Columns, place: np.ndarray) -> None:
 
 
 def _rows(run: Run, columns: Columns, names: _Names) -> None:
-    """Per row its source line, its form and the names of its tile operands; what inserted transfers move."""
+    """Per row its line, form, place in loops and the names of its tiles; what inserted transfers move."""
     program = run.program
     held = np.array([names(name) for name in run.tile_names], np.int64)
     columns.add("rowLine", program.line_column, "i4", is_delta=True)
@@ -97,6 +97,9 @@ def _rows(run: Run, columns: Columns, names: _Names) -> None:
     columns.add("operandStart", program.operand_start, is_delta=True)
     storages = np.asarray(program.storage_column, np.int64)
     columns.add("operandName", held[storages] if len(storages) else storages, is_delta=True)
+    columns.add("rowPosition", program.position_column, "i4", is_delta=True)
+    columns.add("loopOuter", np.array([outer for outer, _, _ in program.positions]), "i4", is_delta=True)
+    columns.add("loopValue", np.array([value for _, _, value in program.positions]), "i4", is_delta=True)
     moved = np.array([t.storage for t in run.plan.transfers], np.int64)
     columns.add("insertedName", held[moved] if len(moved) else moved)
 

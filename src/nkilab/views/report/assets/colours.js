@@ -30,7 +30,17 @@ const PALETTES = {
     "#ff9ebd",
   ],
 };
-const REASON_COLOURS = { none: 10, dma: 0, engine: 2, reuse: 3, spill: 6, order: 7, issue: 1, queue: 5, port: 4 };
+const REASON_COLOURS = {
+  none: 10,
+  dma: 0,
+  engine: 2,
+  reuse: 3,
+  spill: 6,
+  order: 7,
+  issue: 1,
+  queue: 5,
+  port: 4,
+};
 const PATH_COLOURS = {
   launch: 10,
   execute: 2,

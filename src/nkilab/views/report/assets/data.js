@@ -70,6 +70,15 @@ function operandsOf(event) {
   ]);
 }
 
+// Values of the loops around an event, the outermost first.
+function loopsOf(event) {
+  const values = [];
+  for (let at = D.rowPosition[rowOf(event)]; at >= 0 && D.loopOuter[at] >= 0; at = D.loopOuter[at]) {
+    values.unshift(D.loopValue[at]);
+  }
+  return values;
+}
+
 function titleOf(event) {
   const [instruction] = formOf(event);
   const label = T.labels[D.label[event]];

@@ -110,6 +110,8 @@ const details = {
     }
     if (event >= firstTransfer()) fields.push(...this.transferFields(event));
     fields.push(["operands", "Operands", ...operandsOf(event).map(this.operand)]);
+    const loops = loopsOf(event);
+    if (loops.length) fields.push(["loops", "Iteration of the loops", loops.join(" › ")]);
     const attributes = insertedOf(event) < 0 ? formOf(event)[2] : "";
     if (attributes) fields.push(["attributes", "Attributes", attributes]);
     fields.push(["why", "Started then because of", whyText(event)]);

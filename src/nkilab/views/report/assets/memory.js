@@ -59,15 +59,19 @@ const memory = {
     const names = new Set(this.namesOfSelected());
     // stays ascend by their start; one that began earlier than the longest lasts is over
     let i = lowerBound(map.start, 0, map.start.length, t0 - map.longest);
-    const filled = new Map();
+    // columns and rows of pixels that a stay narrower than a pixel has taken
+    const rows = Math.ceil(box.height);
+    const filled = new Uint8Array(Math.ceil(box.width + 1) * rows);
     for (; i < map.start.length && map.start[i] < t1; i++) {
       const left = Math.max(0, (map.start[i] - t0) * scale);
       const right = Math.min(box.width, (map.start[i] + map.length[i] - t0) * scale);
       if (right < 0) continue;
-      // of those that share a pixel the first is drawn
-      const key = (Math.floor(left) << 12) | Math.floor((map.address[i] / map.whole) * box.height);
-      if (right - left < 1 && filled.has(key)) continue;
-      filled.set(key, i);
+      if (right - left < 1) {
+        // of those that share a pixel the first is drawn
+        const pixel = Math.floor(left) * rows + Math.floor((map.address[i] / map.whole) * box.height);
+        if (filled[pixel]) continue;
+        filled[pixel] = 1;
+      }
       const isLit = !names.size || names.has(map.tile[i]);
       // neighbours of one line differ a little
       const shades = isLit ? (i % 2 ? theme.colours : theme.softer) : theme.dimmed;
