@@ -11,12 +11,17 @@ if TYPE_CHECKING:
     from .api import simulate as simulate
     from .api import spec as spec
     from .hook import activate as activate
+    from .profiles import Profile as Profile
+    from .profiles import profile as profile
 
 __version__ = "0.1.0"
 
 # Public names and the module that has each; loaded at first use.
-_HOMES = {"simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook"}
-__all__ = ["Estimate", "activate", "estimate", "simulate", "spec"]
+_HOMES = {
+    "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
+    "profile": "profiles", "Profile": "profiles",
+}  # fmt: skip
+__all__ = ["Estimate", "Profile", "activate", "estimate", "profile", "simulate", "spec"]
 
 
 def __getattr__(name: str) -> Any:
