@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .api import spec as spec
     from .hook import activate as activate
     from .machine import Topology as Topology
+    from .profiles import Profile as Profile
+    from .profiles import profile as profile
     from .ranks import launch as launch
     from .ranks import per_rank as per_rank
 
@@ -20,9 +22,13 @@ __version__ = "0.1.0"
 # Public names and the module that has each; loaded at first use.
 _HOMES = {
     "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
+    "profile": "profiles", "Profile": "profiles",
     "launch": "ranks", "per_rank": "ranks", "Topology": "machine",
 }  # fmt: skip
-__all__ = ["Estimate", "Topology", "activate", "estimate", "launch", "per_rank", "simulate", "spec"]
+__all__ = [
+    "Estimate", "Profile", "Topology", "activate", "estimate", "launch", "per_rank", "profile", "simulate",
+    "spec",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
