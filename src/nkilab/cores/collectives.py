@@ -19,7 +19,7 @@ from ..isa.collectives import (
     AllReduce,
     AllToAll,
     CollectivePermute,
-    CollectivePermuteReduce,
+    CollectivePermuteImplicitReduce,
     ReduceScatter,
 )
 from ..isa.declare import Instruction
@@ -142,13 +142,13 @@ def _receive(
         return
     (slot,) = form.written_slots
     dst = operands[slot]
-    if isinstance(form, AllReduce | ReduceScatter | CollectivePermuteReduce):
+    if isinstance(form, AllReduce | ReduceScatter | CollectivePermuteImplicitReduce):
         put(dst, lambda elements: store(elements, result, dst.layout.dtype))
     else:
         put(dst, lambda elements: cast(elements, dst.layout.dtype, result, dst.layout.dtype))
 
 
 COLLECTIVES: tuple[type[Instruction], ...] = (
-    AllGather, AllGatherV, AllReduce, AllToAll, AllToAllV, CollectivePermute, CollectivePermuteReduce,
+    AllGather, AllGatherV, AllReduce, AllToAll, AllToAllV, CollectivePermute, CollectivePermuteImplicitReduce,
     ReduceScatter,
 )  # fmt: skip

@@ -338,7 +338,7 @@ class AllToAll(Instruction):
 class CollectivePermute(Instruction):
     """Receive into dst the src of the rank that is paired with this one.
 
-    `sender` is the place of that rank in the group.
+    `sender` is the place of that rank in the group; `is_implicit` is a ring that the group makes.
     """
 
     module: ClassVar[str] = "collectives"
@@ -394,10 +394,10 @@ class CollectivePermute(Instruction):
         return [collective_step(self, "PERMUTE", min(1, self.ranks - 1), _bytes(self.src))]
 
 
-class CollectivePermuteReduce(Instruction):
+class CollectivePermuteImplicitReduce(Instruction):
     """Send op(src0, src1) to the next rank of a ring and receive into dst what the rank before sends.
 
-    In float32, rounded once.
+    In float32, rounded once. `sender` is the place in the group of the rank before.
     """
 
     module: ClassVar[str] = "collectives"

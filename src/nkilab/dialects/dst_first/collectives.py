@@ -11,7 +11,7 @@ from ...isa.collectives import (
     AllReduce,
     AllToAll,
     CollectivePermute,
-    CollectivePermuteReduce,
+    CollectivePermuteImplicitReduce,
     ReduceScatter,
 )
 from ...isa.declare import Instruction
@@ -380,7 +380,7 @@ def collective_permute_implicit_reduce(
     sender = (group.index(session.together.rank) - 1) % len(group)
     lists = (srcs0_by_channel, srcs1_by_channel, dsts_by_channel)
     for tensors in _channels(session, lists, channel_ids, group):
-        _run(CollectivePermuteReduce, tensors, {"op": op}, group, name, priority, (sender,))
+        _run(CollectivePermuteImplicitReduce, tensors, {"op": op}, group, name, priority, (sender,))
 
 
 @placed("collective_permute_implicit_current_processing_rank_id")
