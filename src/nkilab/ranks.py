@@ -48,7 +48,7 @@ class PerRank:
 
 
 def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
-    """An argument of a launch that each rank has its own of: one value per rank, or a function of the rank."""
+    """An argument that each rank has its own of: one value per rank, or a function of the rank."""
     return PerRank(values)
 
 
@@ -95,8 +95,8 @@ def launch(
 ) -> Callable[..., Results]:
     """A function that runs a kernel on so many ranks, which meet in collectives.
 
-    Its arguments are those of the kernel; every rank gets the same, but of `per_rank(...)` its own. It returns
-    what each rank returns, by rank.
+    Its arguments are those of the kernel; every rank gets the same, but of `per_rank(...)` its own. It
+    returns what each rank returns, by rank.
 
     Args:
         kernel: decorated by nki.jit, with or without a grid, which every rank has.

@@ -94,8 +94,9 @@ def _check_agreement(form: Any, members: tuple[int, ...], met: list[Wait]) -> No
         theirs = _terms(wait.letter.form)
         if theirs != mine:
             name = next((k for k in mine if theirs.get(k) != mine[k]), "the call")
+            other = theirs.get(name, "absent")
             error = RuleError(
-                f"{name} is {mine[name]} in rank {group[place]} and {theirs.get(name, 'absent')} in rank {rank}",
+                f"{name} is {mine[name]} in rank {group[place]} and {other} in rank {rank}",
                 hint=ADVICE,
                 source=PAGE,
             )

@@ -38,7 +38,7 @@ from .operators import operator_named
 PAGE = "nki.collectives"
 BOTH, HBM_ONLY = ("hbm", "sbuf"), ("hbm",)
 REDUCING = ("add", "minimum", "maximum")
-NUMBERS = tuple(list(ANY_DTYPE))
+NUMBERS = tuple(dtype for dtype in ANY_DTYPE if dtype)
 TYPES_DIFFER = "src and dst are of two types; they share one"
 MEMORIES_DIFFER = "src and dst lie in two memories; a collective stays in hbm or in sbuf"
 CAST = "cast one of them with tensor_copy first"

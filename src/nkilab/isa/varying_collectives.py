@@ -68,8 +68,8 @@ def pieces(form: Any, brought: Brought, members: tuple[int, ...], *, is_uniform:
             most = form.dst.size - at
         if count > most:
             raise UseError(
-                f"rank {group[sender]} sends {count} elements to rank {group[place]}, whose dst has place for "
-                f"{max(most, 0)} of them at {at}",
+                f"rank {group[sender]} sends {count} elements to rank {group[place]}, whose dst has place "
+                f"for {max(most, 0)} of them at {at}",
                 source=form.source,
             )
         yield at, src.reshape(-1)[start : start + count]
