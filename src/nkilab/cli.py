@@ -65,18 +65,29 @@ def demo(as_json: bool, output: str) -> None:
 @click.option(
     "--profile", "folder", default="", metavar="DIR", help="Write a report of every kernel launch there."
 )
+@click.option(
+    "--ranks", default=0, metavar="N", help="Run SCRIPT once per rank (RANK, WORLD_SIZE), kernels together."
+)
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    version: str, target: str, as_module: bool, folder: str, script: str, arguments: Sequence[str]
+    version: str,
+    target: str,
+    as_module: bool,
+    folder: str,
+    ranks: int,
+    script: str,
+    arguments: Sequence[str],
 ) -> None:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
     runner = part("runner")
     runner.serve_names(version, target)
+    if ranks and folder:
+        raise UsageError("--ranks and --profile are both given", hint="leave one of them out")
     if folder:
         part("api").choose(watch=part("reports").Reports(Path(folder)))
     with runner.put_tools_on_path():
-        status = runner.run_script(script, arguments, as_module=as_module)
+        status = runner.run_script(script, arguments, as_module=as_module, ranks=ranks)
     sys.exit(status)
 
 

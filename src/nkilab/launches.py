@@ -22,7 +22,7 @@ from .dialects.outputs import check_outputs
 from .dialects.schedules import check_schedule
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
-from .errors import NkilabError, RuleError, UseError
+from .errors import NkilabError, RuleError, UsageError, UseError
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
@@ -37,8 +37,45 @@ from .trace.source import is_users, place_of, user_frame
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 # From 0.3 on a kernel may write to any input, and the caller's array has the new values.
 NO_INPUT_IS_WRITTEN = ("0.1", "0.2")
+
+
+class PerRank:
+    """An argument that each rank has its own of.
+
+    Args:
+        values: one per rank, or a function from a rank to its value.
+    """
+
+    def __init__(self, values: Sequence[Any] | Callable[[int], Any]) -> None:
+        self._values = values
+
+    def of(self, rank: int, ranks: int) -> Any:
+        """The value of a rank.
+
+        Raises:
+            UsageError: if there is not one for each rank.
+        """
+        if callable(self._values):
+            return self._values(rank)
+        if len(self._values) != ranks:
+            raise UsageError(f"per_rank has {len(self._values)} values; the launch has {ranks} ranks")
+        return self._values[rank]
+
+
 # Positional and keyword arguments.
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def calls_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], ranks: int) -> list[Call]:
+    """The arguments of each rank: of a `PerRank` its own, of anything else the same."""
+
+    def own(value: Any, rank: int) -> Any:
+        return value.of(rank, ranks) if isinstance(value, PerRank) else value
+
+    return [
+        (tuple(own(a, rank) for a in args), {k: own(v, rank) for k, v in kwargs.items()})
+        for rank in range(ranks)
+    ]
 
 
 @dataclass(frozen=True)
@@ -98,6 +135,7 @@ def launch(
 def launch_ranks(
     kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, *, launched: int,
     has_data: bool, topology: Topology | None = None, keyed: Mapping[Any, Any] | None = None,
+    own: Sequence[Kernel] = (),
 ) -> list[Launched]:  # fmt: skip
     """Run a kernel on several ranks of a launch, which meet in collectives.
 
@@ -110,6 +148,7 @@ def launch_ranks(
         has_data: whether to compute; False traces shapes alone.
         topology: where ranks lie; None for chips and nodes as the machine has them.
         keyed: what each session is told beforehand; see `Session.keyed`.
+        own: per rank the kernel as its own script made it; the same for all if not given.
 
     Returns:
         Per rank what its launch leaves; the meetings, of all of them, stand in the first.
@@ -119,7 +158,7 @@ def launch_ranks(
     """
     seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
     try:
-        return _launch(kernel, calls, seats, machine, topology, has_data, keyed or {})
+        return _launch(kernel, calls, seats, machine, topology, has_data, keyed or {}, own)
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -141,26 +180,41 @@ class _Rank:
 
 def _launch(
     kernel: Kernel, calls: Sequence[Call], seats: Seats, machine: Machine, topology: Topology | None,
-    has_data: bool, keyed: Mapping[Any, Any],
+    has_data: bool, keyed: Mapping[Any, Any], own: Sequence[Kernel] = (),
 ) -> list[Launched]:  # fmt: skip
     cores = _instances(kernel, machine)
+    kernels = own or [kernel] * len(calls)
     ranks = [
         _prepared(kernel, call, _sessions(kernel, machine, seats, rank, topology, has_data), keyed)
         for call, rank in zip(calls, seats.ranks, strict=True)
     ]
     sessions = [session for rank in ranks for session in rank.sessions]
     works = [
-        partial(_run, session, kernel, rank.bound, own)
-        for rank in ranks
-        for session, own in zip(rank.sessions, cores, strict=True)
+        partial(_run, session, held, rank.bound, instances)
+        for held, rank in zip(kernels, ranks, strict=True)
+        for session, instances in zip(rank.sessions, cores, strict=True)
     ]
     meetings: list[Meeting] = []
     with one_blas_thread() if has_data else nullcontext():
         results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, seats, meetings)
+    _note_meetings([session.program for session in sessions], seats, meetings)
     per = seats.cores
     left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
     left[0] = replace(left[0], meetings=tuple(meetings))
     return left
+
+
+def _note_meetings(programs: Sequence[Program], seats: Seats, meetings: Sequence[Meeting]) -> None:
+    """Tell programs what they are called, which core runs them, and whom they met."""
+    if len(programs) == 1:
+        return
+    for number, (program, title) in enumerate(zip(programs, seats.names, strict=True)):
+        program.title = title.rstrip(",")
+        program.core = seats.ranks[number // seats.cores] * seats.cores + number % seats.cores
+    for meeting in meetings:
+        who = tuple((number, len(programs[number].met)) for number in meeting.programs)
+        for number in meeting.programs:
+            programs[number].met.append(who)
 
 
 def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mapping[Any, Any]) -> _Rank:

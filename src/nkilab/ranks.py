@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from importlib import util
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from . import api, errors
+from .cores import Schedule
+from .cores.schedule import Wait
 from .dialects.dst_first.collectives import ReplicaGroup
 from .dialects.kernel import Kernel, raise_typed
 from .errors import NkilabError, UsageError
 from .hook import ServedFinder, switch_on
-from .launches import Call, launch_ranks
+from .launches import Call, Launched, PerRank, calls_of, launch_ranks
 from .machine import Topology
+from .trace.session import ask, set_world
+from .trace.source import place_of, user_frame
 
 # ranks of one process take turns; its threads are those of one launch at a time
 _BUSY = Lock()
-
-
-class PerRank:
-    """An argument that each rank has its own of.
-
-    Args:
-        values: one per rank, or a function from a rank to its value.
-    """
-
-    def __init__(self, values: Sequence[Any] | Callable[[int], Any]) -> None:
-        self._values = values
-
-    def of(self, rank: int, ranks: int) -> Any:
-        """The value of a rank.
-
-        Raises:
-            UsageError: if there is not one for each rank.
-        """
-        if callable(self._values):
-            return self._values(rank)
-        if len(self._values) != ranks:
-            raise UsageError(f"per_rank has {len(self._values)} values; the launch has {ranks} ranks")
-        return self._values[rank]
 
 
 def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
@@ -117,7 +101,7 @@ def launch(
         raise UsageError(f"groups is {groups!r}; each of the ranks 0 to {ranks - 1} stands in one of them")
 
     def run(*args: Any, **kwargs: Any) -> Results:
-        calls = [_call_of(args, kwargs, rank, ranks) for rank in range(ranks)]
+        calls = calls_of(args, kwargs, ranks)
         if executor is None:
             machine = api.machine_for(held, target)
             with _BUSY:
@@ -130,12 +114,6 @@ def launch(
         return _gathered(held, [(task, executor.submit(_run_task, task)) for task in tasks])
 
     return run
-
-
-def _call_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], rank: int, ranks: int) -> Call:
-    """The arguments of one rank."""
-    own = tuple(a.of(rank, ranks) if isinstance(a, PerRank) else a for a in args)
-    return own, {k: v.of(rank, ranks) if isinstance(v, PerRank) else v for k, v in kwargs.items()}
 
 
 def joined_ranks(calls: Sequence[Call]) -> list[list[int]]:
@@ -316,3 +294,88 @@ def _gathered(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]]) -> Res
             raise failure
         values.update(zip(task.ranks, results, strict=True))
     return Results(values, missing)
+
+
+_RANK: ContextVar[int] = ContextVar("nkilab_rank", default=0)
+
+
+class RankedWorld(api.NkilabWorld):
+    """The world of scripts that run once per rank: a launch waits until every rank has come to it.
+
+    Args:
+        ranks: how many there are.
+        work: the script, run once for each.
+    """
+
+    def __init__(self, ranks: int, work: Callable[[], object]) -> None:
+        super().__init__()
+        self._ranks = ranks
+        self._work = work
+        names = [f"rank {rank}" for rank in range(ranks)]
+        self._schedule = Schedule([partial(self._run_script, rank) for rank in range(ranks)], names)
+        self._turns = [0] * ranks
+        self._done: dict[int, list[Any]] = {}
+
+    def run_scripts(self) -> None:
+        """Run the script of every rank to its end."""
+        self._schedule.run()
+
+    def _run_script(self, rank: int) -> None:
+        _RANK.set(rank)
+        self._enter(rank)
+        try:
+            self._work()
+        except SystemExit as request:
+            if request.code:
+                raise
+
+    def _enter(self, rank: int) -> None:
+        """Tell the script of a rank which it is, where scripts of many processes look."""
+        os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(self._ranks)})
+
+    def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
+        rank = _RANK.get()
+        where = place_of(user_frame())
+        wait = Wait("launch", f"the launch of {kernel.name}", kernel.name, where, (kernel, (args, kwargs)),
+                    None, "let every rank launch the same kernels", "nkilab run --ranks")  # fmt: skip
+        met = self._schedule.meet(rank, wait)
+        self._enter(rank)
+        turn = self._turns[rank]
+        self._turns[rank] += 1
+        if turn not in self._done:
+            self._done[turn] = self._together(met)
+        mine: Launched = self._done[turn][rank]
+        return mine
+
+    def _together(self, met: Sequence[Wait]) -> list[Any]:
+        kernels = [wait.letter[0] for wait in met]
+        same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
+        if len(same) > 1:
+            told = [f"rank {rank} is at {wait.where} in {wait.what}" for rank, wait in enumerate(met)]
+            error = errors.RuleError(
+                "ranks launch different kernels, or grids", hint="let every rank launch the same kernels"
+            )
+            raise error.located(met[0].where, met[0].called, told)
+        machine = api.machine_for(kernels[0])
+        calls = [wait.letter[1] for wait in met]
+        return launch_ranks(
+            kernels[0], calls, range(self._ranks), machine, launched=self._ranks, has_data=True, own=kernels
+        )
+
+
+def run_ranked(ranks: int, work: Callable[[], object]) -> None:
+    """Run a script once per rank; kernels that it launches run on all ranks together.
+
+    Raises:
+        UsageError: if `ranks` is below 1.
+        DeadlockError: if a rank ends, or waits elsewhere, while others wait for it.
+    """
+    if ranks < 1:
+        raise UsageError(f"--ranks is {ranks}; it is at least 1")
+    world = RankedWorld(ranks, work)
+    before = ask()
+    set_world(world)
+    try:
+        world.run_scripts()
+    finally:
+        set_world(before)

@@ -100,6 +100,7 @@ TRN2 = Machine(
     collective_hop_ns=documented(1500.0, "intra-node collectives: 1 to 2 us per hop, by the load of HBM"),
     network_bytes_per_ns=documented(25.0, "collectives page, System Connectivity: 200 Gbps per chip"),
     network_hop_ns=documented(15000.0, "collectives page: 15 us from HBM to HBM of another server"),
+    hbm_stacks=documented(4, "trn2 guide: four HBM stacks, two cores each"),
     tile_buffers=fitted(
         6,
         "tiled and blocked products under NKI 0.6 and Beta 1, transposes and additions of the course",
@@ -161,6 +162,7 @@ TRN1 = replace(
     hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),
     hbm_stack_bytes_per_ns=measured(410.0, "performance guide figure: 704 MiB in 7.03 ms are 25.61 % MBU"),
     cores_per_chip=documented(2, "trn1 guide: two NeuronCores-v2"),
+    hbm_stacks=documented(2, "trn1 guide: two HBM stacks"),
     neuronlink_bytes_per_ns=assumed(768.0, "no public page has it: 4 links of 192 GB/s"),
     chips_per_node=documented(16, "trn1 guide: trn1.32xlarge"),
     collective_hop_ns=assumed(1500.0, "as trn2"),

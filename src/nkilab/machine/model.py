@@ -110,6 +110,7 @@ class Machine:
     dma_packet_bytes: Fact
     hbm_bytes_per_ns: Fact
     hbm_stack_bytes_per_ns: Fact
+    hbm_stacks: Fact
     cores_per_chip: Fact
     chips_per_node: Fact
     neuronlink_bytes_per_ns: Fact
