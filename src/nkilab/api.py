@@ -32,9 +32,9 @@ from .timing import Timeline
 from .timing import simulate as run_clock
 from .trace.program import Program
 from .trace.session import set_world
+from .views.cores import Cores
 from .views.notebook import short_html
 from .views.run import Run
-from .views.cores import Cores
 from .views.summary import Summary, summarize
 
 DEFAULT_TARGET = "trn2"
@@ -233,7 +233,7 @@ class Estimate:
             "notes": list(self.notes),
             "instructions": self.program.opcodes(),
             "summary": self.summary.to_dict(),
-            **({"cores": [cores.to_dict() for cores in self.cores]} if self.cores else {}),
+            "cores": [cores.to_dict() for cores in self.cores],
         }
 
 
