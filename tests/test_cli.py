@@ -23,6 +23,7 @@ VERBS = (
     "demo",
     "run",
     "estimate",
+    "tune",
     "validate",
     "calibrate",
     "neuron-profile",

@@ -24,17 +24,30 @@ LEVELS = [
     "place dialects",
     "execute timing",
     "cores",
-    "checks views tune launch",
+    "checks views launch",
     "files pages",
     "api",
     "einsum ledger frameworks examples",
     "hook",
     "runner doctor explain demo neuron_profile autostart migrate ops suites validate calibrate",
+    "tune",
     "cli",
     "__init__ __main__",
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names.split()}
-HEAVY = {"numba", "llvmlite", "rich", "torch", "jax", "click", "islpy", "ruamel"}
+HEAVY = {
+    "numba",
+    "llvmlite",
+    "rich",
+    "torch",
+    "jax",
+    "click",
+    "islpy",
+    "ruamel",
+    "optuna",
+    "distributed",
+    "dask",
+}
 # The modules of the program declare their options with click; nothing else imports them.
 PROGRAM = {"cli.py", "neuron_profile.py"}
 # `nkilab.__version__` is a name of the package, not a module

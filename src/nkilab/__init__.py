@@ -16,10 +16,14 @@ __version__ = "0.1.0"
 
 # Public names and the module that has each; loaded at first use.
 _HOMES = {"simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook"}
+# Public parts with functions of their own.
+_PARTS = ("tune",)
 __all__ = ["Estimate", "activate", "estimate", "simulate", "spec"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module nkilab has no attribute {name}")
