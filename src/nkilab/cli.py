@@ -174,13 +174,21 @@ def tune(version: str, target: str, kernel: str, weights: str, objective: str, *
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 @click.option("--picture", default="", metavar="FILE.svg", help="Draw predicted against measured.")
 @click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
+@click.option("--regret", is_flag=True, help="What choosing block sizes by prediction costs, grid by grid.")
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="")
-def validate(family: str, as_json: bool, picture: str, leave_out: bool, ledger: str) -> None:
+def validate(
+    family: str, as_json: bool, picture: str, leave_out: bool, regret: bool, ledger: str
+) -> None:  # fmt: skip
     """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
     runner, held = part("runner"), part("validate")
     found: list[int] = []
+    if regret and (picture or leave_out):
+        raise UsageError("--regret goes with --family and --json alone", hint="leave the other options out")
 
     def work() -> None:
+        if regret:
+            found.append(held.run_regret(ledger, family, as_json=as_json, load=runner.kernel_from))
+            return
         given = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
         found.append(held.run_validation(ledger, family, picture, **given))
 
