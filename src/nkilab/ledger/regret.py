@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import log
+from math import log, prod
 from statistics import pstdev
 from typing import Any
 
@@ -150,9 +150,9 @@ def judged_grids(
 
 
 def _results(predictor: Predictor, row: Row) -> tuple[Any, ...]:
-    """Shapes of what a row computes: a number that changes them is no block size, but other work."""
+    """Sizes of what a row computes: a number that changes them is no block size, but other work."""
     return tuple(
-        (storage.shape, str(storage.dtype))
+        (prod(storage.shape), str(storage.dtype))
         for call in range(len(row.calls))
         for program in predictor.programs(row, call)
         for storage in program.storages

@@ -16,6 +16,7 @@ from ..arrays import ArraySpec, framework_of
 from ..dialects.kernel import Kernel
 from ..errors import UsageError
 from ..files.container import write_whole
+from ..tiles.dtypes import as_dtype
 from ..trace.session import running
 from .executors import Inline
 from .objective import Case, KernelObjective
@@ -154,10 +155,8 @@ def _fixed(parameter: Parameter, given: Point) -> Parameter:
 
 
 def _shape_only(value: Any) -> Any:
-    """An array as its spec; anything else as it is."""
-    if framework_of(value) in ("", "spec"):
-        return value
-    return ArraySpec(tuple(value.shape), value.dtype)
+    """An array as its spec, its type by our name; anything else as it is."""
+    return ArraySpec(tuple(value.shape), str(as_dtype(value.dtype))) if framework_of(value) else value
 
 
 def _path(key: str) -> Path:

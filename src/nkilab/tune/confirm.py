@@ -26,8 +26,8 @@ HINT = "see docs/tune.md for the format"
 NOISE = 0.02
 # From so many measurements on, their own scatter says how far points are off against each other; and how many
 # standard deviations the interval has on either side (Student's t, 90 %, by degrees of freedom).
-ENOUGH = 3
-_STUDENT = {2: 2.92, 3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83, 10: 1.81}
+ENOUGH = 4
+_STUDENT = {3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83, 10: 1.81}
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,14 @@ import numpy as np
 
 from .. import api
 from ..arguments import call_arguments
+from ..arrays import framework_of
 from ..dialects.kernel import Kernel
 from ..errors import NkilabError, UnsupportedError, UsageError
 from ..launch import launch
 from ..ledger.predict import recosted
 from ..machine import Machine
 from ..records import prepare
+from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
 from ..trace.program import Program
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
@@ -112,7 +114,10 @@ class KernelObjective:
         """The kernel's file, its name, grid and version, the cases, the chip and the model's version."""
         kernel = self.kernel
         text = _source_of(kernel)
-        cases = [(c.args, sorted(c.kwargs.items()), c.weight) for c in self.cases]
+        cases = [
+            ([_named(a) for a in c.args], [(k, _named(v)) for k, v in sorted(c.kwargs.items())], c.weight)
+            for c in self.cases
+        ]
         options = sorted((k, repr(v)) for k, v in kernel.options.items())
         held = (
             kernel.name,
@@ -207,6 +212,11 @@ class KernelObjective:
             known = self._traces[key] = launched.programs
             _keep(self._traces)
         return known
+
+
+def _named(value: Any) -> str:
+    """An argument in words: of an array, what a trace on shapes depends on."""
+    return f"{as_dtype(value.dtype)}{list(value.shape)}" if framework_of(value) else repr(value)
 
 
 def _keep(held: OrderedDict[Any, Any]) -> None:

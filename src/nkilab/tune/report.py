@@ -120,13 +120,13 @@ def _print_close(verdict: Verdict) -> None:
     others = len(verdict.found.timed) - 1
     if not others:
         return
-    print(
+    _print_wrapped(
         f"the interval of the model cannot separate {len(verdict.overlapping)} of {others} other points from "
         "the best"
     )
-    print(
+    _print_wrapped(
         f"points of one kernel are off by {verdict.spread:.1%} against their mean ({verdict.spread_from}): "
         f"{len(verdict.close)} are too close to the best"
     )
     if verdict.close:
-        print("measure some of them and pass the times with --confirm")
+        _print_wrapped("measure some of them and pass the times with --confirm")
