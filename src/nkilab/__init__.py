@@ -10,13 +10,18 @@ if TYPE_CHECKING:
     from .api import estimate as estimate
     from .api import simulate as simulate
     from .api import spec as spec
+    from .checking import check as check
+    from .checks.finding import Finding as Finding
     from .hook import activate as activate
 
 __version__ = "0.1.0"
 
 # Public names and the module that has each; loaded at first use.
-_HOMES = {"simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook"}
-__all__ = ["Estimate", "activate", "estimate", "simulate", "spec"]
+_HOMES = {
+    "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
+    "check": "checking", "Finding": "checks.finding",
+}  # fmt: skip
+__all__ = ["Estimate", "Finding", "activate", "check", "estimate", "simulate", "spec"]
 
 
 def __getattr__(name: str) -> Any:

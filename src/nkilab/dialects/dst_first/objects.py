@@ -7,6 +7,7 @@ from dataclasses import MISSING, is_dataclass
 from typing import Any
 
 from ...errors import NkilabError, SpellingError, UseError
+from ...trace.session import running
 from ...trace.source import place_of, user_frame
 
 
@@ -113,4 +114,7 @@ class NkiInstruction:
                 raise UseError(
                     f"a producer is of type {type(producer).__name__}; it is what a call of nki.isa returns"
                 ).located(place_of(user_frame()), "depends_on")
+        session = running()
+        if session is not None:
+            session.program.marks.edges += [(self.row, producer.row) for producer in producers]
         return self
