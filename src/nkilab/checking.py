@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from . import api, checks
-from .arrays import framework_of
-from .checks import comments, faults, sarif, terminal
+from .arrays import dtype_of, framework_of
+from .checks import advice, comments, faults, sarif, terminal
 from .checks.capacity import occupancy
 from .checks.evidence import Evidence, Track, definition_of
 from .checks.finding import Finding
@@ -32,6 +33,7 @@ from .tiles.dtypes import as_dtype
 
 EXIT_FINE, EXIT_FAULT = 0, 1
 _SEED = 1
+WHAT_IF = "nkilab.what-if/1"
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,12 @@ class Options:
         replays: how many other orders to compute.
         has_numerics: whether to compute in float32 beside.
         table: which kinds of pairs are ordered.
-        command: the command line that makes the same check, shown beside gains.
     """
 
     target: str = ""
     replays: int = 0
     has_numerics: bool = False
     table: Mapping[str, Dependence] | None = None
-    command: str = ""
 
 
 def check(
@@ -83,17 +83,23 @@ def report_of(
     machine = api.machine_for(held, options.target)
     positional = [filled(value) for value in args]
     named = {name: filled(value) for name, value in kwargs.items()}
+    command = command_of(held, args, kwargs, options)
     try:
-        _, report = _launched(held, tuple(positional), named, machine, options)
-    except UnsupportedError:
-        raise
+        _, report = _launched(held, tuple(positional), named, machine, options, command)
     except NkilabError as error:
+        if isinstance(error, UnsupportedError) and not error.key:
+            raise
         return _stopped(held, machine.name, error)
     return report
 
 
 def _launched(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, options: Options
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    machine: Machine,
+    options: Options,
+    command: str,
 ) -> tuple[Launched, Report]:
     """Launch a kernel and check what it leaves; what the kernel raises is raised."""
     watcher = Watcher(records=bool(options.replays) or options.has_numerics)
@@ -102,7 +108,68 @@ def _launched(
         warnings.simplefilter("always", NkilabWarning)
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
     found = list(faults.from_warnings(heard))
-    return launched, _report(kernel, machine.name, launched, watcher, found, options)
+    evidence = _evidence(kernel, launched, options, command)
+    found += checks.examine(evidence, watcher)
+    occupancies = _occupancies(evidence.tracks)
+    return launched, _told(kernel, machine.name, found, evidence.sources, (), occupancies)
+
+
+def _evidence(kernel: Kernel, launched: Launched, options: Options, command: str) -> Evidence:
+    tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
+    table = DEPENDENCES if options.table is None else options.table
+    return Evidence(kernel, tracks, launched.memories, launched.meetings, table, command, Sources())
+
+
+def command_of(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> str:
+    """The command line that checks a kernel on arrays of the same shapes."""
+    words = ["nkilab", "check", f"{definition_of(kernel).file}:{kernel.name}"]
+    named = [("", value) for value in args] + [(f"{name}=", value) for name, value in kwargs.items()]
+    for name, value in named:
+        if framework_of(value):
+            extents = ",".join(str(int(n)) for n in value.shape)
+            words += ["--arg", f"{name}{dtype_of(value, name)}[{extents}]"]
+        elif name:
+            words += ["--kw", f"{name}{value!r}"]
+    if kernel.grid:
+        words += ["--grid", ",".join(str(int(n)) for n in kernel.grid_sizes)]
+    if options.target:
+        words += ["--target", options.target]
+    return shlex.join(words)
+
+
+def try_out(
+    kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, name: str
+) -> dict[str, Any]:
+    """Time a kernel as it is, and without what a piece of advice is about.
+
+    Args:
+        kernel, args, kwargs, options: as for `report_of`.
+        name: of the advice: RULE@LINE.
+
+    Returns:
+        Both latencies in microseconds, ready for JSON.
+
+    Raises:
+        UsageError: if there is no such piece of advice.
+    """
+    held = api.as_kernel(kernel)
+    machine = api.machine_for(held, options.target)
+    positional = tuple(filled(value) for value in args)
+    named = {key: filled(value) for key, value in kwargs.items()}
+    launched = launch(held, positional, named, machine, has_data=True)
+    known: list[str] = []
+    for track in _evidence(held, launched, options, "").tracks:
+        for candidate in advice.candidates(track):
+            known.append(candidate.name)
+            if candidate.name == name:
+                latency, without = track.timeline.latency_us, candidate.try_out() / 1000
+                return {
+                    "schema": WHAT_IF, "kernel": held.name, "target": machine.name, "what_if": name,
+                    "message": candidate.message, "latency_us": latency, "without_us": without,
+                    "gain_us": latency - without,
+                }  # fmt: skip
+    listing = f"here it is one of {', '.join(dict.fromkeys(known))}" if known else "there is none here"
+    raise UsageError(f"there is nothing called {name} to leave out", hint=listing)
 
 
 @contextmanager
@@ -113,7 +180,8 @@ def every_launch(options: Options = Options()) -> Iterator[list[Report]]:
     def checked(
         kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool
     ) -> Launched:
-        launched, report = _launched(kernel, args, kwargs, machine, options)
+        command = command_of(kernel, args, kwargs, options)
+        launched, report = _launched(kernel, args, kwargs, machine, options, command)
         reports.append(report)
         return launched
 
@@ -139,19 +207,10 @@ def merged(reports: Sequence[Report]) -> list[Report]:
 
 def _stopped(kernel: Kernel, target: str, error: NkilabError) -> Report:
     """The report of a kernel that does not run to its end."""
-    note = "the kernel did not run to its end; nothing else was checked"
-    return _told(kernel, target, [faults.from_error(error, kernel)], Sources(), (note,))
-
-
-def _report(
-    kernel: Kernel, target: str, launched: Launched, watcher: Watcher, found: list[Finding], options: Options
-) -> Report:
-    tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
-    table = DEPENDENCES if options.table is None else options.table
+    note = "the kernel did not run to its end; nothing but its text was checked besides"
     sources = Sources()
-    evidence = Evidence(kernel, tracks, launched.memories, launched.meetings, table, options.command, sources)
-    found += checks.examine(evidence, watcher)
-    return _told(kernel, target, found, sources, (), occupancy=_occupancies(tracks))
+    found = [faults.from_error(error, kernel), *checks.examine_text(kernel, sources)]
+    return _told(kernel, target, found, sources, (note,))
 
 
 def _occupancies(tracks: Sequence[Track]) -> tuple[dict[str, Any], ...]:
@@ -204,6 +263,7 @@ def run_check(
     as_json: bool = False,
     is_strict: bool = False,
     sarif_file: str = "",
+    what_if: str = "",
     version: str = "",
 ) -> int:
     """What `nkilab check` does: check one kernel, print what was found, return the exit status.
@@ -217,20 +277,29 @@ def run_check(
         as_json: print JSON alone.
         is_strict: whether warnings fail.
         sarif_file: where SARIF goes; "" for nowhere.
+        what_if: RULE@LINE, advice to try out instead; "" to check.
         version: of nkilab.
     """
     reports: list[Report] = []
+    tried: list[dict[str, Any]] = []
     args, kwargs, grid = call
 
     def work() -> None:
         held = api.as_kernel(load(designation))
-        reports.append(report_of(held[grid] if grid else held, args, kwargs, options))
+        held = held[grid] if grid else held
+        if what_if:
+            tried.append(try_out(held, args, kwargs, options, what_if))
+        else:
+            reports.append(report_of(held, args, kwargs, options))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         status = guarded(work)
     if status:
         return status
+    if tried:
+        print(json.dumps(tried[0], indent=2) if as_json else _tried_text(tried[0]))
+        return EXIT_FINE
     if sarif_file:
         _write_sarif(reports, sarif_file, version)
     if as_json:
@@ -238,6 +307,14 @@ def run_check(
     else:
         print_reports(reports)
     return status_of(reports, is_strict=is_strict)
+
+
+def _tried_text(tried: Mapping[str, Any]) -> str:
+    return (
+        f"{tried['kernel']} on {tried['target']}: {tried['latency_us']:.2f} us predicted, "
+        f"{tried['without_us']:.2f} us without {tried['what_if']} ({tried['gain_us']:.2f} us less)\n"
+        f"  {tried['message']}"
+    )
 
 
 def status_of(reports: Sequence[Report], *, is_strict: bool = False) -> int:

@@ -136,26 +136,37 @@ Examples:
 
 @main.command(epilog=_CHECK_EXAMPLES)
 @_shared
-@click.argument("kernel", metavar="FILE.py:KERNEL")
+@click.argument("kernel", metavar="FILE.py:KERNEL", default="")
+@click.option(
+    "--list", "lists", is_flag=True, help="List the rules, and documented rules that are not covered."
+)
 @click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
 @click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
 @click.option("--grid", default="", help="Program instances along each axis: 4,8.")
 @click.option("--strict", "is_strict", is_flag=True, help="Let warnings fail too.")
+@click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
 @click.option("--sarif", "sarif_file", default="", metavar="FILE", help="Write the findings as SARIF 2.1.0.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 def check(
     version: str,
     target: str,
     kernel: str,
+    lists: bool,
     args: Sequence[str],
     keywords: Sequence[str],
     grid: str,
     is_strict: bool,
+    what_if: str,
     sarif_file: str,
     as_json: bool,
 ) -> None:
     """Run a kernel once and tell what the hardware would punish; 1 if there is an error."""
     checking, runner = part("checking"), part("runner")
+    if lists:
+        part("explain").print_rules(as_json=as_json)
+        return
+    if not kernel:
+        raise UsageError("no kernel is named", hint="write nkilab check FILE.py:KERNEL")
     positional, named = part("arguments").call_arguments(args, keywords)
     instances = part("arguments").extents(grid)
     runner.serve_names(version, target)
@@ -168,6 +179,7 @@ def check(
         runner.guarded,
         as_json=as_json,
         is_strict=is_strict,
+        what_if=what_if,
         sarif_file=sarif_file,
         version=__version__,
     )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import capacity, initialisation, psum, races
+from ..dialects.kernel import Kernel
+from . import advice, capacity, initialisation, language, loops, psum, races
+from . import comments as comments
+from . import faults as faults
 from .evidence import Evidence
 from .finding import Finding
+from .sources import Sources
 from .watch import Watcher
 
 
@@ -24,4 +28,12 @@ def examine(evidence: Evidence, watcher: Watcher) -> Iterator[Finding]:
     yield from initialisation.find(evidence, early | {(a.rank, a.row) for a in watcher.accumulated})
     yield from raced
     yield from psum.find(evidence, watcher.accumulated)
+    yield from loops.find(evidence)
+    yield from examine_text(evidence.kernel, evidence.sources)
     yield from capacity.find(evidence)
+    yield from advice.find(evidence)
+
+
+def examine_text(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
+    """What is found in the text of a kernel alone."""
+    yield from language.find(kernel, sources)

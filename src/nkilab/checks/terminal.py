@@ -40,7 +40,10 @@ def lines_of(finding: Finding, sources: Sources) -> Iterator[Line]:
     for note in finding.notes:
         yield from _told("note", note)
     if finding.gain_us is not None:
-        yield from _told("gain", f"{finding.gain_us:.2f} us predicted; {finding.command}")
+        yield from _told("gain", f"{finding.gain_us:.2f} us by simulation")
+        if finding.command:
+            # one line, to be copied
+            yield [("  try: ", "bold"), (finding.command, "")]
 
 
 def _excerpt(site: Site, sources: Sources, mark: str, style: str) -> Iterator[Line]:

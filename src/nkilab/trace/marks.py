@@ -63,6 +63,7 @@ class Marks:
         names: row of each instruction that has a name.
         instances: first row of each program instance, and its coordinates.
         loops: kind of each loop, by its number: "affine", "sequential", "static" or "dynamic".
+        carried: tiles in which loop_reduce carries a value from one iteration to the next.
         unwritten: reads of what was never written.
         returned: what the kernel returned in HBM.
     """
@@ -75,6 +76,7 @@ class Marks:
     names: dict[str, int] = field(default_factory=dict)
     instances: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     loops: dict[int, str] = field(default_factory=dict)
+    carried: set[int] = field(default_factory=set)
     unwritten: list[Unwritten] = field(default_factory=list)
     returned: list[Returned] = field(default_factory=list)
     # numbers of address spaces, in order of first use
