@@ -294,10 +294,10 @@ def _constructs(scope: Scope) -> Iterator[Place]:
     for node in scope.nodes():
         word = _UNKNOWN.get(type(node), "")
         if isinstance(node, ast.With):
-            names = [
-                scope.name_of(i.context_expr.func) for i in node.items if isinstance(i.context_expr, ast.Call)
-            ]
-            word = "" if names == ["language.no_reorder"] else "with"
+            called = [i.context_expr.func for i in node.items if isinstance(i.context_expr, ast.Call)]
+            # whatever the module is called in this file
+            names = [ast.unparse(function).rpartition(".")[2] for function in called]
+            word = "" if names == ["no_reorder"] else "with"
         if word:
             yield node, f"{word} stands in a kernel", ""
 
