@@ -20,6 +20,8 @@ from .checks import advice, comments, faults, sarif, terminal
 from .checks.capacity import occupancy
 from .checks.evidence import Evidence, Track, definition_of
 from .checks.finding import Finding
+from .checks.numerics import numerics
+from .checks.replay import Replay, replays
 from .checks.report import SCHEMA, Report, summary_line
 from .checks.sources import Sources
 from .checks.watch import Watcher
@@ -110,8 +112,19 @@ def _launched(
     found = list(faults.from_warnings(heard))
     evidence = _evidence(kernel, launched, options, command)
     found += checks.examine(evidence, watcher)
-    occupancies = _occupancies(evidence.tracks)
-    return launched, _told(kernel, machine.name, found, evidence.sources, (), occupancies)
+    done: list[Replay] = []
+    notes: list[str] = []
+    if options.replays and watcher.recording is not None:
+        done, differing, notes = replays(evidence, watcher.recording, options.replays)
+        found += differing
+    tensors: list[dict[str, Any]] = []
+    if options.has_numerics and watcher.recording is not None:
+        apart, tensors, left_out = numerics(evidence, watcher.recording)
+        found += apart
+        notes += left_out
+    report = _told(kernel, machine.name, found, evidence.sources, tuple(notes), _occupancies(evidence.tracks))
+    shown = tuple(one.to_dict() for one in done)
+    return launched, replace(report, replays=shown, tensors=tuple(tensors))
 
 
 def _evidence(kernel: Kernel, launched: Launched, options: Options, command: str) -> Evidence:
@@ -329,6 +342,8 @@ def print_reports(reports: Sequence[Report]) -> None:
         terminal.print_report(report)
         for note in report.notes:
             print(f"note: {note}")
+        for line in terminal.figures(report):
+            print(line)
     names = ", ".join(f"{report.kernel} on {report.target}" for report in reports)
     print(f"{names}: {summary_line(reports)}")
 

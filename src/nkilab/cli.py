@@ -143,6 +143,8 @@ Examples:
 @click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
 @click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
 @click.option("--grid", default="", help="Program instances along each axis: 4,8.")
+@click.option("--replay", default=0, metavar="N", help="Compute N other orders of the rows and compare.")
+@click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
 @click.option("--strict", "is_strict", is_flag=True, help="Let warnings fail too.")
 @click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
 @click.option("--sarif", "sarif_file", default="", metavar="FILE", help="Write the findings as SARIF 2.1.0.")
@@ -155,6 +157,8 @@ def check(
     args: Sequence[str],
     keywords: Sequence[str],
     grid: str,
+    replay: int,
+    numerics: bool,
     is_strict: bool,
     what_if: str,
     sarif_file: str,
@@ -170,7 +174,7 @@ def check(
     positional, named = part("arguments").call_arguments(args, keywords)
     instances = part("arguments").extents(grid)
     runner.serve_names(version, target)
-    options = checking.Options(target=target)
+    options = checking.Options(target, replay, numerics)
     status = checking.run_check(
         kernel,
         (positional, named, instances),

@@ -8,6 +8,8 @@ from ..dialects.kernel import Kernel
 from . import advice, capacity, initialisation, language, loops, psum, races
 from . import comments as comments
 from . import faults as faults
+from . import numerics as numerics
+from . import replay as replay
 from .evidence import Evidence
 from .finding import Finding
 from .sources import Sources

@@ -74,7 +74,7 @@ class Graph:
     @cached_property
     def order(self) -> Order:
         """What is before what."""
-        return self._order(self._streams())
+        return self._order(self.streams)
 
     @cached_property
     def order_of_scheduler(self) -> Order:
@@ -85,7 +85,8 @@ class Graph:
         pairs = np.array(self.edges, np.int64).reshape(-1, 2)
         return Order(int(self.base[-1]), pairs[:, 0], pairs[:, 1], stream, self.sequence, self.joins)
 
-    def _streams(self) -> np.ndarray:
+    @cached_property
+    def streams(self) -> np.ndarray:
         """Per node the stream that runs in order: an engine's, or a queue's."""
         found = np.full(int(self.base[-1]), NOBODY)
         width = len(ENGINES) + 3

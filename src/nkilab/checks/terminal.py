@@ -16,6 +16,8 @@ from .sources import Sources
 WIDTH = 100
 # warnings and pieces of advice of one rule that are printed
 MOST = 5
+# tensors whose figures are printed
+_SHOWN = 12
 _STYLES = {"error": "bold red", "warning": "bold yellow", "advice": "bold cyan"}
 # A line of text, and how it looks: parts with their styles.
 Line = list[tuple[str, str]]
@@ -99,3 +101,22 @@ def _styled(line: Line) -> Any:
     for part, style in line:
         text.append(part, style=style)
     return text
+
+
+def figures(report: Report) -> Iterator[str]:
+    """What replays and `--numerics` measured, as lines of text."""
+    for one in report.replays:
+        verdict = (
+            "same results"
+            if not one["differing_elements"]
+            else f"{one['differing_elements']} elements differ"
+        )
+        yield f"replayed with {one['order']}: {verdict}"
+    if report.tensors:
+        yield f"{'tensor':<28} {'type':<14} {'most ulp':>10} {'relative':>10}  parts at"
+    for one in report.tensors[:_SHOWN]:
+        name = f"{one['tensor']} ({one['line']})"
+        yield (
+            f"{name:<28} {one['dtype']:<14} {one['max_ulp']:>10.3g} {one['max_relative']:>10.2g}  "
+            f"{one['parted_at']}"
+        ).rstrip()
