@@ -227,7 +227,7 @@ def _levels(scope: Scope) -> Iterator[Place]:
 
 
 IDENTITY = rule(
-    "is-operator", "language", "warning",
+    "is-operator", "language", "advice",
     title="values are compared with == and !=",
     what="a kernel compares with `is` or `is not`",
     why="the update guide says that the compiler of NKI 0.3 to 0.6 has neither; kernels of the vendor's "

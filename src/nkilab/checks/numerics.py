@@ -216,7 +216,7 @@ class Shadow:
         stored, exact = held
         site = self._site(action)
         bad = ~np.isfinite(stored) & np.isfinite(exact)
-        if bad.any() and self._reads_finite(action):
+        if bad.any() and self._reads_finite(action, before):
             self._tell(OVERFLOW.finding(
                 f"{action.form.name} writes {self._name(operand.memory)}: {int(bad.sum())} of {bad.size} "
                 f"elements are "
@@ -231,12 +231,13 @@ class Shadow:
         if before is not None and dtype.itemsize < 4:
             self._count_still(action, operand, before, (stored, exact), site)
 
-    def _reads_finite(self, action: Action) -> bool:
+    def _reads_finite(self, action: Action, before: tuple[np.ndarray, np.ndarray] | None) -> bool:
         """Whether what an action read was finite where it is stored: this is where it stopped being so."""
+        if before is not None and not np.isfinite(before[0]).all():
+            return False
+        written = [action.operands[slot] for slot in action.form.written_slots]
         read = [action.operands[slot] for slot in action.form.read_slots]
-        pairs = (
-            self._pair(o) for o in read if o not in [action.operands[w] for w in action.form.written_slots]
-        )
+        pairs = (self._pair(o) for o in read if o not in written)
         return all(np.isfinite(pair[0]).all() for pair in pairs if pair is not None)
 
     @staticmethod

@@ -17,7 +17,7 @@ from ..tiles.convert import widen
 from ..tiles.dtypes import DType
 from .declare import Example, rule
 from .evidence import Evidence
-from .finding import NOWHERE, Finding, Site
+from .finding import NOWHERE, Finding, Severity, Site
 from .graph import Graph
 from .loops import find as loop_findings
 from .orders import Ordering, orderings
@@ -41,7 +41,8 @@ DIFFERS = rule(
     what="a result of the recorded program differs when its rows are computed in another order that the "
     "table of "
     "dependences allows",
-    why="the device chooses an order by timing, which differs from run to run",
+    why="the device chooses an order by timing, which differs from run to run. It is a warning where public "
+    "documents do not settle whether the two are ordered",
     fix="order the two lines, or let them use memory of their own",
     source="nkilab.place.DEPENDENCES",
     wrong=Example(_SWAPPED.format(byte=0), {"x": "f32[128,512]"}, options=_OPTIONS),
@@ -243,7 +244,8 @@ def _apart(one: np.ndarray, other: np.ndarray, dtype: DType, *, is_exact: bool) 
         return ~same.all(axis=1)
     a, b = (widen(v, dtype).astype(np.float64) for v in (one, other))
     scale = np.max(np.abs(a[np.isfinite(a)]), initial=0.0)
-    near = np.abs(a - b) <= _TOLERANCES.get(dtype.itemsize, 1e-4) * max(scale, 1e-30)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= _TOLERANCES.get(dtype.itemsize, 1e-4) * max(scale, 1e-30)
     return ~(near | (a == b) | (np.isnan(a) & np.isnan(b)))
 
 
@@ -253,7 +255,7 @@ def _findings(evidence: Evidence, graph: Graph, done: list[Replay]) -> Iterator[
     for replay in done:
         if not replay.differing or replay.first is None:
             continue
-        site, other = _culprits(evidence, graph, replay.ordering)
+        site, other, severity = _culprits(evidence, graph, replay.ordering)
         if (site, other) in told:
             continue
         told.add((site, other))
@@ -262,22 +264,27 @@ def _findings(evidence: Evidence, graph: Graph, done: list[Replay]) -> Iterator[
             f"{tensor} differs in {replay.differing} element{'s' * (replay.differing > 1)} with "
             f"{replay.ordering.name}: [{', '.join(map(str, place))}] is {replayed:g} instead of {recorded:g}",
             site if site.file else evidence.definition, other, "it came first when the program was recorded",
-            notes=[f"rows that change places with a neighbour: {replay.swapped}"],
+            notes=[f"rows that change places with a neighbour: {replay.swapped}"], severity=severity,
         )  # fmt: skip
 
 
-def _culprits(evidence: Evidence, graph: Graph, ordering: Ordering) -> tuple[Site, Site]:
-    """The lines of an unordered pair that an order turned round."""
+def _culprits(evidence: Evidence, graph: Graph, ordering: Ordering) -> tuple[Site, Site, Severity]:
+    """The lines of an unordered pair that an order turned round, and whether that is sure to be one."""
     if ordering.permutes:
         carried = next(iter(loop_findings(evidence)), None)
-        return (carried.site, carried.other_site) if carried is not None else (NOWHERE, NOWHERE)
+        sites = (NOWHERE, NOWHERE) if carried is None else (carried.site, carried.other_site)
+        return (*sites, "error")
     rank = np.empty(len(ordering.sequence), np.int64)
     rank[ordering.sequence] = np.arange(len(rank))
     pair = ordering.pair
     if pair is None or rank[pair.later] > rank[pair.earlier]:
         turned = [p for p in graph.open if rank[p.later] < rank[p.earlier]]
         pair = turned[0] if turned else None
-    return (NOWHERE, NOWHERE) if pair is None else (_site(graph, pair.later), _site(graph, pair.earlier))
+    if pair is None:
+        return NOWHERE, NOWHERE, "error"
+    kind = evidence.table.get(pair.kind)
+    is_sure = kind is None or kind.certainty == "documented"
+    return _site(graph, pair.later), _site(graph, pair.earlier), "error" if is_sure else "warning"
 
 
 def _site(graph: Graph, node: int) -> Site:

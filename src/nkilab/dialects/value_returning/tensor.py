@@ -40,6 +40,7 @@ class Pending:
         "is_void",
         "mask",
         "operands",
+        "position",
         "session",
         "slot",
         "tensor",
@@ -71,16 +72,21 @@ class Pending:
         frame = user_frame(1)
         self.where = (frame.f_code.co_filename, frame.f_lineno)
         self.tensor: Tensor | None = None
+        self.position = session.position
 
     def commit(self) -> None:
-        """Write the result to a tile of its own."""
-        tensor = self.tensor
+        """Write the result to a tile of its own, at the place in loops where it was called."""
+        tensor, session = self.tensor, self.session
         assert tensor is not None
         tensor.pending = None
-        self.session.register(tensor.storage)
-        if tensor.layout.memory == PSUM:
-            self.session.keyed.setdefault("products", WeakSet()).add(tensor.storage)
-        self.write(tensor, self.values)
+        here, session.position = session.position, self.position
+        try:
+            session.register(tensor.storage)
+            if tensor.layout.memory == PSUM:
+                session.keyed.setdefault("products", WeakSet()).add(tensor.storage)
+            self.write(tensor, self.values)
+        finally:
+            session.position = here
 
     def target(self, dst: Tensor) -> Tensor | None:
         """The part of a destination that the call writes; None if it writes nothing."""
