@@ -1,4 +1,4 @@
-"""What users and release notes report as right in a simulator and wrong, or refused, on a device, played again.
+"""What is reported as right in a simulator and wrong, or refused, on a device, played again.
 
 Each report is told here as our reference notes and the vendor's documents tell it. Some are faults of a
 compiler: then our values are right, nothing is found, and that is what the test says.
@@ -72,7 +72,7 @@ def test_sums_that_begin_with_a_memset_are_found_on_trn2() -> None:
 
 
 def test_a_slice_of_a_reshaped_tile_is_right_here_and_nothing_is_found() -> None:
-    """aws-neuron-sdk issue 1255: exp of a 2-D slice of a 3-D reshaped tile, wrong on the device for even batches.
+    """aws-neuron-sdk issue 1255: exp of a slice of a reshaped tile, wrong on the device for even batches.
 
     That is a fault of the compiler's: the kernel breaks no rule. Our values are those of NumPy.
     """
