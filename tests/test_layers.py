@@ -16,6 +16,7 @@ ROOT = Path(nkilab.__file__).parent
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys _lazy",
+    "yaml_files",
     "machine records heap",
     "tiles",
     "isa arrays benchmark",
@@ -28,7 +29,7 @@ LEVELS = [
     "api",
     "einsum ledger frameworks examples checking",
     "hook",
-    "runner doctor explain demo neuron_profile autostart ops suites validate",
+    "runner doctor explain demo neuron_profile autostart ops suites validate calibrate",
     "cli",
     "__init__ __main__",
 ]

@@ -66,6 +66,11 @@ def threadpools() -> Any:
     return import_module("threadpoolctl").ThreadpoolController()
 
 
+def psutil() -> ModuleType:
+    """psutil, which tells about processes; where it is installed."""
+    return import_module("psutil")
+
+
 def part(name: str) -> ModuleType:
     """A module of nkilab by its name below the package, for verbs that need it only when they run."""
     return import_module(f"nkilab.{name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -17,6 +17,7 @@ import numpy as np
 
 from .arrays import ArraySpec, framework_of
 from .benchmark import BenchmarkResult, table
+from .dialects.dst_first.registers import ASKED, TRIPS
 from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
 from .errors import FileError, UsageError
@@ -161,10 +162,11 @@ class Estimate:
     def interval_us(self) -> tuple[float, float]:
         """Microseconds between which the latency is believed to lie.
 
-        The chip's `interval_relative`, widened by what assumed costs contribute to the work; the lower end is
-        never below a tenth.
+        The chip's `interval_dma` or `interval_engines`, by what bounds the kernel, widened by what assumed
+        costs contribute to the work; the lower end is never below a tenth.
         """
-        part = self.program.machine["interval_relative"] * self._widening
+        name = "interval_dma" if self.summary.bound.startswith("DMA") else "interval_engines"
+        part = self.program.machine[name] * self._widening
         return self.latency_us * max(1 - part, 0.1), self.latency_us * (1 + part)
 
     @cached_property
@@ -217,7 +219,9 @@ class Estimate:
         }
 
 
-def estimate(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Estimate:
+def estimate(
+    kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, **kwargs: Any
+) -> Estimate:
     """Predict the latency of a kernel from the shapes of its arguments; no data is touched.
 
     Of a launch on several cores the estimate is that of the slowest core alone.
@@ -226,11 +230,21 @@ def estimate(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Estima
         kernel: decorated by nki.jit of either spelling, with or without a grid.
         args: arrays or specs, and whatever else the kernel takes.
         target: chip; see `machine_for` for the default.
+        trips: how often lines go round whose registers say it only where there are data, by "file.py:41".
         kwargs: likewise.
+
+    Raises:
+        UsageError: if no loop that asks stands on a line of `trips`.
     """
     held = as_kernel(kernel)
-    machine = machine_for(held, target)
-    launched = launch(held, args, kwargs, machine, has_data=False)
+    machine, said = machine_for(held, target), dict(trips or {})
+    asked: set[str] = set()
+    launched = launch(held, args, kwargs, machine, has_data=False, keyed={TRIPS: said, ASKED: asked})
+    for place in sorted(said.keys() - asked):
+        raise UsageError(
+            f"--trips names {place}; no register that only data could tell decides how often it goes round",
+            hint="name the line that the error shows which is told without --trips",
+        )
     return estimate_programs(launched.programs)
 
 
@@ -255,7 +269,7 @@ def estimate_program(program: Program) -> Estimate:
     placed = plan(program)
     timeline = run_clock(program, placed)
     return Estimate(
-        program.kernel_name, program.machine.name, program, placed, timeline, tuple(program.notes)
+        program.kernel_name, program.machine.label, program, placed, timeline, tuple(program.notes)
     )
 
 

@@ -85,6 +85,9 @@ def run(
 @click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
 @click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
 @click.option("--grid", default="", help="Program instances along each axis: 4,8.")
+@click.option(
+    "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 def estimate(
     version: str,
@@ -93,6 +96,7 @@ def estimate(
     args: Sequence[str],
     keywords: Sequence[str],
     grid: str,
+    trips: Sequence[str],
     as_json: bool,
 ) -> None:
     """Predict the latency of a kernel from shapes alone."""
@@ -101,7 +105,7 @@ def estimate(
     for name in targets if target else ():
         part("machine").machine_named(name)
     positional, named = part("arguments").call_arguments(args, keywords)
-    instances = part("arguments").extents(grid)
+    instances, turns = part("arguments").extents(grid), part("arguments").trips(trips)
     runner.serve_names(version, targets[0])
     results: list[Any] = []
 
@@ -109,7 +113,7 @@ def estimate(
         held = api.as_kernel(runner.kernel_from(kernel))
         held = held[instances] if instances else held
         for name in targets:
-            results.append(api.estimate(held, *positional, target=name, **named))
+            results.append(api.estimate(held, *positional, target=name, trips=turns, **named))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
@@ -120,8 +124,11 @@ def estimate(
         dicts = [r.to_dict() for r in results]
         click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))
         return
-    for result in results:
-        part("views.terminal").print_estimate(result)
+    terminal = part("views.terminal")
+    if len(results) > 1:
+        terminal.print_comparison(results)
+    else:
+        terminal.print_estimate(results[0])
 
 
 _CHECK_EXAMPLES = """
@@ -194,17 +201,34 @@ def check(
 @click.option("--family", default="", help="Only rows whose family begins so.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 @click.option("--picture", default="", metavar="FILE.svg", help="Draw predicted against measured.")
+@click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="")
-def validate(family: str, as_json: bool, picture: str, ledger: str) -> None:
+def validate(family: str, as_json: bool, picture: str, leave_out: bool, ledger: str) -> None:
     """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
     runner, held = part("runner"), part("validate")
     found: list[int] = []
 
     def work() -> None:
-        found.append(held.run_validation(ledger, family, picture, as_json=as_json, load=runner.kernel_from))
+        given = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
+        found.append(held.run_validation(ledger, family, picture, **given))
 
     status = runner.guarded(work)
     sys.exit(status or found[0])
+
+
+@main.command()
+@click.option("--from", "ledger", required=True, metavar="LEDGER.yaml", help="The measurements.")
+@click.option("-o", "output", required=True, metavar="MACHINE.yaml", help="The machine file to write.")
+@click.option("--target", default="", metavar="CHIP", help="Only rows of this chip: trn1, trn2 or trn3.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+def calibrate(ledger: str, output: str, target: str, as_json: bool) -> None:
+    """Fit the constants of a chip to measurements of your own; the file it writes is a --target."""
+    runner = part("runner")
+
+    def work() -> None:
+        part("calibrate").run_calibration(ledger, output, target, as_json=as_json, load=runner.kernel_from)
+
+    sys.exit(runner.guarded(work))
 
 
 @main.command("neuron-profile", context_settings={"ignore_unknown_options": True}, add_help_option=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,14 +66,9 @@ class Launched:
 
 
 def launch(
-    kernel: Kernel,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    machine: Machine,
-    *,
-    has_data: bool,
-    watch: Watch | None = None,
-) -> Launched:
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool,
+    keyed: Mapping[Any, Any] | None = None, watch: Watch | None = None,
+) -> Launched:  # fmt: skip
     """Run a kernel once per program instance.
 
     Instances on one core run one after another and make one program. Several cores run together, one at a
@@ -85,6 +80,7 @@ def launch(
         kwargs: keyword arguments, likewise.
         machine: the chip.
         has_data: whether to compute; False traces shapes alone.
+        keyed: what each session is told beforehand; see `Session.keyed`.
         watch: makes of what computes a row what is called in its place.
 
     Raises:
@@ -93,7 +89,8 @@ def launch(
         UseError: if the arguments do not fit the kernel's parameters.
     """
     try:
-        return _launch(kernel, args, kwargs, machine, _computing(watch) if has_data else None)
+        compute = _computing(watch) if has_data else None
+        return _launch(kernel, args, kwargs, machine, compute, keyed or {})
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -105,12 +102,15 @@ def _computing(watch: Watch | None) -> Execute:
 
 
 def _launch(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, compute: Execute | None
-) -> Launched:
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, compute: Execute | None,
+    keyed: Mapping[Any, Any],
+) -> Launched:  # fmt: skip
     cores = instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
     has_data = compute is not None
     sessions = _sessions(kernel, machine, len(cores), compute)
     first = sessions[0]
+    for session in sessions:
+        session.keyed.update(keyed)
     bound = _bind(kernel, args, kwargs)
     frameworks: list[str] = []
     with tracing(first):

@@ -69,11 +69,13 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
 
 
 def cut(view: V, key: Any) -> V | None:
-    """`view[key]` for slices without steps alone, one per axis, the most frequent key by far; else None.
+    """`view[key]` for slices without steps alone, one per axis, the most frequent key by far, and for `...`.
 
-    What such a view shares with the next one of its shape is looked up.
+    What such a view shares with the next one of its shape is looked up. None for other keys.
     """
     known = view.layout
+    if key is Ellipsis and len(known.shape) > 1 and not known.indices:
+        return type(view)(view.storage, view.offset, known)
     if type(key) is not tuple or len(key) != len(known.shape) or known.indices or len(key) < 2:
         return None
     offset = view.offset

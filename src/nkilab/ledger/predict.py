@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -107,30 +107,6 @@ def judged(rows: Iterable[Row], predictor: Predictor, *, secondary: bool = False
         for row in rows
         for metric, value in (row.measured.items() if secondary else [(row.metric, row.value)])
     ]
-
-
-def leave_one_family_out(
-    rows: Sequence[Row], predictor: Predictor, fit: Callable[[list[Judged]], Mapping[str, Machine]]
-) -> dict[str, float]:
-    """How far predictions are off for families of kernels that the constants were not fitted to.
-
-    Args:
-        rows: of a ledger.
-        predictor: holds the traces.
-        fit: finds constants, by chip, from what the fit rows of the other families measured.
-
-    Returns:
-        Per family the mean absolute relative error of its whole kernels, rows for context apart.
-    """
-    whole = [row for row in rows if row.kind == "kernel" and not QUANTITIES[row.metric].has_host]
-    result: dict[str, float] = {}
-    for family in dict.fromkeys(row.family for row in whole if row.split != "context"):
-        others = [row for row in rows if row.family != family and row.split == "fit"]
-        machines = fit(judged(others, predictor))
-        own = judged([r for r in whole if r.family == family and r.split != "context"], predictor)
-        errors = [abs(one.predict(machines[one.row.chip]) / one.measured - 1) for one in own]
-        result[family] = sum(errors) / len(errors)
-    return result
 
 
 def _under(predictor: Predictor, row: Row, metric: str, machine: Machine) -> float:

@@ -13,7 +13,7 @@ from .state import ISSUE, NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work
 
-MODEL_VERSION = "2"
+MODEL_VERSION = "3"
 _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE = range(len(REASONS))
 
 
@@ -27,7 +27,7 @@ def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
     begin = machine["kernel_start_ns"]
     waited_row = np.where(waited >= 0, work.row[waited], -1) if len(waited) else waited
     return Timeline(
-        machine.name,
+        machine.label,
         MODEL_VERSION,
         float(ended.max() if len(node) else begin) + machine["kernel_end_ns"],
         (float(began[moving].min()), float(ended[moving].max())) if len(node) else (begin, begin),
@@ -68,6 +68,9 @@ def _step_events(work: Work, clock: Clock, labels: dict[str, int]) -> Events:
     first_event = np.cumsum(counts[work.share]) - counts[work.share]
     step = first_step[work.share[node]] + np.arange(len(node)) - first_event[node]
     offset, busy, duration, label = columns[step].T
+    slower = column(clock.nodes, "slowdown")[node]
+    # what is pipelined behind the work itself keeps its time
+    offset, busy, duration = offset * slower, busy * slower, duration + busy * (slower - 1)
     start, done = column(clock.nodes, "start"), column(clock.nodes, "done")
     is_dma = work.engine[node] == DMA
     is_background = ~is_dma & (busy == 0)

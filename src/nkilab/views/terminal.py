@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TextIO
 
 import numpy as np
@@ -126,6 +127,31 @@ def print_estimate(estimate: Estimated, file: TextIO | None = None) -> None:
     for note in estimate.notes:
         print(f"note: {note}", file=file)
     _print_body(summary, estimate.timeline, file)
+
+
+def print_comparison(estimates: Sequence[Estimated], file: TextIO | None = None) -> None:
+    """Print estimates of one kernel on several chips: a column for each."""
+    summaries = [estimate.summary for estimate in estimates]
+    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False)
+    console.print(f"{summaries[0].kernel} on {', '.join(s.machine for s in summaries)} "
+                  f"(timing model {summaries[0].model})")  # fmt: skip
+    table = rich("table").Table(width=WIDTH, pad_edge=True)
+    table.add_column("metric", no_wrap=True)
+    for summary in summaries:
+        table.add_column(summary.machine, justify="right")
+    table.add_row("predicted latency", *(f"{e.latency_us:.2f} us" for e in estimates))
+    for word, side in (("at least", 0), ("at most", 1)):
+        table.add_row(word, *(f"{e.interval_us[side]:.2f} us" for e in estimates))
+    table.add_row("bound by", *(s.bound for s in summaries))
+    for name, metric in METRICS.items():
+        if any(summary.values.get(name) for summary in summaries):
+            table.add_row(name, *(quantity(s.values.get(name, 0.0), metric.unit) for s in summaries))
+    console.print(table)
+    for estimate in estimates:
+        for note in estimate.notes:
+            console.print(f"note, {estimate.summary.machine}: {note}")
+        for finding in estimate.summary.findings:
+            console.print(f"{finding.where}: {finding.rule}, {estimate.summary.machine}: {finding.message}")
 
 
 def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None) -> None:

@@ -205,7 +205,8 @@ class Tensor(View):
     def indirect(self, index: Any, num_elem: Any = None) -> NoReturn:
         """Elements that offsets in a tile choose, for engines of trn3."""
         raise UnsupportedError(
-            "tensor indirection of compute instructions is not modelled yet",
+            "tensor indirection of compute instructions is not modelled: the documents leave open whether "
+            "each group of 16 or 32 partitions has offsets of its own",
             hint="gather with nisa.nc_n_gather or nisa.local_gather, or rows with vector_select",
         ).located(place_of(user_frame()), "indirect", [self.describe()])
 
