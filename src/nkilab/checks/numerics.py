@@ -149,6 +149,10 @@ class Shadow:
 
     def run(self) -> None:
         """Compute everything."""
+        with self.stored.open(), self.exact.open():
+            self._run()
+
+    def _run(self) -> None:
         for action in self.recording.actions:
             written = [action.operands[slot] for slot in action.form.written_slots]
             before = [self._pair(o) for o in written] if _updates(action) else None

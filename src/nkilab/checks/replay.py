@@ -159,17 +159,18 @@ def _computed(
     # of two that meet, both send before either receives
     late: dict[int, list[Action]] = {}
     joined = {a: b for one, other in _joins(evidence) for a, b in ((one, other), (other, one))}
-    for node in ordering.sequence.tolist():
-        own = actions.get(node, [])
-        if node in joined and len(own) > 1:
-            world.compute(own[0])
-            late[node] = own[1:]
-            if joined[node] in late:
-                for action in (*late.pop(joined[node]), *late.pop(node)):
-                    world.compute(action)
-            continue
-        for action in own:
-            world.compute(action, values=groups.values(action) if groups else None)
+    with world.open():
+        for node in ordering.sequence.tolist():
+            own = actions.get(node, [])
+            if node in joined and len(own) > 1:
+                world.compute(own[0])
+                late[node] = own[1:]
+                if joined[node] in late:
+                    for action in (*late.pop(joined[node]), *late.pop(node)):
+                        world.compute(action)
+                continue
+            for action in own:
+                world.compute(action, values=groups.values(action) if groups else None)
     return [world.elements(memory).reshape(-1).copy() for memory in outputs if memory in recording.shapes]
 
 

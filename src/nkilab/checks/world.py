@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
 from ..errors import NkilabError, UnsupportedError
-from ..execute import execute
+from ..execute import execute, one_blas_thread
 from ..isa.declare import Instruction
 from ..machine import Machine
 from ..tiles.convert import widen
@@ -137,7 +137,7 @@ class World:
     def compute(
         self, action: Action, form: Instruction | None = None, values: tuple[object, ...] | None = None
     ) -> None:
-        """Compute one action here.
+        """Compute one action here, in a block of `open`.
 
         Args:
             action: of the recording.
@@ -147,10 +147,17 @@ class World:
         operands = [self.view(o) if isinstance(o, Operand) else o for o in action.operands]
         session = self.sessions[action.rank]
         given = action.values if values is None else values
-        with tracing(session), warnings.catch_warnings(), suppress(NkilabError):
-            warnings.simplefilter("ignore")
+        with suppress(NkilabError):
             # an offset that an order without its load makes wild is an access that the run does not see
             execute(session, form or action.form, operands, given, action.mask)
+
+    @contextmanager
+    def open(self) -> Iterator[World]:
+        """Compute in a block: quietly, and with one thread per product, as a launch does."""
+        session = next(iter(self.sessions.values()))
+        with one_blas_thread(), tracing(session), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield self
 
     def elements(self, memory: Memory) -> np.ndarray:
         """What a memory holds; zeros where nothing wrote."""
