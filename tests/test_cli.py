@@ -25,6 +25,7 @@ VERBS = (
     "estimate",
     "profile",
     "diff",
+    "check",
     "validate",
     "calibrate",
     "neuron-profile",
