@@ -17,19 +17,19 @@ ROOT = Path(nkilab.__file__).parent
 LEVELS = [
     "errors error_keys _lazy",
     "yaml_files",
-    "machine records heap",
+    "machine records heap progress",
     "tiles",
     "isa arrays benchmark",
     "trace arguments",
     "place dialects",
-    "execute timing",
+    "execute timing migrate",
     "cores",
     "checks views launch",
     "files pages",
-    "api",
-    "einsum ledger frameworks examples",
+    "api what_if",
+    "einsum ledger frameworks examples profiles checking",
     "hook",
-    "runner doctor explain demo neuron_profile autostart migrate ops suites validate calibrate",
+    "runner doctor explain demo neuron_profile autostart ops reports suites validate calibrate",
     "tune",
     "cli",
     "__init__ __main__",
@@ -47,6 +47,8 @@ HEAVY = {
     "optuna",
     "distributed",
     "dask",
+    "pyarrow",
+    "perfetto",
 }
 # The modules of the program declare their options with click; nothing else imports them.
 PROGRAM = {"cli.py", "neuron_profile.py"}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from .._lazy import rich
+from ..progress import is_wanted, quiet
 from ..timing import MODEL_VERSION
 from .confirm import Recalibrated
 from .outcome import Outcome, key_of
@@ -22,15 +22,16 @@ SHOWN = 12
 @contextmanager
 def shown_progress() -> Iterator[Callable[[Progress], None] | None]:
     """A bar with the time that is left and the best so far, on a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
+    if not is_wanted():
+        with quiet():
+            yield None
         return
     held = rich("progress")
     columns = (
         held.TextColumn("{task.description}"), held.BarColumn(), held.MofNCompleteColumn(),
         held.TimeRemainingColumn(), held.TextColumn("{task.fields[best]}"),
     )  # fmt: skip
-    with held.Progress(*columns, console=rich("console").Console(stderr=True)) as bar:
+    with quiet(), held.Progress(*columns, console=rich("console").Console(stderr=True)) as bar:
         task = bar.add_task("points", total=None, best="")
 
         def told(progress: Progress) -> None:
