@@ -21,7 +21,7 @@ from ..errors import NkilabError, UnsupportedError, UsageError
 from ..launch import launch
 from ..ledger.predict import recosted
 from ..machine import Machine
-from ..records import prepare
+from ..records import LONG, prepare
 from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
 from ..trace.program import Program
@@ -34,8 +34,8 @@ GOALS = {
     "sbuf": "bytes per partition of SBUF in use at once, of the case that needs most",
     "dma": "bytes that transfers move, over all cases by their weights",
 }
-# After so many evaluations compiled code is worth loading; traces and times of so many programs are kept.
-MANY, KEPT = 8, 256
+# Traces and times of so many programs are kept.
+KEPT = 256
 
 
 class Objective(Protocol):
@@ -102,7 +102,7 @@ class KernelObjective:
         self.goals = _known_goals(goals)
         self._traces: OrderedDict[tuple[int, str], tuple[Program, ...]] = OrderedDict()
         self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
-        self._evaluated = 0
+        self._rows = 0
 
     @property
     def target(self) -> str:
@@ -170,9 +170,6 @@ class KernelObjective:
 
     def evaluate(self, point: Point) -> Outcome:
         """What becomes of a point; no error of the point leaves it."""
-        self._evaluated += 1
-        if self._evaluated == MANY:
-            prepare()
         try:
             timed = tuple(self._case(number, point) for number in range(len(self.cases)))
         except NkilabError as error:
@@ -202,6 +199,13 @@ class KernelObjective:
             _keep(self._timed)
         return known
 
+    def _count(self, programs: Sequence[Program]) -> None:
+        """Load compiled code once many short programs make one long job of it."""
+        before = self._rows
+        self._rows += sum(map(len, programs))
+        if before < LONG <= self._rows:
+            prepare()
+
     def _programs(self, number: int, point: Point) -> tuple[Program, ...]:
         """What a point traces on a case; the chip's limits and rules are kept from here on."""
         key = (number, repr(sorted(point.items())))
@@ -211,6 +215,7 @@ class KernelObjective:
             launched = launch(self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False)
             known = self._traces[key] = launched.programs
             _keep(self._traces)
+            self._count(known)
         return known
 
 
