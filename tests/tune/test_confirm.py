@@ -86,6 +86,7 @@ def test_constants_move_towards_what_was_measured_and_measured_points_keep_their
     assert by_columns[64].latency_us == truth.evaluate({"columns": 64}).latency_us
     assert by_columns[64].measured_us is not None
     assert by_columns[512].measured_us is None
+    assert abs(by_columns[512].latency_us / truth.evaluate({"columns": 512}).latency_us - 1) < errors[0]
     low, high = interval_of(by_columns[512])
     # as wide as four measurements scatter about their predictions, on both sides alike
     assert high / by_columns[512].latency_us == pytest.approx(by_columns[512].latency_us / low)

@@ -86,6 +86,8 @@ def _print_confirmed(confirmed: Recalibrated) -> None:
         f"\n{len(confirmed.measured)} measured points: mean error {fitted.before:.1%} before, "
         f"{fitted.after:.1%} after {len(fitted.changed)} constants moved"
     )
+    if abs(confirmed.scale - 1) >= 0.0005:
+        print(f"what they still have in common scales the other predictions by {confirmed.scale:.3f}")
     for name, (before, after) in fitted.changed.items():
         print(f"  {name:<40}{before:>12,.4g}{after:>12,.4g}")
 
