@@ -126,6 +126,7 @@ def hostile() -> Run:
         "x" * 5000,
         "<!--<script>",
         "\u2028",
+        "\udc80",
     ]
     for name in names:
         tile = k.tile(128, 8, name=name)
@@ -142,6 +143,13 @@ def test_hostile_names_stay_text() -> None:
     assert tables["profile"]["kernel"] == "</script><script>alert(1)</script>"
     assert "<!--<script>" in tables["names"]
     assert max(map(len, tables["names"])) == 200
+    assert text.encode()
+
+
+def test_a_name_that_no_encoding_has_is_no_fault() -> None:
+    k = loaded_copied_stored()
+    k.program.kernel_name = "k\udc80"
+    assert "<title>k? on trn2</title>" in report_html(run_of(k)).encode().decode()
 
 
 def test_data_hold_no_sign_that_ends_an_element() -> None:
