@@ -255,7 +255,13 @@ def profile(
     what_if: str,
     **options: Any,
 ) -> None:
-    """Show where the time of a kernel goes, and why, from shapes alone."""
+    """Show where the time of a kernel goes, and why, from shapes alone.
+
+    \b
+    nkilab profile kernel.py:product --arg f32[512,256] --arg f32[512,512]
+    nkilab profile kernel.py:product --arg ... --html report.html --trace trace.json
+    nkilab profile kernel.py:product --arg ... --what-if dma_bandwidth=2x,psum_banks=16
+    """
     files = {"html": html, "trace": trace, "parquet": parquet}
     profiles = part("profiles")
     profiles.check_files(files, options["target"], what_if)
@@ -305,7 +311,12 @@ def diff(
     html: str,
     **options: Any,
 ) -> None:
-    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone."""
+    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone.
+
+    \b
+    nkilab diff kernel.py:first kernel.py:second --arg f32[512,256] --arg f32[512,512]
+    nkilab diff kernel.py:product kernel.py:product --arg ... --kw tiles=2 --kw-b tiles=4 --html diff.html
+    """
     profiles = part("profiles")
     profiles.check_files({"html": html}, options["target"])
     second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}

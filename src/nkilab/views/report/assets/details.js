@@ -151,6 +151,7 @@ const details = {
       before.push([D.nodeEvent[D.waitNode[at]], T.waitKinds[D.waitKind[at]]]);
     }
     const after = Array.from(waitingFor(node), (other) => [D.nodeEvent[other], ""]);
+    after.sort((one, other) => D.start[one[0]] - D.start[other[0]]);
     return [
       ["waits", `Waits for ${before.length}`, ...this.list(before)],
       ["waited", `Waited for by ${after.length}`, ...this.list(after)],
