@@ -1,0 +1,3 @@
+"""Einsum in, kernel out: cascades of Einsums are compiled into readable NKI kernels."""
+
+from __future__ import annotations
