@@ -1,0 +1,533 @@
+"""Sums of products over a variable that both operands have: TensorE, with that variable on the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from math import prod
+
+from ..language.ast import Access, Affine, Einsum, Scalar
+from ..tree import nodes
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import View
+from .build import Builder, Span
+from .choose import is_settled, transfer_ns
+from .context import Context, part_of
+from .deliver import deliver, targets_of
+from .fetch import Want, fetch
+from .stage import leaves, stage, staged_bytes
+from .storage import PARTITIONS, Storage
+
+BANK = 512
+
+
+@dataclass(frozen=True)
+class Product:
+    """How a contraction runs.
+
+    Args:
+        left: operand whose variable `part` becomes the partitions of the result; None for ones.
+        right: operand whose variable `free` becomes its columns; None for ones.
+        over: variable on the partitions of both operands.
+        part, free: variables of the result; "" for none.
+        outer: other variables of the output, one value at a time.
+        inner: other variables summed over, one value at a time.
+        cost_ns: what it was judged by.
+    """
+
+    left: Access | None
+    right: Access | None
+    over: str
+    part: str
+    free: str
+    outer: tuple[str, ...]
+    inner: tuple[str, ...]
+    cost_ns: float
+
+
+def product_of(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> Product | None:
+    """How TensorE computes an Einsum; None if it cannot."""
+    if (
+        einsum.reduce_op != "add"
+        or einsum.map_op not in ("multiply", "")
+        or not 1 <= len(einsum.accesses) <= 2
+    ):
+        return None
+    if any(a.gathers for a in einsum.accesses):
+        return None
+    if any(ctx.dtypes[a.tensor].lstrip("u").startswith("int") for a in einsum.accesses):
+        return None
+    spans = ctx.spans(einsum, outer)
+    best: Product | None = None
+    pair: tuple[Access | None, ...] = (
+        (*einsum.accesses, None) if len(einsum.accesses) == 1 else einsum.accesses
+    )
+    for left, right in (pair, pair[::-1]):
+        for found in _products(ctx, einsum, spans, left, right):
+            if best is None or found.cost_ns < best.cost_ns:
+                best = found
+    return best
+
+
+def _products(
+    ctx: Context, einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None
+) -> Iterator[Product]:
+    wide = [v for v in einsum.variables if not spans[v].is_point]
+    held = [a for a in (left, right) if a is not None]
+    for over in einsum.reduced:
+        if spans[over].is_point or not all(_is_alone(a, over) for a in held):
+            continue
+        parts, frees = (_own(einsum, spans, a, b, over) for a, b in ((left, right), (right, left)))
+        for part in parts:
+            for free in frees:
+                rest = [v for v in wide if v not in (over, part, free)]
+                if any(is_settled(spans[v]) for v in rest):
+                    continue
+                if not all(_can_fetch(ctx, a, spans, over, v) for a, v in ((left, part), (right, free)) if a):
+                    continue
+                if not _can_deliver(ctx, einsum, spans, part, free) or not _can_mask(
+                    einsum, spans, over, part, free
+                ):
+                    continue
+                outer = tuple(v for v in rest if v in einsum.output.variables)
+                inner = tuple(v for v in rest if v not in einsum.output.variables)
+                cost = _cost(ctx, einsum, spans, left, right, over, part, free, (*outer, *inner))
+                yield Product(left, right, over, part, free, outer, inner, cost)
+
+
+def _is_alone(access: Access, variable: str) -> bool:
+    """Whether a variable is exactly one index of an access."""
+    return [i.plain == variable for i in access.indices if variable in i.variables] == [True]
+
+
+def _own(
+    einsum: Einsum, spans: dict[str, Span], access: Access | None, other: Access | None, over: str
+) -> list[str]:
+    """Variables of the output that one operand has and the other has not; "" if there is none."""
+    if access is None:
+        return [""]
+    theirs = set(other.variables) if other is not None else set()
+    found = [
+        v
+        for v in einsum.output.variables
+        if v in access.variables and v not in theirs and not spans[v].is_point
+        and sum(v in i.variables for i in access.indices) == 1
+        and sum(v in i.variables for i in einsum.output.indices) == 1
+        and all(isinstance(i, Affine) and i.coefficient(v) >= 0 and over not in i.variables
+                for i in access.indices if v in i.variables)
+    ]  # fmt: skip
+    return found or [""]
+
+
+def _can_fetch(ctx: Context, access: Access, spans: dict[str, Span], over: str, own: str) -> bool:
+    chip = ctx.chip(access.tensor)
+    if chip is None:
+        return True
+    q = chip.part_variable(access)
+    if chip.part_dim is not None and q and not isinstance(access.indices[chip.part_dim], Affine):
+        return False
+    if q and access.indices[chip.part_dim or 0].plain != q and not spans[q].is_point:
+        return False
+    return not q or spans[q].is_point or q in (over, own)
+
+
+def _can_deliver(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str) -> bool:
+    chip = ctx.chip(einsum.name)
+    if chip is None:
+        return True
+    q = chip.part_variable(einsum.output)
+    return not q or spans[q].is_point or q in (part, free)
+
+
+def _can_mask(einsum: Einsum, spans: dict[str, Span], over: str, part: str, free: str) -> bool:
+    if einsum.condition is None:
+        return True
+    asked = {v for v in einsum.condition.variables if not spans[v].is_point}
+    return einsum.otherwise == 0 and (asked <= {over, part} or asked <= {over, free})
+
+
+def _cost(
+    ctx: Context, einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None,
+    over: str, part: str, free: str, loops: tuple[str, ...],
+) -> float:  # fmt: skip
+    sizes = {over: PARTITIONS, part: PARTITIONS, free: BANK}
+    trips = {v: -(-spans[v].most // sizes.get(v, 1)) for v in (over, part, free, *loops) if v}
+    rows = min(spans[part].most, PARTITIONS) if part else 1
+    columns = min(spans[free].most, BANK) if free else 1
+    depth = min(spans[over].most, PARTITIONS)
+    is_wide = matmul_dtype(ctx, left, right) == "float32"
+    cost = prod(trips.values()) * (max(64.0, columns) / 2.4 * (4 if is_wide else 1) + 8)
+    for access, own, count in ((left, part, rows), (right, free, columns)):
+        if access is not None:
+            times = prod(t for v, t in trips.items() if v in access.variables)
+            cost += times * transfer_ns(ctx, access, False, spans, over, own, depth, count)
+    times = prod(t for v, t in trips.items() if v in einsum.output.variables)
+    home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
+    wanted = ctx.wanted.get(einsum.name, "")
+    if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
+        home += 350.0 * -(-columns // PARTITIONS)
+    return cost + times * (home + 60 + columns)
+
+
+def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
+    """The type in which TensorE reads: that of a narrow operand, else float32."""
+    types = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
+    narrow = [t for t in types if t != "float32"]
+    return narrow[0] if narrow else "float32"
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How much of the result is worked on at once, and whether the sum is cut too.
+
+    Args:
+        part, free: elements of a block of the result.
+        over: elements of a block of the sum.
+    """
+
+    part: int
+    free: int
+    over: int
+
+
+class Contraction:
+    """Lowers one Einsum as a product.
+
+    Args:
+        ctx: the plan.
+        einsum: what it computes.
+        product: how.
+        outer: spans that loops around it have chosen.
+    """
+
+    def __init__(self, ctx: Context, einsum: Einsum, product: Product, outer: dict[str, Span]) -> None:
+        self.ctx, self.einsum, self.product, self.outer = ctx, einsum, product, outer
+        self.spans = ctx.spans(einsum, outer)
+        self.dtype = matmul_dtype(ctx, product.left, product.right)
+
+    def lower(self) -> None:
+        """Append the nest."""
+        product, build = self.product, self.ctx.build
+        self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
+        comment = str(self.einsum)
+        with ExitStack() as stack:
+            for variable in product.outer:
+                span = stack.enter_context(
+                    build.tiles(variable, self.spans[variable].most, 1, comment=comment)
+                )
+                self.spans[variable] = span
+                comment = ""
+            if comment:
+                build.add(nodes.Comment(comment))
+            self.blocks = self.chosen_blocks()
+            for variable, block in ((product.part, self.blocks.part), (product.free, self.blocks.free)):
+                if variable and not is_settled(self.spans[variable]) and block < self.spans[variable].most:
+                    self.spans[variable] = stack.enter_context(
+                        build.tiles(f"{variable}_block", self.spans[variable].most, block)
+                    )
+            if self.blocks.over < self.spans[product.over].most:
+                self.in_blocks()
+            else:
+                self.staged()
+                self.tiles(None)
+
+    # blocks
+
+    def chosen_blocks(self) -> Blocks:
+        """The largest blocks whose operands fit, with the least traffic."""
+        part, free, over = (
+            self.spans[v].most if v else 1 for v in (self.product.part, self.product.free, self.product.over)
+        )
+        room = max(self.ctx.room() * 0.9, 4096)
+        best, least = None, float("inf")
+        for depth in _sizes(over, PARTITIONS):
+            for rows in _sizes(part, PARTITIONS):
+                for columns in _sizes(free, BANK):
+                    needed = self.needed(rows, columns, depth)
+                    if depth < over:
+                        needed += -(-rows // PARTITIONS) * columns * 4
+                    if needed > room:
+                        continue
+                    traffic = self.traffic(rows, columns, depth)
+                    if traffic < least:
+                        best, least = Blocks(rows, columns, depth), traffic
+            if best is not None:
+                return best
+        return Blocks(min(part, PARTITIONS), min(free, BANK), min(over, PARTITIONS))
+
+    def needed(self, rows: int, columns: int, depth: int) -> int:
+        total = 0
+        for access, own, size in (
+            (self.product.left, self.product.part, rows),
+            (self.product.right, self.product.free, columns),
+        ):
+            if access is not None and self.is_staged(access, own):
+                spans = self.block_spans(own, size, depth)
+                is_once = all(
+                    spans[v].most == self.spans[v].most for v in access.variables
+                ) and not self.moves(access)
+                size_of = staged_bytes(self.ctx, access, spans, self.product.over, self.dtype)
+                total += size_of * (1 if is_once and not self.ctx.build.depth else 2)
+        return total
+
+    def moves(self, access: Access) -> bool:
+        """Whether loops around the nest choose what an access reads."""
+        return any(self.spans[v].start.names for v in access.variables)
+
+    def block_spans(self, own: str, size: int, depth: int) -> dict[str, Span]:
+        spans = dict(self.spans)
+        for variable, count in ((own, size), (self.product.over, depth)):
+            if variable and not is_settled(spans[variable]):
+                spans[variable] = Span(
+                    spans[variable].start,
+                    expr(min(count, spans[variable].most)),
+                    min(count, spans[variable].most),
+                )
+        return spans
+
+    def traffic(self, rows: int, columns: int, depth: int) -> float:
+        """Bytes that the blocks read, with a share for short rows."""
+        product, spans = self.product, self.spans
+        part_blocks = -(-(spans[product.part].most if product.part else 1) // rows)
+        size = self.ctx.bytes_of(self.dtype)
+        left, right = (
+            prod(spans[v].most for v in a.variables) * size
+            if a is not None and not self.ctx.chip(a.tensor)
+            else 0
+            for a in (product.left, product.right)
+        )
+        total = float(left + right * part_blocks)
+        out = prod(spans[v].most for v in self.einsum.output.variables) * 4
+        if depth < spans[product.over].most:
+            total += out * 2
+        # a row of a transfer that is shorter than 2 KiB costs as much as one of 2 KiB
+        for access, own, count, moved in (
+            (product.left, product.part, rows, left),
+            (product.right, product.free, columns, right * part_blocks),
+        ):
+            if access is not None and own and moved:
+                total += moved * max(0.0, 2048 / (count * size) - 1) * 0.2
+        return total
+
+    def is_staged(self, access: Access, own: str) -> bool:
+        """Whether an operand is brought on chip for a whole block: it is read again, or lies otherwise."""
+        chip = self.ctx.chip(access.tensor)
+        if chip is not None:
+            q = chip.part_variable(access)
+            is_right = q == self.product.over
+            return not is_right or chip.buffer.dtype != self.dtype
+        product, spans = self.product, self.spans
+        loops = [*product.inner, product.over, product.part, product.free]
+        tiles = prod(
+            -(
+                -spans[v].most
+                // {product.over: PARTITIONS, product.part: PARTITIONS, product.free: BANK}.get(v, 1)
+            )
+            for v in loops
+            if v
+        )
+        return tiles > 1 or leaves(self.ctx, access, spans)
+
+    def staged(self) -> None:
+        """Bring operands on chip for the present block."""
+        self.held: dict[int, Storage] = {}
+        product = self.product
+        for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
+            if access is not None and self.is_staged(access, own):
+                if self.fits(access):
+                    self.held[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
+
+    def fits(self, access: Access) -> bool:
+        size = staged_bytes(self.ctx, access, self.spans, self.product.over, self.dtype)
+        return leaves(self.ctx, access, self.spans) or size * 2 <= max(self.ctx.room(), 4096)
+
+    def in_blocks(self) -> None:
+        """Sum block by block of what is summed over, in float32 on chip."""
+        product, build, ctx = self.product, self.ctx.build, self.ctx
+        rows, columns = (self.spans[v].most if v else 1 for v in (product.part, product.free))
+        blocks = -(-rows // PARTITIONS)
+        total = build.buffer(
+            f"{self.einsum.name.lower()}_total",
+            (min(rows, PARTITIONS), blocks, columns),
+            "float32",
+            nodes.SBUF,
+        )
+        build.add(nodes.Fill(View(total, tuple(nodes.Cut(ZERO, expr(e)) for e in total.shape)), 0.0))
+        over = self.spans[product.over]
+        before = dict(self.spans)
+        with build.tiles(f"{product.over}_block", over.most, self.blocks.over, is_sequential=True) as span:
+            self.spans[product.over] = span
+            self.staged()
+            self.tiles(total)
+        self.spans = before
+        for span, column in self.result_tiles():
+            view = _of_total(total, span, column, self.spans, product)
+            deliver(
+                ctx,
+                self.einsum,
+                self.scaled(view),
+                {**self.spans, **self.named(span, column)},
+                product.part,
+                product.free,
+                self.target,
+            )
+
+    def named(self, rows: Span, columns: Span) -> dict[str, Span]:
+        return {v: s for v, s in ((self.product.part, rows), (self.product.free, columns)) if v}
+
+    def result_tiles(self) -> Iterator[tuple[Span, Span]]:
+        """Tiles of the present block of the result, in loops."""
+        product, build = self.product, self.ctx.build
+        one = Span(ZERO, expr(1), 1)
+        rows, columns = (self.spans[v] if v else one for v in (product.part, product.free))
+        width = self.column_block(columns)
+        with ExitStack() as stack:
+            tiles = []
+            for variable, span, block in ((product.part, rows, PARTITIONS), (product.free, columns, width)):
+                if span.most <= block:
+                    tiles.append(span)
+                    continue
+                local = stack.enter_context(_sub_tiles(build, variable, span, block))
+                tiles.append(Span(span.start + local.start, local.count, local.most))
+            yield tiles[0], tiles[1]
+
+    def column_block(self, columns: Span) -> int:
+        """Columns of a tile of the result: a bank of PSUM, or 128 where the result is turned and ragged."""
+        if columns.most <= BANK:
+            return BANK
+        is_turned = not self.is_straight()
+        return PARTITIONS if is_turned and columns.most % BANK else BANK
+
+    def is_straight(self) -> bool:
+        product = self.product
+        order = [v for i in self.einsum.output.indices for v in i.variables]
+        for tile in (self.target.tile,):
+            if tile is not None and tile.part_variable(self.einsum.output) != product.part:
+                return False
+        if self.target.hbm is not None and product.part and product.free:
+            return order.index(product.part) < order.index(product.free)
+        return True
+
+    # tiles
+
+    def tiles(self, total: nodes.Buffer | None) -> None:
+        """One tile of the result after the other."""
+        for rows, columns in self.result_tiles():
+            spans = {**self.spans, **self.named(rows, columns)}
+            psum = self.summed(spans, rows, columns)
+            if total is None:
+                deliver(
+                    self.ctx,
+                    self.einsum,
+                    self.scaled(psum),
+                    spans,
+                    self.product.part,
+                    self.product.free,
+                    self.target,
+                )
+            else:
+                view = _of_total(total, rows, columns, self.spans, self.product)
+                self.ctx.build.add(nodes.Combine(view, view, "add", psum))
+
+    def summed(self, spans: dict[str, Span], rows: Span, columns: Span) -> View:
+        """The products of one tile, accumulated in PSUM."""
+        ctx, product, build = self.ctx, self.product, self.ctx.build
+        psum = ctx.temporary(
+            f"{self.einsum.name.lower()}_sum", rows.most, columns.most, "float32", nodes.PSUM, "sum"
+        )
+        view = part_of(psum, rows.count, columns.count)
+        with ExitStack() as stack:
+            running = []
+            for variable in product.inner:
+                span = stack.enter_context(build.tiles(variable, spans[variable].most, 1, is_sequential=True))
+                spans = {**spans, variable: span}
+                running.extend(span.start.names)
+            over = spans[product.over]
+            if over.most > PARTITIONS:
+                local = stack.enter_context(
+                    _sub_tiles(build, product.over, over, PARTITIONS, is_sequential=True)
+                )
+                running.extend(local.start.names)
+                spans = {**spans, product.over: Span(over.start + local.start, local.count, local.most)}
+            stationary = self.operand(0, product.left, product.part, spans)
+            moving = self.operand(1, product.right, product.free, spans)
+            build.add(nodes.MatMul(view, stationary, moving, tuple(running)))
+        return view
+
+    def operand(self, n: int, access: Access | None, own: str, spans: dict[str, Span]) -> View:
+        ctx, over = self.ctx, spans[self.product.over]
+        if access is None:
+            return part_of(ctx.constant(1.0, self.dtype), over.count, 1)
+        view = fetch(ctx, Want(access, spans, self.product.over, own, self.held.get(n)))
+        if view.buffer.dtype != self.dtype:
+            cast = part_of(
+                ctx.temporary(
+                    f"{access.tensor.lower()}_cast", over.most, spans[own].most if own else 1, self.dtype
+                ),
+                over.count,
+                view.cuts[1].count,
+            )
+            ctx.build.add(nodes.Copy(cast, view))
+            view = cast
+        return self.masked(view, own, spans)
+
+    def masked(self, view: View, own: str, spans: dict[str, Span]) -> View:
+        """An operand that is 0 where the condition fails."""
+        condition = self.einsum.condition
+        if condition is None:
+            return view
+        asked = {v for v in condition.variables if not self.spans[v].is_point}
+        if not asked <= {self.product.over, own} or (
+            not asked - {self.product.over} and own != self.product.part
+        ):
+            return view
+        whole = condition.difference
+        offset = expr(whole.constant)
+        for name, c in whole.terms:
+            offset = offset + spans[name].start * c
+        made = part_of(
+            self.ctx.temporary("masked", spans[self.product.over].most, spans[own].most if own else 1, self.dtype),
+            view.cuts[0].count, view.cuts[1].count,
+        )  # fmt: skip
+        self.ctx.build.add(nodes.Select(
+            made, view, offset, whole.coefficient(self.product.over), whole.coefficient(own) if own else 0,
+            condition.relation, 0.0,
+        ))  # fmt: skip
+        return made
+
+    def scaled(self, view: View) -> View:
+        """The result times scalars of the expression."""
+        for scalar in (o for o in self.einsum.operands if isinstance(o, Scalar)):
+            made = part_of(
+                self.ctx.temporary(f"{self.einsum.name.lower()}_scaled", int(str(view.buffer.shape[0])), int(str(view.buffer.shape[-1]))),
+                view.cuts[0].count, view.cuts[1].count,
+            )  # fmt: skip
+            self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
+            view = made
+        return view
+
+
+def _sub_tiles(
+    build: Builder, variable: str, span: Span, block: int, is_sequential: bool = False
+) -> AbstractContextManager[Span]:
+    total = span.count.value
+    assert total is not None, "blocks divide what they cut, or are one tile"
+    return build.tiles(variable, total, block, is_sequential=is_sequential)
+
+
+def _of_total(
+    total: nodes.Buffer, rows: Span, columns: Span, spans: dict[str, Span], product: Product
+) -> View:
+    start = rows.start - (spans[product.part].start if product.part else ZERO)
+    column = columns.start - (spans[product.free].start if product.free else ZERO)
+    return View(
+        total, (nodes.Cut(ZERO, rows.count), nodes.At(start // PARTITIONS), nodes.Cut(column, columns.count))
+    )
+
+
+def _sizes(extent: int, unit: int) -> list[int]:
+    """Block sizes to try, the largest first: the whole, what divides it in whole units, one unit."""
+    units = range(extent // unit, 1, -1)
+    divide = [u * unit for u in units if extent % (u * unit) == 0 and u * unit < extent]
+    return [extent, *divide, *([unit] if unit < extent else [])]

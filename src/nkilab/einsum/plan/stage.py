@@ -1,0 +1,264 @@
+"""Operands that a nest reads more than once: brought on chip whole, with one axis on the partitions."""
+
+from __future__ import annotations
+
+from ...errors import UnsupportedError
+from ..language.ast import Access, Affine
+from ..tree import nodes
+from ..tree.expr import ZERO, Expr, expr
+from ..tree.nodes import At, Cut, View
+from .build import Span
+from .context import Context
+from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
+from .storage import PARTITIONS, Storage, positions, tile_shape
+
+
+def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
+    """The least position of an index over spans, and how many positions it reaches over."""
+    start, most = expr(index.constant), 1
+    for name, c in index.terms:
+        span = spans[name]
+        start = start + span.start * c
+        if c < 0:
+            start = start + (span.most - 1) * c
+        most += abs(c) * (span.most - 1)
+    return start, most
+
+
+def leaves(ctx: Context, access: Access, spans: dict[str, Span]) -> bool:
+    """Whether an access reads outside of its tensor, where values are 0."""
+    for index, size in zip(access.indices, ctx.cascade.shape(access.tensor), strict=True):
+        if isinstance(index, Affine):
+            whole = {n: s if n.isupper() else Span(ZERO, s.count, s.most) for n, s in spans.items()}
+            start, most = reach(index, whole)
+            assert start.value is not None
+            if start.value < 0 or start.value + most > size:
+                return True
+    return False
+
+
+def extents_of(access: Access, spans: dict[str, Span], part: str) -> tuple[list[int], list[str], list[Expr]]:
+    """Extents, kinds and bases of a tile that holds what an access reaches over spans."""
+    extents, dims, bases = [], [], []
+    for index in access.indices:
+        assert isinstance(index, Affine)
+        start, most = reach(index, spans)
+        extents.append(most)
+        bases.append(start)
+        is_gone = all(spans[v].is_point for v in index.variables)
+        dims.append("gone" if is_gone else "part" if index.plain == part and part else "free")
+    return extents, dims, bases
+
+
+def staged_bytes(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> int:
+    """Bytes per partition that a staged operand takes."""
+    extents, dims, _ = extents_of(access, spans, part)
+    shape, _ = tile_shape(tuple(extents), tuple(dims))
+    total = 1
+    for extent in shape[1:]:
+        total *= extent
+    return total * ctx.bytes_of(dtype)
+
+
+def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> Storage:
+    """A tile that holds all that an access reaches over spans, made in the outermost scope that knows them.
+
+    Args:
+        spans: of every variable; those with more than one value lie along axes of the tile.
+        part: the variable on the partitions.
+        dtype: of the tile.
+    """
+    extents, dims, bases = extents_of(access, spans, part)
+    source = next((s for s in ctx.storage_of(access) if not s.is_hbm), ctx.storage_of(access)[0])
+    names: frozenset[str] = frozenset().union(*(b.names for b in bases))
+    for index in access.indices:
+        assert isinstance(index, Affine)
+        for v in index.variables:
+            names |= spans[v].count.names
+    depth = max(ctx.build.depth_of(names), source.depth)
+    counts = tuple((v, str(spans[v].count)) for v in access.variables)
+    key = ("stage", access.tensor, tuple(bases), tuple(extents), part, dtype, counts, source.version)
+    for scope in ctx.build.scopes[: depth + 1]:
+        if key in scope.cache:
+            held: Storage = scope.cache[key]
+            return held
+    with ctx.build.hoisted(depth):
+        made = ctx.add_tile(
+            access.tensor, tuple(extents), tuple(dims), tuple(bases), dtype, f"{access.tensor.lower()}_block"
+        )
+        made.depth = depth
+        _filled(ctx, access, spans, part, made, source)
+        ctx.build.scopes[-1].cache[key] = made
+    return made
+
+
+def _filled(
+    ctx: Context, access: Access, spans: dict[str, Span], part: str, made: Storage, source: Storage
+) -> None:
+    if source.is_hbm and leaves(ctx, access, spans):
+        _padded(ctx, access, spans, part, made, source)
+        return
+    # positions of the tensor themselves become the variables of a copy
+    names = [f"{access.tensor.lower()}_{n}" for n in range(len(access.indices))]
+    at: dict[str, Span] = {}
+    for name, dim, base, index in zip(names, made.dims, made.bases, access.indices, strict=True):
+        assert isinstance(index, Affine)
+        start, most = reach(index, spans)
+        count = spans[index.plain].count if index.plain else expr(most)
+        at[name] = Span(base, expr(1), 1) if dim == "gone" else Span(start, count, most)
+    plain = Access(access.tensor, tuple(Affine(((n, 1),)) for n in names))
+    wide = [n for n in names if not at[n].is_point]
+    part_name = next((n for n, d in zip(names, made.dims, strict=True) if d == "part"), "")
+    free = [n for n in wide if n != part_name]
+    _copied(ctx, plain, at, part_name, free, made, source)
+
+
+def _copied(
+    ctx: Context,
+    plain: Access,
+    at: dict[str, Span],
+    part: str,
+    free: list[str],
+    made: Storage,
+    source: Storage,
+) -> None:
+    """Fill a tile, block of partitions by block, along the last of its free axes."""
+    if part and at[part].most > PARTITIONS and not at[part].start.names:
+        total = at[part].count.value
+        assert total is not None
+        with ctx.build.tiles(part.split("_")[0][:1], total, PARTITIONS) as block:
+            here = {**at, part: Span(at[part].start + block.start, block.count, block.most)}
+            _copied(ctx, plain, here, part, free, made, source)
+        return
+    last = _last_free(plain, free, source)
+    if source.is_hbm and _is_straight(ctx, plain, at, part, last, source):
+        ctx.build.add(nodes.Load(_many(made, plain, at), View(source.buffer, tuple(positions(plain, at)))))
+        return
+    rest = [n for n in free if n != last]
+    if rest:
+        total = at[rest[0]].count.value
+        assert total is not None
+        with ctx.build.loop("i", total) as i:
+            here = {**at, rest[0]: Span(at[rest[0]].start + i, expr(1), 1)}
+            _copied(ctx, plain, here, part, [last, *rest[1:]], made, source)
+        return
+    _copied_tile(ctx, plain, at, part, last, made, source)
+
+
+def _last_free(plain: Access, free: list[str], source: Storage) -> str:
+    """The free axis that is copied at once: the one on the partitions of a tile, else the innermost."""
+    if not free:
+        return ""
+    if not source.is_hbm:
+        q = source.part_variable(plain)
+        if q in free:
+            return q
+    order = [v for i in plain.indices for v in i.variables]
+    return max(free, key=order.index)
+
+
+def _is_straight(
+    ctx: Context, plain: Access, at: dict[str, Span], part: str, last: str, source: Storage
+) -> bool:
+    """Whether one transfer fills all axes as they lie in HBM."""
+    order = [v for i in plain.indices for v in i.variables if not at[v].is_point]
+    if part and (not order or order[0] != part):
+        return False
+    if not part or len(order) < 2:
+        return len(order) > 1 and not part and False
+    return True
+
+
+def _many(made: Storage, plain: Access, at: dict[str, Span]) -> View:
+    """The part of a tile with all its cut axes."""
+    return made.view(positions(plain, at))
+
+
+def _copied_tile(
+    ctx: Context, plain: Access, at: dict[str, Span], part: str, last: str, made: Storage, source: Storage
+) -> None:
+    want = Want(plain, at, part, last, source)
+    dst = made.view(positions(plain, at))
+    rows, columns = want.rows, want.columns
+    if source.is_hbm and part and last:
+        axes = [next(a for a, i in enumerate(plain.indices) if v in i.variables) for v in (part, last)]
+        if axes[0] == len(plain.indices) - 1 and rows.most * columns.most > FEW:
+            _turned_into(ctx, want, made)
+            return
+    elif (
+        not source.is_hbm
+        and part
+        and last
+        and not lies_right(source, want)
+        and source.part_variable(plain) == last
+    ):
+        _turned_into(ctx, want, made)
+        return
+    if source.is_hbm:
+        axes_or = [
+            next(
+                (a for a, i in enumerate(plain.indices) if v and v in i.variables and not at[v].is_point),
+                None,
+            )
+            for v in (part, last)
+        ]
+        index = list(positions(plain, at))
+        ctx.build.add(nodes.Load(dst, two_axes(source.buffer, index, *axes_or)))
+        return
+    ctx.build.add(nodes.Copy(dst, fetch(ctx, want)))
+
+
+def _turned_into(ctx: Context, want: Want, made: Storage) -> None:
+    """Transposed blocks of at most 128 columns, straight into the tile."""
+    columns = want.columns
+    if columns.most <= PARTITIONS:
+        _turned_block(ctx, want, made)
+        return
+    total = columns.count.value
+    assert total is not None
+    with ctx.build.tiles("b", total, PARTITIONS) as block:
+        span = Span(columns.start + block.start, block.count, block.most)
+        _turned_block(
+            ctx, Want(want.access, {**want.spans, want.free: span}, want.part, want.free, want.storage), made
+        )
+
+
+def _turned_block(ctx: Context, want: Want, made: Storage) -> None:
+    dst = made.view(positions(want.access, want.spans))
+    straight = fetch(ctx, Want(want.access, want.spans, want.free, want.part, want.storage))
+    turn(ctx, straight, dst, want.rows.most)
+
+
+def _padded(
+    ctx: Context, access: Access, spans: dict[str, Span], part: str, made: Storage, source: Storage
+) -> None:
+    """Zeros, and what lies inside the tensor over them."""
+    shape = made.buffer.shape
+    every = tuple(Cut(ZERO, expr(e)) for e in shape)
+    ctx.build.add(nodes.Fill(View(made.buffer, every), 0.0))
+    names = [f"{access.tensor.lower()}_{n}" for n in range(len(access.indices))]
+    at: dict[str, Span] = {}
+    for name, dim, base, index, size in zip(
+        names, made.dims, made.bases, access.indices, ctx.cascade.shape(access.tensor), strict=True
+    ):
+        assert isinstance(index, Affine)
+        _, most = reach(index, spans)
+        if dim == "gone":
+            at[name] = Span(base, expr(1), 1)
+            continue
+        if base.value is None:
+            if index.plain:
+                at[name] = Span(base, spans[index.plain].count, most)
+                continue
+            raise UnsupportedError(
+                f"{access} reads outside of {access.tensor} at a place that a loop chooses"
+            )
+        low, high = max(base.value, 0), min(base.value + most, size)
+        at[name] = Span(expr(low), expr(high - low), high - low)
+    plain = Access(access.tensor, tuple(Affine(((n, 1),)) for n in names))
+    part_name = next((n for n, d in zip(names, made.dims, strict=True) if d == "part"), "")
+    free = [n for n in names if not at[n].is_point and n != part_name]
+    _copied(ctx, plain, at, part_name, free, made, source)
+
+
+__all__ = ["At", "extents_of", "leaves", "stage", "staged_bytes"]
