@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from ...errors import UnsupportedError
@@ -28,7 +28,6 @@ class Choice:
         loops: the others, one value at a time, the outermost first.
         blocks: elements of a tile per variable; 0 where no loop is needed.
         cost_ns: what the choice was judged by.
-        staged: operands that were brought on chip beforehand.
     """
 
     part: str
@@ -36,7 +35,6 @@ class Choice:
     loops: tuple[str, ...]
     blocks: Mapping[str, int]
     cost_ns: float = 0.0
-    staged: dict[str, Storage] = field(default_factory=dict)
 
     def block(self, variable: str) -> int:
         """Elements of a tile."""
@@ -152,7 +150,7 @@ def _is_legal(
             return False
         if isinstance(index, Affine) and any(index.coefficient(v) < 0 for v in held):
             return False
-        if isinstance(index, Gather) and (free in index.variables or part not in index.variables):
+        if isinstance(index, Gather) and any(v != part and not spans[v].is_point for v in index.variables):
             return False
     for variable in (part, free):
         if variable and sum(variable in i.variables for i in access.indices) > 1:
@@ -160,7 +158,14 @@ def _is_legal(
     chip = ctx.chip(access.tensor)
     if chip is not None:
         return _is_reachable(chip, access, spans, part, free)
-    return True
+    return not is_out or not is_barred(ctx, access, part)
+
+
+def is_barred(ctx: Context, output: Access, part: str) -> bool:
+    """Whether a reader of a result runs along an axis in a way that partitions cannot serve."""
+    if not part or "chip" not in ctx.homes.get(output.tensor, ""):
+        return False
+    return any(part in output.indices[axis].variables for axis in ctx.barred.get(output.tensor, ()))
 
 
 def _is_reachable(chip: Storage, access: Access, spans: dict[str, Span], part: str, free: str) -> bool:

@@ -29,6 +29,7 @@ class Context:
         choices: notes for the report.
         homes: where results go: chip, hbm or both.
         wanted: variable that readers of a tensor want on the partitions.
+        barred: per tensor, axes that readers index in a way that partitions cannot serve.
         chip_dtypes: types of tensors on chip, where they differ.
     """
 
@@ -41,6 +42,7 @@ class Context:
     constants: dict[tuple[str, float], Buffer] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
     wanted: dict[str, str] = field(default_factory=dict)
+    barred: dict[str, set[int]] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
 
     def chip_dtype(self, tensor: str) -> str:

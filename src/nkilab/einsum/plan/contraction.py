@@ -12,7 +12,7 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import View
 from .build import Builder, Span
-from .choose import is_settled, transfer_ns
+from .choose import is_barred, is_settled, transfer_ns
 from .context import Context, part_of
 from .deliver import deliver, targets_of
 from .fetch import Want, fetch
@@ -135,7 +135,7 @@ def _can_fetch(ctx: Context, access: Access, spans: dict[str, Span], over: str, 
 def _can_deliver(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str) -> bool:
     chip = ctx.chip(einsum.name)
     if chip is None:
-        return True
+        return not is_barred(ctx, einsum.output, part)
     q = chip.part_variable(einsum.output)
     return not q or spans[q].is_point or q in (part, free)
 
@@ -210,6 +210,7 @@ class Contraction:
         """Append the nest."""
         product, build = self.product, self.ctx.build
         self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
+        self.padded = self.staged_padded()
         comment = str(self.einsum)
         with ExitStack() as stack:
             for variable in product.outer:
@@ -231,6 +232,15 @@ class Contraction:
             else:
                 self.staged()
                 self.tiles(None)
+
+    def staged_padded(self) -> dict[int, Storage]:
+        """Operands that are read beyond their edges, with zeros around them, for all values of all variables."""
+        product = self.product
+        return {
+            n: stage(self.ctx, a, self.spans, product.over, self.dtype)
+            for n, a in enumerate((product.left, product.right))
+            if a is not None and leaves(self.ctx, a, self.spans)
+        }
 
     # blocks
 
@@ -262,7 +272,11 @@ class Contraction:
             (self.product.left, self.product.part, rows),
             (self.product.right, self.product.free, columns),
         ):
-            if access is not None and self.is_staged(access, own):
+            if (
+                access is not None
+                and self.is_staged(access, own)
+                and not leaves(self.ctx, access, self.spans)
+            ):
                 spans = self.block_spans(own, size, depth)
                 is_once = all(
                     spans[v].most == self.spans[v].most for v in access.variables
@@ -327,20 +341,20 @@ class Contraction:
             for v in loops
             if v
         )
-        return tiles > 1 or leaves(self.ctx, access, spans)
+        return tiles > 1
 
     def staged(self) -> None:
         """Bring operands on chip for the present block."""
-        self.held: dict[int, Storage] = {}
+        self.held = dict(self.padded)
         product = self.product
         for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
-            if access is not None and self.is_staged(access, own):
+            if access is not None and n not in self.held and self.is_staged(access, own):
                 if self.fits(access):
                     self.held[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
 
     def fits(self, access: Access) -> bool:
         size = staged_bytes(self.ctx, access, self.spans, self.product.over, self.dtype)
-        return leaves(self.ctx, access, self.spans) or size * 2 <= max(self.ctx.room(), 4096)
+        return size * 2 <= max(self.ctx.room(), 4096)
 
     def in_blocks(self) -> None:
         """Sum block by block of what is summed over, in float32 on chip."""

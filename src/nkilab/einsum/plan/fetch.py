@@ -317,6 +317,10 @@ def _gathered(ctx: Context, want: Want) -> View:
     chosen = fetch(ctx, Want(gather.access, want.spans, want.part, ""))
     rest = [i for i in want.access.indices[1:] if isinstance(i, Affine)]
     at = positions(Access(want.access.tensor, tuple(rest)), want.spans)
+    if at and not any(isinstance(i, Cut) for i in at):
+        last = at.pop()
+        assert isinstance(last, At)
+        at.append(Cut(last.at, expr(1)))
     rows, columns = want.rows, want.columns
     tile = ctx.temporary(f"{want.access.tensor.lower()}_rows", rows.most, columns.most, table.buffer.dtype)
     view = part_of(tile, rows.count, columns.count)

@@ -16,6 +16,7 @@ from .build import Builder, Span, whole
 from .choose import choose
 from .context import Context
 from .contraction import Contraction, product_of
+from .deliver import targets_of
 from .groups import Group, batches, einsums_of, groups_of, joins
 from .nest import Cluster, Nest
 from .recurrence import without_turns
@@ -78,6 +79,7 @@ class _Lowering:
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
+        self.bar_turns()
         groups = groups_of(cascade)
         for number, group in enumerate(groups):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
@@ -94,6 +96,7 @@ class _Lowering:
         loops = self.loops_of(group)
         is_trivial = all(-(-e // b) == 1 for _, e, b in loops)
         self.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
+        self.bar(group)
         with ExitStack() as stack:
             outer: dict[str, Span] = {}
             comment = "; ".join(dict.fromkeys(e.name for e in group.einsums)) + " share this loop"
@@ -106,6 +109,9 @@ class _Lowering:
                 if -(-extent // block) > 1:
                     comment = ""
                     outer[variable] = span
+            for step in group.steps:
+                if isinstance(step, Iterate):
+                    self.prepare(step, outer)
             self.lower_steps(group.steps, outer, later)
         if not is_trivial:
             # tiles that lay in the loops are gone
@@ -151,6 +157,21 @@ class _Lowering:
                 ctx.homes[name] = "hbm"
                 del sizes[name]
 
+    def bar(self, group: Group) -> None:
+        """Note axes of results that cannot lie on partitions: readers index them by more than one variable."""
+        for einsum in group.einsums:
+            for access in einsum.accesses:
+                axes = {a for a, i in enumerate(access.indices) if not i.plain and i.variables}
+                self.ctx.barred.setdefault(access.tensor, set()).update(axes)
+
+    def bar_turns(self) -> None:
+        """Note axes along which turns of a block write one element each: instructions reach no single partition."""
+        for block in self.ctx.cascade.steps:
+            if isinstance(block, Iterate):
+                for einsum in block.body:
+                    axes = {a for a, i in enumerate(einsum.output.indices) if block.variable in i.variables}
+                    self.ctx.barred.setdefault(einsum.name, set()).update(axes)
+
     def tile_bytes(self, einsum: Einsum, blocks: dict[str, int]) -> int:
         """Bytes per partition of what a group holds of a tensor."""
         shape = self.ctx.cascade.shape(einsum.name)
@@ -195,8 +216,6 @@ class _Lowering:
         """The turns of an iterate block, one after the other."""
         ctx = self.ctx
         written = {e.name for e in block.body}
-        reads = {t for e in block.body for t in e.reads}
-        self.prepare(block, outer)
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
         extent = block_extent(block, self.given)
         with ctx.build.tiles(
@@ -207,9 +226,7 @@ class _Lowering:
                 for storage in ctx.storages.get(tensor, ()):
                     storage.depth = ctx.build.depth
                     storage.changed()
-            self.lower_run(
-                list(block.body), {**outer, block.variable: span}, later | self.state_of(block, reads)
-            )
+            self.lower_run(list(block.body), {**outer, block.variable: span}, later | self.state_of(block))
         for tensor in written:
             kept = known[tensor] if extent > 1 else ctx.storages.get(tensor, [])
             ctx.storages[tensor] = kept
@@ -217,7 +234,7 @@ class _Lowering:
                 storage.depth = before.get(id(storage), ctx.build.depth)
                 storage.changed()
 
-    def state_of(self, block: Iterate, reads: set[str]) -> set[str]:
+    def state_of(self, block: Iterate) -> set[str]:
         """Tensors that a later turn reads before it writes them."""
         found, seen = set(), set()
         for einsum in block.body:
@@ -227,8 +244,6 @@ class _Lowering:
 
     def prepare(self, block: Iterate, outer: dict[str, Span]) -> None:
         """Make the places of what is read after a block, before its loop opens."""
-        from .deliver import targets_of
-
         ctx = self.ctx
         everything = {
             t
@@ -236,11 +251,10 @@ class _Lowering:
             if e not in block.body
             for t in e.reads
         }
+        everything |= self.later | self.state_of(block)
         for einsum in block.body:
             name = einsum.name
-            if ctx.storages.get(name):
-                continue
-            if name in everything or name in self.later:
+            if ctx.chip(name) is None and "chip" in ctx.homes[name] and name in everything:
                 point = {block.variable: Span(whole(1).start, whole(1).count, 1)}
                 part = self.first_part(einsum, {**outer, **point})
                 targets_of(ctx, einsum, {**outer, **point}, part)
@@ -258,7 +272,7 @@ class _Lowering:
         """Nests in order: contractions alone, others in clusters."""
         found: list[list[Einsum]] = []
         for einsum in einsums:
-            if self.is_product(einsum):
+            if self.is_product(einsum) and not self.is_sum_of(einsum, found):
                 found.append([einsum])
                 continue
             for unit in reversed(found):
@@ -271,6 +285,17 @@ class _Lowering:
             else:
                 found.append([einsum])
         return found
+
+    def is_sum_of(self, einsum: Einsum, units: list[list[Einsum]]) -> bool:
+        """Whether an Einsum sums what the last cluster computes, tile by tile."""
+        if (
+            len({str(a) for a in einsum.accesses}) > 1
+            or not units
+            or len(units[-1]) == 1
+            and self.is_product(units[-1][0])
+        ):
+            return False
+        return joins(units[-1], einsum) and any(e.name in einsum.reads for e in units[-1])
 
     def depends(self, unit: Sequence[Einsum], einsum: Einsum) -> bool:
         """Whether an Einsum must stay behind a unit."""

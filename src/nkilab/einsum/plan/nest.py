@@ -16,7 +16,8 @@ from .choose import Choice, choose
 from .context import Context, part_of
 from .deliver import Target, deliver, targets_of
 from .fetch import Want, fetch
-from .storage import PARTITIONS
+from .stage import leaves, stage
+from .storage import PARTITIONS, Storage
 from .values import Tile, Value
 
 
@@ -45,7 +46,7 @@ class _Sum:
     einsum: Einsum
     into: View
     is_single: bool
-    temporary: View | None = None
+    is_delivered: bool = False
 
 
 class Nest:
@@ -64,11 +65,18 @@ class Nest:
             self.spans |= ctx.spans(einsum, outer)
         self.choice: Choice = choose(ctx, cluster.einsums, self.spans)
         self.locals: dict[str, Value] = {}
+        self.staged: dict[str, Storage] = {}
 
     def lower(self) -> None:
         """Append the nest."""
         choice, build = self.choice, self.ctx.build
         self.targets = {e.name: targets_of(self.ctx, e, self.outer, choice.part) for e in self.kept}
+        self.staged = {
+            str(a): stage(self.ctx, a, self.spans, choice.part, self.ctx.dtypes[a.tensor])
+            for e in self.cluster.einsums
+            for a in e.accesses
+            if not a.gathers and self.ctx.storages.get(a.tensor) and leaves(self.ctx, a, self.spans)
+        }
         reduced = self.reduced
         with ExitStack() as stack:
             comment = self.cluster.title
@@ -183,10 +191,6 @@ class Nest:
         is_column = not want.has(self.choice.free) and self.columns.most > 1
         return Value(view=view, is_column=is_column)
 
-    @property
-    def staged(self) -> dict[str, object]:
-        return self.choice.staged
-
     def selected(self, einsum: Einsum, value: Value, tile: Tile) -> Value:
         """The mapped value where the condition holds, the other elsewhere."""
         condition = einsum.condition
@@ -274,6 +278,11 @@ class Nest:
             else f"{einsum.name.lower()}_{einsum.reduce_op[:3]}"
         )
         over_parts = choice.part in einsum.reduced
+        direct = None if over_parts else self.direct_sum(einsum)
+        if direct is not None:
+            if not is_single:
+                self.ctx.build.add(nodes.Fill(direct, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
+            return _Sum(einsum, direct, is_single, True)
         rows = min(PARTITIONS, self.spans[choice.part].most) if choice.part else 1
         columns = self.columns.most if keeps_free else 1
         made = self.ctx.temporary(hint, rows, columns)
@@ -282,6 +291,14 @@ class Nest:
         if not is_single:
             self.ctx.build.add(nodes.Fill(view, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
         return _Sum(einsum, view, is_single)
+
+    def direct_sum(self, einsum: Einsum) -> View | None:
+        """The place of a sum in the tile that keeps it, if that is float32, lies right and is all there is."""
+        target = self.targets[einsum.name]
+        if target.tile is None or target.hbm is not None or target.dtype != "float32":
+            return None
+        free = self.choice.free if self.choice.free not in einsum.reduced else ""
+        return target.direct(self.ctx, einsum, self.spans, self.choice.part, free)
 
     def summed(self, one: _Sum, value: Value, tile: Tile) -> None:
         """Take one tile into a sum."""
@@ -310,6 +327,11 @@ class Nest:
         einsum, view = one.einsum, one.into
         choice = self.choice
         part = choice.part
+        if one.is_delivered:
+            tile = self.targets[einsum.name].tile
+            assert tile is not None
+            tile.changed()
+            return
         free = choice.free if choice.free not in einsum.reduced else ""
         if part in einsum.reduced:
             if self.spans[part].most > 1:

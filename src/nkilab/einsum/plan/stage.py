@@ -130,7 +130,7 @@ def _copied(
             here = {**at, part: Span(at[part].start + block.start, block.count, block.most)}
             _copied(ctx, plain, here, part, free, made, source)
         return
-    last = _last_free(plain, free, source)
+    last = _last_free(plain, at, free, source)
     if source.is_hbm and _is_straight(ctx, plain, at, part, last, source):
         ctx.build.add(nodes.Load(_many(made, plain, at), View(source.buffer, tuple(positions(plain, at)))))
         return
@@ -145,10 +145,13 @@ def _copied(
     _copied_tile(ctx, plain, at, part, last, made, source)
 
 
-def _last_free(plain: Access, free: list[str], source: Storage) -> str:
+def _last_free(plain: Access, at: dict[str, Span], free: list[str], source: Storage) -> str:
     """The free axis that is copied at once: the one on the partitions of a tile, else the innermost."""
     if not free:
         return ""
+    ragged = [n for n in free if at[n].count.value is None]
+    if ragged:
+        return ragged[0]
     if not source.is_hbm:
         q = source.part_variable(plain)
         if q in free:
@@ -244,6 +247,8 @@ def _padded(
         assert isinstance(index, Affine)
         _, most = reach(index, spans)
         if dim == "gone":
+            if base.value is not None and not 0 <= base.value < size:
+                return
             at[name] = Span(base, expr(1), 1)
             continue
         if base.value is None:
@@ -254,6 +259,8 @@ def _padded(
                 f"{access} reads outside of {access.tensor} at a place that a loop chooses"
             )
         low, high = max(base.value, 0), min(base.value + most, size)
+        if high <= low:
+            return
         at[name] = Span(expr(low), expr(high - low), high - low)
     plain = Access(access.tensor, tuple(Affine(((n, 1),)) for n in names))
     part_name = next((n for n, d in zip(names, made.dims, strict=True) if d == "part"), "")
