@@ -16,6 +16,8 @@ from .storage import PARTITIONS, Storage
 INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0
 BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
 SMALL_ROW_BYTES = 512
+# columns of a tile
+MOST_COLUMNS = 16384
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,18 @@ def _chunk(
     spans: dict[str, Span],
     free: str,
 ) -> int:
-    tiles = len({str(a) for e in einsums for a in e.accesses}) + len(einsums) + 1
+    each = 4  # what is computed on the way
+    for access in {str(a): a for e in einsums for a in e.accesses}.values():
+        if free in access.variables and ctx.chip(access.tensor) is None and access.tensor in ctx.storages:
+            each += ctx.bytes_of(ctx.dtypes[access.tensor])
+    for einsum in einsums:
+        if free in einsum.output.variables and "hbm" in ctx.homes.get(einsum.name, "hbm"):
+            each += ctx.bytes_of(ctx.dtypes[einsum.name])
     most = 512
-    while most < 8192 and most * 2 * 4 * 2 * tiles <= ctx.budget * 0.5:
+    while most < MOST_COLUMNS and most * 2 * each * 2 <= max(ctx.room(), 0) * 0.9:
         most *= 2
+    if most < columns <= MOST_COLUMNS and columns * each * 2 <= ctx.room() * 0.9:
+        most = columns
     if part in reduced:
         most = 512
     if columns <= most:

@@ -91,16 +91,15 @@ def _axes(access: object, variable: str) -> list[int]:
     return [a for a, i in enumerate(indices) if i.plain == variable]
 
 
-def batches(group: Group, candidates: Sequence[str]) -> list[str]:
-    """Shared variables that both operands of a contraction have: each value is a product of its own."""
-    found = []
-    for variable in candidates:
-        for einsum in group.einsums:
-            over = [v for v in einsum.reduced if sum(v in a.variables for a in einsum.accesses) > 1]
-            if over and len(einsum.accesses) > 1 and all(variable in a.variables for a in einsum.accesses):
-                found.append(variable)
-                break
-    return found
+def batches(products: Sequence[Einsum], candidates: Sequence[str]) -> list[str]:
+    """Shared variables that both operands of a product have: each of their values is a product of its own."""
+    return [
+        v
+        for v in candidates
+        if any(
+            len(set(map(str, e.accesses))) > 1 and all(v in a.variables for a in e.accesses) for e in products
+        )
+    ]
 
 
 def joins(cluster: Sequence[Einsum], einsum: Einsum) -> bool:

@@ -20,7 +20,8 @@ from .deliver import targets_of
 from .groups import Group, batches, einsums_of, groups_of, joins
 from .nest import Cluster, Nest
 from .recurrence import without_turns
-from .storage import PARTITIONS, in_hbm
+from .stage import stage, staged_bytes
+from .storage import PARTITIONS, Storage, in_hbm
 
 # a tensor that outlives its group stays on chip below this many bytes per partition
 SMALL_BYTES = 24 * 1024
@@ -112,11 +113,42 @@ class _Lowering:
             for step in group.steps:
                 if isinstance(step, Iterate):
                     self.prepare(step, outer)
+            resident = self.keep_resident(group, outer)
             self.lower_steps(group.steps, outer, later)
+            for tensor, storage in resident.items():
+                ctx.storages[tensor].remove(storage)
         if not is_trivial:
             # tiles that lay in the loops are gone
             for tensor in {e.name for e in group.einsums}:
                 ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
+
+    def keep_resident(self, group: Group, outer: dict[str, Span]) -> dict[str, Storage]:
+        """Inputs that several nests of a group read with the same indices: loaded once per turn of its loops."""
+        ctx, found = self.ctx, {}
+        tile = next((v for v, s in outer.items() if not s.is_point), "")
+        units = self.units(group.einsums)
+        for tensor in {t: None for e in group.einsums for t in e.reads}:
+            accesses = [
+                (n, e, a) for n, u in enumerate(units) for e in u for a in e.accesses if a.tensor == tensor
+            ]
+            forms = {str(a) for _, _, a in accesses}
+            if ctx.chip(tensor) or tensor in {e.name for e in group.einsums} or len(forms) != 1 or not tile:
+                continue
+            _, einsum, access = accesses[0]
+            if len({n for n, _, _ in accesses}) < 2 or not all(
+                getattr(i, "plain", "") for i in access.indices
+            ):
+                continue
+            spans = ctx.spans(einsum, {v: s for v, s in outer.items() if v in einsum.variables})
+            if tile not in access.variables or any(
+                s.variable in access.variables for s in group.steps if isinstance(s, Iterate)
+            ):
+                continue
+            size = staged_bytes(ctx, access, spans, tile, ctx.dtypes[tensor])
+            if size * 2 <= ctx.room() * 0.3:
+                found[tensor] = stage(ctx, access, spans, tile, ctx.dtypes[tensor])
+                ctx.storages[tensor].insert(0, found[tensor])
+        return found
 
     def loops_of(self, group: Group) -> list[tuple[str, int, int]]:
         """Variable, extent and block of each loop around a group; none where one nest does it all."""
@@ -126,7 +158,8 @@ class _Lowering:
             return []
         cascade = self.ctx.cascade
         shared = [v for v in group.shared if cascade.extent(v, group.einsums[-1]) > 1]
-        single = batches(group, shared)
+        products = [u[0] for u in self.units(group.einsums) if len(u) == 1 and self.is_product(u[0])]
+        single = batches(products, shared)
         rest = [v for v in shared if v not in single]
         loops = [(v, cascade.extent(v, group.einsums[-1]), 1) for v in single]
         if rest:
