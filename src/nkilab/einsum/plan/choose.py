@@ -101,7 +101,8 @@ def _judged(
 
 
 def is_settled(span: Span) -> bool:
-    return bool(span.start.names) or span.count.value is None
+    """Whether loops around the nest have chosen a tile: what they chose needs no loop."""
+    return (bool(span.start.names) or span.count.value is None) and span.most <= PARTITIONS
 
 
 def _chunk(

@@ -8,7 +8,7 @@ from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
 from ..tree.expr import ZERO, Expr
-from ..tree.nodes import SBUF, Buffer, Cut, Fill, Number, View
+from ..tree.nodes import PSUM, SBUF, Buffer, Cut, Fill, Number, View
 from .build import Builder, Span, whole
 from .storage import PARTITIONS, Storage, in_hbm, tile_shape
 
@@ -28,7 +28,10 @@ class Context:
         storages: per tensor, the places that hold it, the best first.
         choices: notes for the report.
         homes: where results go: chip, hbm or both.
+        loops: variables of the loops around the present nest and how often they run, the outermost first.
+        blocks: elements that a turn of such a loop covers.
         wanted: variable that readers of a tensor want on the partitions.
+        memories: tensors that stay in PSUM.
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
         chip_dtypes: types of tensors on chip, where they differ.
     """
@@ -39,15 +42,27 @@ class Context:
     build: Builder
     storages: dict[str, list[Storage]] = field(default_factory=dict)
     choices: list[str] = field(default_factory=list)
+    loops: list[tuple[str, int]] = field(default_factory=list)
+    blocks: dict[str, int] = field(default_factory=dict)
     constants: dict[tuple[str, float], Buffer] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
     wanted: dict[str, str] = field(default_factory=dict)
+    memories: dict[str, str] = field(default_factory=dict)
     barred: dict[str, set[int]] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
 
     def chip_dtype(self, tensor: str) -> str:
         """The type that a tensor has on chip."""
         return self.chip_dtypes.get(tensor, self.dtypes[tensor])
+
+    def version_of(self, view: View) -> int:
+        """The version of the tile that a view lies in; 0 for a temporary."""
+        held = (s for found in self.storages.values() for s in found if s.buffer is view.buffer)
+        return next((s.version for s in held), 0)
+
+    def block_of(self, variable: str) -> int:
+        """Elements of a turn of a loop around the present nest."""
+        return self.blocks.get(variable, 1)
 
     def room(self) -> int:
         """Bytes per partition of SBUF that open scopes leave."""
@@ -94,12 +109,17 @@ class Context:
 
     def add_tile(
         self, tensor: str, extents: tuple[int, ...], dims: tuple[str, ...], bases: tuple[Expr, ...],
-        dtype: str = "", hint: str = "",
+        dtype: str = "", hint: str = "", memory: str = SBUF,
     ) -> Storage:  # fmt: skip
         """Make a tile on chip that holds a tensor, or a part of it, in the present scope."""
         shape, has_blocks = tile_shape(extents, dims)
         buffer = self.build.buffer(
-            hint or f"{tensor.lower()}_tile", shape, dtype or self.dtypes[tensor], SBUF, "tile", tensor
+            hint or f"{tensor.lower()}_tile",
+            shape,
+            dtype or self.dtypes[tensor],
+            memory,
+            "sum" if memory == PSUM else "tile",
+            tensor,
         )
         return Storage(buffer, dims, bases, has_blocks, self.build.depth)
 

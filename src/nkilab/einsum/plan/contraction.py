@@ -16,8 +16,8 @@ from .choose import is_barred, is_settled, transfer_ns
 from .context import Context, part_of
 from .deliver import deliver, targets_of
 from .fetch import Want, fetch
-from .stage import leaves, stage, staged_bytes
-from .storage import PARTITIONS, Storage
+from .stage import leaves, stage, staged_bytes, widened
+from .storage import PARTITIONS, Storage, positions
 
 BANK = 512
 
@@ -210,7 +210,7 @@ class Contraction:
         """Append the nest."""
         product, build = self.product, self.ctx.build
         self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
-        self.padded = self.staged_padded()
+        self.padded = {**self.staged_around(), **self.staged_padded()}
         comment = str(self.einsum)
         with ExitStack() as stack:
             for variable in product.outer:
@@ -224,14 +224,27 @@ class Contraction:
             self.blocks = self.chosen_blocks()
             for variable, block in ((product.part, self.blocks.part), (product.free, self.blocks.free)):
                 if variable and not is_settled(self.spans[variable]) and block < self.spans[variable].most:
-                    self.spans[variable] = stack.enter_context(
+                    local = stack.enter_context(
                         build.tiles(f"{variable}_block", self.spans[variable].most, block)
                     )
+                    start = self.spans[variable].start + local.start
+                    self.spans[variable] = Span(start, local.count, local.most)
             if self.blocks.over < self.spans[product.over].most:
                 self.in_blocks()
             else:
                 self.staged()
                 self.tiles(None)
+
+    def staged_around(self) -> dict[int, Storage]:
+        """Operands that turns of an outer loop read again: brought on chip before it, as far as there is room."""
+        product, found = self.product, {}
+        for n, access in enumerate((product.left, product.right)):
+            spans = widened(self.ctx, access, self.spans) if access is not None else None
+            if access is None or spans is None or leaves(self.ctx, access, self.spans):
+                continue
+            if staged_bytes(self.ctx, access, spans, product.over, self.dtype) <= self.ctx.room() * 0.4:
+                found[n] = stage(self.ctx, access, spans, product.over, self.dtype)
+        return found
 
     def staged_padded(self) -> dict[int, Storage]:
         """Operands that are read beyond their edges, with zeros around them, for all values of all variables."""
@@ -330,7 +343,7 @@ class Contraction:
         if chip is not None:
             q = chip.part_variable(access)
             is_right = q == self.product.over
-            return not is_right or chip.buffer.dtype != self.dtype
+            return not is_right or chip.buffer.dtype != self.dtype or chip.buffer.memory == nodes.PSUM
         product, spans = self.product, self.spans
         loops = [*product.inner, product.over, product.part, product.free]
         tiles = prod(
@@ -430,6 +443,9 @@ class Contraction:
         for rows, columns in self.result_tiles():
             spans = {**self.spans, **self.named(rows, columns)}
             psum = self.summed(spans, rows, columns)
+            tile = self.target.tile
+            if tile is not None and tile.buffer is psum.buffer:
+                continue
             if total is None:
                 deliver(
                     self.ctx,
@@ -446,11 +462,22 @@ class Contraction:
 
     def summed(self, spans: dict[str, Span], rows: Span, columns: Span) -> View:
         """The products of one tile, accumulated in PSUM."""
-        ctx, product, build = self.ctx, self.product, self.ctx.build
-        psum = ctx.temporary(
+        tile = self.target.tile
+        if tile is not None and tile.buffer.memory == nodes.PSUM:
+            view = tile.view(positions(self.einsum.output, spans))
+            self.accumulated(view, spans)
+            tile.changed()
+            return view
+        psum = self.ctx.temporary(
             f"{self.einsum.name.lower()}_sum", rows.most, columns.most, "float32", nodes.PSUM, "sum"
         )
         view = part_of(psum, rows.count, columns.count)
+        self.accumulated(view, spans)
+        return view
+
+    def accumulated(self, view: View, spans: dict[str, Span]) -> None:
+        """Add products up in a tile of PSUM."""
+        product, build = self.product, self.ctx.build
         with ExitStack() as stack:
             running = []
             for variable in product.inner:
@@ -467,7 +494,6 @@ class Contraction:
             stationary = self.operand(0, product.left, product.part, spans)
             moving = self.operand(1, product.right, product.free, spans)
             build.add(nodes.MatMul(view, stationary, moving, tuple(running)))
-        return view
 
     def operand(self, n: int, access: Access | None, own: str, spans: dict[str, Span]) -> View:
         ctx, over = self.ctx, spans[self.product.over]

@@ -86,6 +86,8 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) ->
         bases.append(span.start if span is not None else ZERO)
         extents.append(span.most if span is not None else extent)
     dtype = ctx.chip_dtype(einsum.name)
+    if ctx.memories.get(einsum.name) == PSUM:
+        return ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), "float32", memory=PSUM)
     return ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), dtype)
 
 

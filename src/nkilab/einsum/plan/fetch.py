@@ -181,6 +181,11 @@ def _turn_wide(ctx: Context, source: View, tile: Buffer, rows: Span, columns: Ex
 
 def turn(ctx: Context, source: View, result: View, most_rows: int) -> None:
     """result [b, a] = source [a, b] through PSUM."""
+    if source.buffer.memory == nodes.PSUM:
+        held = ctx.temporary("straight", PARTITIONS, PARTITIONS, source.buffer.dtype)
+        straight = part_of(held, source.cuts[0].count, source.cuts[1].count)
+        ctx.build.add(nodes.Copy(straight, source))
+        source = straight
     psum = ctx.temporary("turned", max(most_rows, 1), PARTITIONS, source.buffer.dtype, nodes.PSUM)
     held = part_of(psum, source.cuts[1].count, source.cuts[0].count)
     ctx.build.add(nodes.Transpose(held, source))

@@ -53,6 +53,8 @@ def _is_useful(held: Sequence[Step], step: Step) -> bool:
     """Whether a step reads what the steps before it wrote, or reads the same tensors."""
     mine = {t for e in einsums_of([step]) for t in e.reads}
     theirs = einsums_of(held)
+    if not mine or not any(e.reads for e in theirs):
+        return True
     return bool(mine & {t for e in theirs for t in (e.name, *e.reads)})
 
 
@@ -107,7 +109,13 @@ def joins(cluster: Sequence[Einsum], einsum: Einsum) -> bool:
     if set(cluster[0].variables) != set(einsum.variables):
         return False
     made = {e.name: e for e in cluster}
-    if einsum.name in made or any(einsum.name in e.reads for e in cluster):
+    before = [a for e in cluster for a in e.accesses if a.tensor == einsum.name]
+    # what is read before it is overwritten is read element by element
+    if einsum.name in made or any(
+        [*map(str, a.indices)] != [*map(str, einsum.output.indices)] for a in before
+    ):
+        return False
+    if before and einsum.reduced:
         return False
     for access in einsum.accesses:
         writer = made.get(access.tensor)

@@ -47,6 +47,7 @@ class _Sum:
     into: View
     is_single: bool
     is_delivered: bool = False
+    is_taken: bool = False
 
 
 class Nest:
@@ -71,6 +72,9 @@ class Nest:
         """Append the nest."""
         choice, build = self.choice, self.ctx.build
         self.targets = {e.name: targets_of(self.ctx, e, self.outer, choice.part) for e in self.kept}
+        if is_folded(self.ctx, self.cluster.einsums, self.targets, choice, self.spans):
+            self.fold()
+            return
         self.staged = {
             str(a): stage(self.ctx, a, self.spans, choice.part, self.ctx.dtypes[a.tensor])
             for e in self.cluster.einsums
@@ -99,6 +103,39 @@ class Nest:
             for one in sums:
                 self.finished(one)
 
+    def fold(self) -> None:
+        """Columns of several blocks of partitions in one instruction: the blocks become the columns."""
+        span = self.spans[self.choice.part]
+        blocks = span.most // PARTITIONS
+        self.ctx.build.add(nodes.Comment(self.cluster.title))
+
+        def new(hint: str) -> View:
+            return part_of(self.ctx.temporary(hint, PARTITIONS, blocks), PARTITIONS, blocks)
+
+        tile = Tile(self.ctx, new, new)
+        self.locals = {}
+        for einsum in self.cluster.einsums:
+            operands = []
+            for operand in einsum.operands:
+                held = None if isinstance(operand, Scalar) else self.locals.get(operand.tensor)
+                if held is None and isinstance(operand, Access):
+                    chip = self.ctx.chip(operand.tensor)
+                    assert chip is not None
+                    held = Value(view=folded(chip, span, blocks))
+                operands.append(held or Value(number=self.ctx.number(operand)))  # type: ignore[arg-type]
+            value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+            readers = sum(einsum.name in e.reads for e in self.cluster.einsums if e is not einsum)
+            value.uses += max(readers - 1, 0) + (readers > 0 and einsum.name in self.cluster.kept)
+            self.locals[einsum.name] = value
+            if einsum.name in self.cluster.kept:
+                self.settle_readers(einsum, tile)
+                target = self.targets[einsum.name].tile
+                assert target is not None
+                view = folded(target, span, blocks)
+                tile.into(value, view)
+                self.locals[einsum.name] = Value(view=view)
+                target.changed()
+
     @property
     def kept(self) -> list[Einsum]:
         """Einsums whose output is read elsewhere."""
@@ -115,7 +152,7 @@ class Nest:
 
     def is_settled(self, variable: str) -> bool:
         """Whether a variable needs no loop: it is a point, or its tile is chosen outside."""
-        return variable in self.outer or self.choice.block(variable) == 0
+        return self.choice.block(variable) == 0
 
     @contextmanager
     def tiled(self, variable: str, comment: str, is_sequential: bool = False) -> Iterator[None]:
@@ -126,7 +163,8 @@ class Nest:
         with self.ctx.build.tiles(
             variable, extent, block, comment=comment, is_sequential=is_sequential
         ) as span:
-            self.spans[variable] = span
+            count = before.count if span.most == extent else span.count
+            self.spans[variable] = Span(before.start + span.start, count, span.most)
             yield
         self.spans[variable] = before
 
@@ -150,7 +188,7 @@ class Nest:
 
     def tile(self, sums: list[_Sum]) -> None:
         """The instructions of one tile."""
-        tile = Tile(self.ctx, self.new, self.new_column)
+        tile = Tile(self.ctx, self.new, self.new_column, self.columns.most == 1)
         held = {one.einsum.name: one for one in sums}
         self.locals = {}
         for einsum in self.cluster.einsums:
@@ -160,7 +198,28 @@ class Nest:
                 continue
             self.locals[einsum.name] = value
             if einsum.name in self.cluster.kept:
-                self.keep(einsum, value, tile)
+                self.settle_readers(einsum, tile)
+                self.keep(einsum, value, tile, self.sum_along(einsum, value, sums, tile))
+
+    def settle_readers(self, einsum: Einsum, tile: Tile) -> None:
+        """Compute what reads the old elements of a tensor before they are overwritten."""
+        for earlier in self.cluster.einsums:
+            if earlier is einsum:
+                return
+            held = self.locals.get(earlier.name)
+            if einsum.name in earlier.reads and held is not None and held.is_pending_op and held.uses == 0:
+                tile.view(held)
+
+    def sum_along(self, einsum: Einsum, value: Value, sums: list[_Sum], tile: Tile) -> _Sum | None:
+        """The sum of a value's rows that the instruction which computes it can take along."""
+        if not tile.is_summed_along(value) or self.columns.most == 1:
+            return None
+        for one in sums:
+            other = one.einsum
+            is_plain = other.reads == (einsum.name,) and not other.map_op and other.condition is None
+            if is_plain and other.reduce_op == "add" and set(other.reduced) == {self.choice.free}:
+                return one
+        return None
 
     def mapped(self, einsum: Einsum, tile: Tile) -> Value:
         """The value of the map operator of an Einsum."""
@@ -215,12 +274,12 @@ class Nest:
                 tile.add(nodes.Scale(wide, wide, "add", tile.scalar(value)))
             source = Value(view=wide)
         tile.add(nodes.Select(
-            made, tile.view(source), offset, steps["part"], steps["free"], condition.relation, einsum.otherwise
+            made, tile.in_sbuf(tile.view(source)), offset, steps["part"], steps["free"], condition.relation, einsum.otherwise
         ))  # fmt: skip
         return Value(view=made)
 
-    def keep(self, einsum: Einsum, value: Value, tile: Tile) -> None:
-        """Write a value where the tensor lies."""
+    def keep(self, einsum: Einsum, value: Value, tile: Tile, along: _Sum | None = None) -> None:
+        """Write a value where the tensor lies, with the sum of its rows if one goes along."""
         target = self.targets[einsum.name]
         wide = value
         if value.is_column and self.columns.most > 1:
@@ -230,8 +289,7 @@ class Nest:
             wide = Value(view=made)
         direct = target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
         if direct is not None and wide.view is None:
-            tile.into(wide, direct)
-            wide.view = direct
+            self.into(wide, direct, tile, along)
             if target.tile is not None:
                 target.tile.changed()
             self._also(target, einsum, wide)
@@ -243,10 +301,26 @@ class Nest:
                 self.rows.count,
                 self.columns.count,
             )
-            tile.into(wide, made)
-            wide.view = made
+            self.into(wide, made, tile, along)
         view = tile.view(wide)
         deliver(self.ctx, einsum, view, self.spans, self.choice.part, self.choice.free, target)
+
+    def into(self, value: Value, dst: View, tile: Tile, along: _Sum | None) -> None:
+        """Compute a value into a view."""
+        if along is None:
+            tile.into(value, dst)
+        else:
+            into = self.rows_of(along.into)
+            total = into if along.is_single else self.new_column("partial")
+            tile.unary(value, dst, total)
+            if not along.is_single:
+                self.ctx.build.add(nodes.Combine(into, into, "add", total))
+            along.is_taken = True
+        value.view = dst
+
+    def rows_of(self, view: View) -> View:
+        """The rows of a sum's place that the present tile has."""
+        return View(view.buffer, (nodes.Cut(ZERO, self.rows.count), *view.index[1:]))
 
     def _also(self, target: Target, einsum: Einsum, value: Value) -> None:
         if target.hbm is not None:
@@ -305,7 +379,9 @@ class Nest:
         einsum, choice = one.einsum, self.choice
         op = OPERATORS[einsum.reduce_op].alu
         over_free = choice.free in einsum.reduced and self.columns.most > 1
-        into = View(one.into.buffer, (nodes.Cut(ZERO, self.rows.count), *one.into.index[1:]))
+        if one.is_taken:
+            return
+        into = self.rows_of(one.into)
         if over_free and value.is_scalar:
             wide = self.new("t")
             tile.fill(wide, 0.0)
@@ -360,6 +436,38 @@ def across_partitions(ctx: Context, view: View, op: str, hint: str) -> View:
         ctx.build.add(nodes.Reduce(part_of(result, 1, 1, column), OPERATORS[op].alu, row))
     assert most_rows <= PARTITIONS
     return part_of(result, 1, columns)
+
+
+def folded(storage: Storage, span: Span, blocks: int) -> View:
+    """One column per block of partitions of a tile that holds one element per partition."""
+    local = span.start - storage.bases[storage.dims.index("part")]
+    cut = nodes.Cut(local // PARTITIONS, expr(blocks))
+    return View(storage.buffer, (nodes.Cut(ZERO, expr(PARTITIONS)), cut, nodes.At(ZERO)))
+
+
+def is_folded(
+    ctx: Context, einsums: list[Einsum], targets: dict[str, Target], choice: Choice, spans: dict[str, Span]
+) -> bool:
+    """Whether a cluster works on columns alone, several blocks of partitions of them that lie side by side."""
+    part = choice.part
+    if not part or choice.free or choice.loops or spans[part].most <= PARTITIONS:
+        return False
+    if spans[part].count.value is None or spans[part].most % PARTITIONS:
+        return False
+    made = {e.name for e in einsums}
+    for einsum in einsums:
+        if einsum.reduced or einsum.condition or any(a.gathers for a in einsum.accesses):
+            return False
+        for access in einsum.accesses:
+            chip = ctx.chip(access.tensor)
+            if access.tensor not in made and (chip is None or not _is_column(chip, access, part)):
+                return False
+    kept = [(e, targets[e.name]) for e in einsums if e.name in targets]
+    return all(t.hbm is None and t.tile is not None and _is_column(t.tile, e.output, part) for e, t in kept)
+
+
+def _is_column(storage: Storage, access: Access, part: str) -> bool:
+    return storage.has_blocks and storage.part_variable(access) == part and "free" not in storage.dims
 
 
 def is_affine(einsum: Einsum) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from ...errors import UnsupportedError
+from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
-from .build import Span
+from .build import Span, whole
 from .context import Context
 from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
 from .storage import PARTITIONS, Storage, positions, tile_shape
+
+BANK_BYTES = 2048
 
 
 def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
@@ -35,6 +38,25 @@ def leaves(ctx: Context, access: Access, spans: dict[str, Span]) -> bool:
             if start.value < 0 or start.value + most > size:
                 return True
     return False
+
+
+def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, Span] | None:
+    """Spans that reach over loops inside of a loop which an operand in HBM does not depend on; None if there is none.
+
+    An operand that every turn of an outer loop reads again is worth being brought on chip before it.
+    """
+    held = ctx.storages.get(access.tensor, ())
+    if not held or not held[0].is_hbm or held[0].depth or access.gathers:
+        return None
+    free = next(
+        (n for n, (v, trips) in enumerate(ctx.loops) if trips > 1 and v not in access.variables), None
+    )
+    if free is None:
+        return None
+    inner = {v: trips for v, trips in ctx.loops[free:] if v in access.variables and trips > 1}
+    if not inner or any(ctx.block_of(v) != 1 for v in inner):
+        return None
+    return {**spans, **{v: whole(trips) for v, trips in inner.items()}}
 
 
 def extents_of(access: Access, spans: dict[str, Span], part: str) -> tuple[list[int], list[str], list[Expr]]:
@@ -123,7 +145,10 @@ def _copied(
     source: Storage,
 ) -> None:
     """Fill a tile, block of partitions by block, along the last of its free axes."""
-    if part and at[part].most > PARTITIONS and not at[part].start.names:
+    if _is_turned_at_once(plain, at, part, free, made, source):
+        _turned_at_once(ctx, plain, at, part, free[0], made, source)
+        return
+    if part and at[part].most > PARTITIONS:
         total = at[part].count.value
         assert total is not None
         with ctx.build.tiles(part.split("_")[0][:1], total, PARTITIONS) as block:
@@ -143,6 +168,47 @@ def _copied(
             _copied(ctx, plain, here, part, [last, *rest[1:]], made, source)
         return
     _copied_tile(ctx, plain, at, part, last, made, source)
+
+
+def _is_turned_at_once(
+    plain: Access, at: dict[str, Span], part: str, free: list[str], made: Storage, source: Storage
+) -> bool:
+    """Whether several transposed blocks fit into one bank of PSUM, to be copied out together."""
+    if (
+        source.is_hbm
+        or source.buffer.memory == nodes.PSUM
+        or not part
+        or len(free) != 1
+        or not made.has_blocks
+    ):
+        return False
+    rows, total = at[free[0]], at[part].count.value
+    if source.part_variable(plain) != free[0] or rows.count.value is None or total is None:
+        return False
+    if rows.most > PARTITIONS and rows.most % PARTITIONS:
+        return False
+    size = as_dtype(source.buffer.dtype).storage.itemsize
+    is_whole = at[part].start.value == 0 and total % PARTITIONS == 0
+    return is_whole and total // PARTITIONS * min(rows.most, PARTITIONS) * size <= BANK_BYTES
+
+
+def _turned_at_once(
+    ctx: Context, plain: Access, at: dict[str, Span], part: str, free: str, made: Storage, source: Storage
+) -> None:
+    """Transpose block by block into one bank of PSUM, and copy it out at once."""
+    most, blocks = min(at[free].most, PARTITIONS), at[part].most // PARTITIONS
+    with ctx.build.tiles("r", at[free].most, PARTITIONS) as rows:
+        psum = ctx.build.buffer("turned", (PARTITIONS, blocks, most), source.buffer.dtype, nodes.PSUM)
+        here = {**at, free: Span(at[free].start + rows.start, rows.count, rows.most)}
+        with ctx.build.loop("b", blocks) as b:
+            block = Span(at[part].start + b * PARTITIONS, expr(PARTITIONS), PARTITIONS)
+            straight = fetch(ctx, Want(plain, {**here, part: block}, free, part, source))
+            into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(ZERO, expr(most))))
+            ctx.build.add(nodes.Transpose(into, straight))
+        every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
+        ctx.build.add(nodes.Copy(
+            View(made.buffer, (*every, Cut(rows.start, expr(most)))), View(psum, (*every, Cut(ZERO, expr(most))))
+        ))  # fmt: skip
 
 
 def _last_free(plain: Access, at: dict[str, Span], free: list[str], source: Storage) -> str:

@@ -43,6 +43,11 @@ class Value:
         return self.view is None and bool(self.op) and self.uses <= 1
 
     @property
+    def is_pending_op(self) -> bool:
+        """Whether an instruction has yet to compute it."""
+        return self.view is None and bool(self.op)
+
+    @property
     def is_scalar(self) -> bool:
         """Whether it is a number, or a column of one element per partition."""
         return self.number is not None or self.is_column
@@ -55,10 +60,17 @@ class Tile:
         ctx: the plan.
         new: makes a float32 tile of the present size.
         new_column: makes a float32 column [P, 1].
+        is_narrow: whether the tile has one column, so that every value is one.
     """
 
-    def __init__(self, ctx: Context, new: Callable[[str], View], new_column: Callable[[str], View]) -> None:
-        self.ctx, self.new, self.new_column = ctx, new, new_column
+    def __init__(
+        self,
+        ctx: Context,
+        new: Callable[[str], View],
+        new_column: Callable[[str], View],
+        is_narrow: bool = False,
+    ) -> None:
+        self.ctx, self.new, self.new_column, self.is_narrow = ctx, new, new_column, is_narrow
 
     def add(self, statement: nodes.Statement) -> None:
         self.ctx.build.add(statement)
@@ -133,18 +145,34 @@ class Tile:
                 other = right if left.is_scalar else left
                 if factor.number is not None:
                     scale, of = factor.number, other
-            elif of.op in ("add", "subtract") and right.is_column and not left.is_scalar:
+            elif of.op in ("add", "subtract") and self.is_bias(right) and not left.is_scalar:
                 bias = self.view(right) if of.op == "add" else self.negated(right)
                 of = left
             elif of.op == "add" and left.is_column and not right.is_scalar:
                 bias, of = self.view(left), right
         self.add(nodes.Activate(dst, OPERATORS[value.op].activation, self.view(of), scale, bias, total))
 
+    def is_bias(self, value: Value) -> bool:
+        """Whether a value is one element per partition that lies somewhere or can."""
+        return value.is_column or (self.is_narrow and value.number is None)
+
     def negated(self, column: Value) -> View:
-        """Minus a column."""
+        """Minus a column; computed once as long as the column stays."""
         source = self.view(column)
-        made = self.new_column("negated")
-        self.add(nodes.Scale(made, source, "multiply", -1.0))
+        key = ("negated", source, self.ctx.version_of(source))
+        cache = self.ctx.build.scopes[-1].cache
+        if key not in cache:
+            cache[key] = self.new_column("negated")
+            self.add(nodes.Scale(cache[key], source, "multiply", -1.0))
+        made: View = cache[key]
+        return made
+
+    def in_sbuf(self, view: View) -> View:
+        """A view that GpSimdE reads, or that may stand beside another in PSUM."""
+        if view.buffer.memory != nodes.PSUM:
+            return view
+        made = self.new("t")
+        self.add(nodes.Copy(made, view))
         return made
 
     def binary(self, value: Value, dst: View) -> None:
@@ -163,7 +191,10 @@ class Tile:
         elif not self.is_scale_combine(left, op, right, False, dst) and not self.is_scale_combine(
             right, op, left, True, dst, OPERATORS[value.op].is_commutative
         ):
-            self.add(nodes.Combine(dst, self.view(left), op, self.view(right)))
+            first, second = self.view(left), self.view(right)
+            if first.buffer.memory == nodes.PSUM and (second.buffer.memory == nodes.PSUM or op == "power"):
+                first = self.in_sbuf(first)
+            self.add(nodes.Combine(dst, first, op, second if op != "power" else self.in_sbuf(second)))
 
     def is_silu(self, left: Value, right: Value, dst: View) -> bool:
         """x * sigmoid(x) is one function of ScalarE."""
@@ -196,12 +227,18 @@ class Tile:
         if first is None:
             return False
         inner, scalar, inner_reversed = first
-        right = self.view(other)
+        right, left = self.view(other), self.view(inner)
+        if left.buffer.memory == nodes.PSUM and right.buffer.memory == nodes.PSUM:
+            right = self.in_sbuf(right)
         self.add(nodes.ScaleCombine(
-            dst, self.view(inner), OPERATORS[data.op].alu, self.scalar(scalar), op, right, inner_reversed,
+            dst, left, OPERATORS[data.op].alu, self.scalar(scalar), op, right, inner_reversed,
             is_reversed and not is_commutative,
         ))  # fmt: skip
         return True
+
+    def is_summed_along(self, value: Value) -> bool:
+        """Whether the instruction that computes a value can sum its rows too."""
+        return value.is_pending_op and OPERATORS[value.op].arity == 1 and value.op != "reciprocal"
 
     def total(self, value: Value, op: str, dst: View) -> None:
         """dst [P, 1] = op over the columns of a value."""

@@ -68,6 +68,8 @@ class Expr:
             return "0"
         # names first, the constant last
         ordered = sorted(self.terms, key=lambda term: (not term[0], -len(term[0]), term[0]))
+        first = next((n for n, (_, c) in enumerate(ordered) if c > 0), 0)
+        ordered.insert(0, ordered.pop(first))
         text = ""
         for names, c in ordered:
             factors = [*names, *([str(abs(c))] if abs(c) != 1 or not names else [])]
