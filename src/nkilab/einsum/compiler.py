@@ -1,25 +1,284 @@
-"""Compiling: a cascade, or a specification, becomes a kernel with its source."""
+"""Compiling: a specification becomes a kernel, and all that goes with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import builtins
+import linecache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
+from types import ModuleType
+from typing import Any
 
-from ..machine import machine_named
+import numpy as np
+
+from ..api import Estimate, estimate, simulate
+from ..api import spec as array_spec
+from ..errors import SpecError, UsageError
+from ..hook import activate
+from ..machine import Machine, machine_named
+from ..tiles.dtypes import as_dtype
+from .artefacts import drivers
+from .artefacts.notebook import notebook
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
 from .language.ast import Cascade
-from .language.extents import sized
+from .language.extents import sized, sizes_of_arrays
+from .language.forms import spec_from
+from .language.spec import Spec
+from .language.text import yaml_of
 from .plan.lower import lower
+from .probes import Verdict, verdicts
+from .reference import evaluate
+from .roofline import Roofline, roofline
+from .tree.nodes import Kernel
+from .written.generator import as_written as text_as_written
 
 PRINTERS = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
+_numbers = count(1)
+# `compile` of this module hides Python's own
+python_code = builtins.compile
 
 
-def source_of(
-    cascade: Cascade, sizes: Mapping[str, int], dtypes: Mapping[str, str], dialect: str = "nki", name: str = "kernel",
+@dataclass(frozen=True)
+class CompiledEinsum:
+    """A kernel, where it came from, and what is known about it.
+
+    Args:
+        spec: what was compiled.
+        cascade: of it, with extents where the kernel is made for some.
+        name: of the kernel's function.
+        dialect: nki or neuronxcc.
+        target: the chip that choices were made for.
+        dtypes: of inputs and outputs.
+        source: text of the module.
+        tree: the loop tree that was printed; None for --as-written.
+        notes: repairs, changes and choices, one line each.
+        advice: what makes it slow, one line each.
+        alternatives: what other choices would have given, one line each.
+    """
+
+    spec: Spec
+    cascade: Cascade
+    name: str
+    dialect: str
+    target: str
+    dtypes: Mapping[str, str]
+    source: str
+    tree: Kernel | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+
+    @property
+    def has_extents(self) -> bool:
+        """Whether every rank has an extent, so that shapes are known."""
+        ranks = {r for t in self.cascade.tensors.values() for r in t.ranks}
+        return self.tree is not None and ranks <= set(self.cascade.sizes)
+
+    @cached_property
+    def kernel(self) -> Any:
+        """The decorated function."""
+        return getattr(module_of(self.source, self.name), self.name)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the arrays that the kernel takes, in order."""
+        return self.cascade.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the arrays that it returns, in order."""
+        return self.cascade.outputs
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Run the kernel in the simulator on plain arrays in the shapes of the declaration.
+
+        Returns:
+            An array per output in the shape of its declaration; the array itself if there is one.
+
+        Raises:
+            UsageError: if an input is missing or has another shape.
+        """
+        given = self.bound(arrays, named)
+        with activate():
+            result = simulate(self.kernel)(*given.values())
+        results = result if isinstance(result, tuple | list) else (result,)
+        shaped = [
+            np.asarray(r).reshape(self.cascade.shape(n)) for n, r in zip(self.outputs, results, strict=True)
+        ]
+        return shaped[0] if len(shaped) == 1 else tuple(shaped)
+
+    def bound(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Inputs by name, in their types and declared shapes."""
+        held = dict(zip(self.inputs, arrays)) | dict(named)
+        missing = [n for n in self.inputs if n not in held]
+        if missing or len(arrays) > len(self.inputs) or set(held) - set(self.inputs):
+            raise UsageError(
+                f"{self.name} takes {', '.join(self.inputs)}; got {', '.join(held) or 'nothing'}"
+            )
+        found = {}
+        for name in self.inputs:
+            array = np.asarray(held[name])
+            if array.shape != self.cascade.shape(name):
+                raise UsageError(
+                    f"{name} has the shape {list(array.shape)}; the kernel is made for {list(self.cascade.shape(name))}"
+                )
+            found[name] = array.astype(as_dtype(self.dtypes[name]).storage)
+        return found
+
+    def reference(self, *arrays: Any, **named: Any) -> Any:
+        """What the cascade means for plain arrays, in float64."""
+        values = evaluate(self.cascade, self.bound(arrays, named))
+        found = [values[name] for name in self.outputs]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    @property
+    def spec_text(self) -> str:
+        """YAML with all extents and types."""
+        return yaml_of(self.cascade, dict(self.dtypes), self.name)
+
+    def test_text(self, module: str) -> str:
+        """A test script for the kernel in a module."""
+        return drivers.test_text(self.name, module, self.spec_text)
+
+    def benchmark_text(self, module: str) -> str:
+        """A script that times the kernel in a module."""
+        return drivers.benchmark_text(self.name, module, self.cascade, self.dtypes, self.dialect)
+
+    def profile_text(self, module: str) -> str:
+        """A script that profiles the kernel in a module."""
+        return drivers.profile_text(self.name, module, self.cascade, self.dtypes, self.dialect)
+
+    def notebook(self) -> str:
+        """The six parts as a notebook."""
+        lines = "\n".join(f"- `{e}`" for e in self.cascade.einsums)
+        return notebook(
+            f"`{self.name}` computes {', '.join(self.outputs)} from {', '.join(self.inputs)}:\n\n{lines}",
+            self.spec_text, self.source, self.test_text(self.name), self.benchmark_text(self.name),
+            self.profile_text(self.name), self.name,
+        )  # fmt: skip
+
+    def verify(self, seed: int = 0) -> list[Verdict]:
+        """Run the kernel on probes in the simulator and compare it with the cascade."""
+        return list(verdicts(self, self.cascade, self.dtypes, seed))
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The chip."""
+        return machine_named(self.target)
+
+    @cached_property
+    def roofline(self) -> Roofline:
+        """The least time that the cascade needs."""
+        return roofline(self.cascade, self.dtypes, self.machine)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The predicted latency, from shapes alone."""
+        arguments = [array_spec(self.cascade.shape(n) or (1,), self.dtypes[n]) for n in self.inputs]
+        with activate():
+            return estimate(self.kernel, *arguments, target=self.target)
+
+
+def module_of(source: str, name: str) -> ModuleType:
+    """A module made from the text of a kernel; its lines can be shown in messages."""
+    filename = f"<einsum {name} {next(_numbers)}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    module = ModuleType(name)
+    module.__file__ = filename
+    with activate():
+        exec(python_code(source, filename, "exec"), module.__dict__)
+    return module
+
+
+def compile(
+    spec: Any,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    dtypes: Mapping[str, Any] | str | None = None,
+    scalars: Mapping[str, float] | None = None,
+    outputs: tuple[str, ...] = (),
+    dialect: str = "nki",
+    as_written: bool = False,
+    strict: bool = False,
+    search: float = 0.0,
     target: str = "trn2",
-) -> str:  # fmt: skip
-    """The text of a kernel."""
-    kernel, _ = lower(
-        sized(cascade, sizes), dtypes, machine_named(target), name, f"Computes {', '.join(cascade.outputs)}."
-    )
-    return PRINTERS[dialect](kernel).text()
+    name: str = "",
+) -> CompiledEinsum:
+    """Compile a specification into a kernel.
+
+    Args:
+        spec: see `language.forms.spec_from`.
+        sizes: extents of ranks that the specification leaves open.
+        shapes: of tensors, instead of or beside `sizes`.
+        dtypes: of inputs and outputs by name, or one for all; float32, or that of the inputs, if not given.
+        scalars, outputs: for expressions.
+        dialect: nki or neuronxcc.
+        as_written: print what the published generator prints, faults and all.
+        strict: refuse what is otherwise repaired.
+        search: seconds to spend on other choices.
+        target: chip to choose for.
+        name: of the kernel.
+
+    Raises:
+        SpecError: if the specification has no meaning.
+        UnsupportedError: if no nest covers an Einsum.
+    """
+    if dialect not in PRINTERS:
+        raise UsageError(f"dialect is {dialect}; it is one of {', '.join(PRINTERS)}")
+    held = spec_from(spec, scalars, outputs)
+    name = name or held.kernel_name or "kernel"
+    if as_written:
+        return _as_written(held, name, target)
+    if held.is_mapped:
+        raise SpecError("compiling with a mapping is not served yet", hint="leave mapping and binding out")
+    extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
+    cascade = sized(held.cascade, extents)
+    types = types_of(cascade, held, dtypes)
+    kernel, ctx = lower(cascade, types, machine_named(target), name, title_of(cascade))
+    source = PRINTERS[dialect](kernel).text()
+    return CompiledEinsum(held, cascade, name, dialect, target, types, source, kernel, tuple(ctx.choices))
+
+
+def _as_written(spec: Spec, name: str, target: str) -> CompiledEinsum:
+    text = text_as_written(replace(spec, kernel_name=name))
+    types = {t: spec.dtypes.get(t, "float32") for t in spec.cascade.tensors}
+    return CompiledEinsum(spec, spec.cascade, name, "neuronxcc", target, types, text)
+
+
+def verify(kernel: Any, spec: Any, seed: int = 0) -> list[Verdict]:
+    """Run a kernel on probes and compare it with the cascade of a specification that has all extents.
+
+    Args:
+        kernel: callable with plain arrays.
+        spec: see `compile`.
+        seed: of the probes.
+    """
+    held = spec_from(spec)
+    cascade = sized(held.cascade)
+    return list(verdicts(kernel, cascade, types_of(cascade, held, None), seed))
+
+
+def types_of(cascade: Cascade, spec: Spec, given: Mapping[str, Any] | str | None) -> dict[str, str]:
+    """The type of every input and output: given, of the specification, or that of the inputs."""
+    by_name = given if isinstance(given, Mapping) else {}
+    found: dict[str, str] = {}
+    for tensor in cascade.inputs:
+        gathered = any(
+            g.access.tensor == tensor for e in cascade.einsums for a in e.accesses for g in a.gathers
+        )
+        default = "int32" if gathered else given if isinstance(given, str) else "float32"
+        found[tensor] = as_dtype(by_name.get(tensor) or spec.dtypes.get(tensor) or default).name
+    floats = [d for d in found.values() if not d.lstrip("u").startswith("int")]
+    common = floats[0] if floats and len(set(floats)) == 1 else "float32"
+    for tensor in cascade.outputs:
+        found[tensor] = as_dtype(by_name.get(tensor) or spec.dtypes.get(tensor) or common).name
+    return found
+
+
+def title_of(cascade: Cascade) -> str:
+    """The first line of a kernel's module."""
+    return f"{', '.join(cascade.outputs)} from {', '.join(cascade.inputs) or 'nothing'}, compiled from Einsums by nkilab."

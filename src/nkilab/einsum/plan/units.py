@@ -45,8 +45,7 @@ class Units:
         if (
             len({str(a) for a in einsum.accesses}) > 1
             or not units
-            or (len(units[-1]) == 1
-            and self.is_product(units[-1][0]))
+            or (len(units[-1]) == 1 and self.is_product(units[-1][0]))
         ):
             return False
         return joins(units[-1], einsum) and any(e.name in einsum.reads for e in units[-1])
