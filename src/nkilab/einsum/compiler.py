@@ -15,7 +15,7 @@ import numpy as np
 
 from ..api import Estimate, estimate, simulate
 from ..api import spec as array_spec
-from ..errors import SpecError, UsageError
+from ..errors import UsageError
 from ..hook import activate
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
@@ -23,11 +23,14 @@ from .artefacts import drivers
 from .artefacts.notebook import notebook
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
+from .grades import ADVICE, REPAIR, judged
 from .language.ast import Cascade
 from .language.extents import sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.spec import Spec
 from .language.text import yaml_of
+from .mapped.build import build
+from .mapped.checks import findings
 from .plan.lower import lower
 from .probes import Verdict, verdicts
 from .reference import evaluate
@@ -234,13 +237,37 @@ def compile(
     if as_written:
         return _as_written(held, name, target)
     if held.is_mapped:
-        raise SpecError("compiling with a mapping is not served yet", hint="leave mapping and binding out")
+        return _mapped(held, name, dialect, target, strict, dict(sizes or {}))
     extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
     cascade = sized(held.cascade, extents)
     types = types_of(cascade, held, dtypes)
     kernel, ctx = lower(cascade, types, machine_named(target), name, title_of(cascade))
     source = PRINTERS[dialect](kernel).text()
     return CompiledEinsum(held, cascade, name, dialect, target, types, source, kernel, tuple(ctx.choices))
+
+
+def _mapped(
+    spec: Spec, name: str, dialect: str, target: str, strict: bool, sizes: dict[str, int]
+) -> CompiledEinsum:
+    machine = machine_named(target)
+    found = judged(findings(spec, machine), strict)
+    kernel, changes = build(spec, machine, name, title_of(spec.cascade))
+    notes = [str(f) for f in found if f.fault.grade == REPAIR] + list(dict.fromkeys(changes))
+    advice = [f"{f.place}: {f.text}; {f.change}" for f in found if f.fault.grade == ADVICE]
+    cascade = replace(spec.cascade, sizes={**sizes, **spec.cascade.sizes})
+    types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
+    return CompiledEinsum(
+        spec,
+        cascade,
+        name,
+        dialect,
+        target,
+        types,
+        PRINTERS[dialect](kernel).text(),
+        kernel,
+        tuple(notes),
+        tuple(advice),
+    )
 
 
 def _as_written(spec: Spec, name: str, target: str) -> CompiledEinsum:

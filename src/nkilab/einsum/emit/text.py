@@ -41,6 +41,8 @@ class Printer(ABC):
 
     def head(self) -> None:
         """Views of the arguments in the shapes the kernel is compiled for."""
+        for claim in self.kernel.asserts:
+            self.put(f"assert {claim}")
         for argument in self.kernel.arguments:
             if argument.value is None:
                 shape = self.shape(argument.shape or (1,))
@@ -75,16 +77,24 @@ class Printer(ABC):
             if isinstance(statement, Loop):
                 self.loop(statement)
             elif isinstance(statement, Comment):
-                self.put(f"# {statement.text}")
+                self.comment(statement.text)
             elif isinstance(statement, Alloc):
                 self.put(f"{statement.buffer.name} = {self.made(statement.buffer)}")
             else:
                 self.statement(statement)
 
+    def comment(self, text: str) -> None:
+        """A comment, an Einsum per line where it names several that do not fit into one."""
+        parts = text.split("; ")
+        room = LONGEST - 4 * self.depth - 2
+        lines = [text] if len(text) <= room else parts
+        for line in lines:
+            self.put(f"# {line}")
+
     def loop(self, loop: Loop) -> None:
         """A loop with its comment and the count of its ragged tiles."""
         if loop.comment:
-            self.put(f"# {loop.comment}")
+            self.comment(loop.comment)
         self.put(f"for {loop.variable} in {self.range(loop)}:")
         self.depth += 1
         if loop.count_name:

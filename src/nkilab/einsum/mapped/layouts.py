@@ -71,10 +71,10 @@ def merged(found: list[Digit]) -> list[Digit]:
             result[-1] = Digit(one.base, one.stride, expr(last.extent) * inner)
         else:
             result.append(one)
-    return [_whole(d) for d in result]
+    return [whole_rank(d) for d in result]
 
 
-def _whole(held: Digit) -> Digit:
+def whole_rank(held: Digit) -> Digit:
     """(N // 512) * 512 is N, which the kernel asserts to be a multiple."""
     terms = expr(held.extent).terms
     if len(terms) == 1 and len(terms[0][0]) == 1:

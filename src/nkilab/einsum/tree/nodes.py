@@ -310,7 +310,12 @@ class Argument:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A whole kernel: its arguments, its body and the tensors it returns."""
+    """A whole kernel: its arguments, its body and the tensors it returns.
+
+    Args:
+        parameters: further arguments, whole numbers that extents are made of.
+        asserts: what must hold of them.
+    """
 
     name: str
     arguments: tuple[Argument, ...]
@@ -318,6 +323,7 @@ class Kernel:
     outputs: tuple[Buffer, ...]
     title: str = ""
     parameters: tuple[str, ...] = ()
+    asserts: tuple[str, ...] = ()
 
 
 def statements(body: list[Statement]) -> Iterator[Statement]:
