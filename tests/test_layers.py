@@ -26,9 +26,9 @@ LEVELS = [
     "checks views tune launch",
     "files pages",
     "api",
-    "einsum ledger frameworks examples",
+    "ledger frameworks examples",
     "hook",
-    "runner doctor explain demo neuron_profile autostart migrate ops suites validate",
+    "runner doctor explain demo neuron_profile autostart migrate ops suites validate einsum",
     "cli",
     "__init__ __main__",
 ]

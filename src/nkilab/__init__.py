@@ -20,6 +20,8 @@ __all__ = ["Estimate", "activate", "estimate", "simulate", "spec"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "einsum":
+        return import_module(f"{__name__}.einsum")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module nkilab has no attribute {name}")

@@ -106,6 +106,8 @@ ROWS = (
     Row("placement-ranks", ERROR, "the layout of {tensor} in {einsum} {told}; its ranks are {ranks}",
         "write each of them once"),
     Row("constructor", ERROR, "{tensor} in {einsum} {told}", "{change}"),
+    Row("hbm-unbound", ERROR, "{tensor} in {einsum} lies in HBM, where no rank is unbound; unbound is [{unbound}]",
+        "put {unbound} under noncontiguous"),
     Row("memory-differs", ERROR, "{tensor} is made in {made} and read in {read}", "write component: {made}"),
     Row("view-partition", ERROR, "{tensor} has partitions [{made}] where it is made and [{read}] in {einsum}; "
         "a view keeps its partitions", "write partition: [{fix}]", faults=(8,),
@@ -212,7 +214,6 @@ class Finding:
         problem: the sentence, filled in.
         change: the smallest change, filled in; "" for none.
         taken: what is compiled instead, filled in.
-        about: Einsum or tensor, and rank, that it is about, where it is a repair.
     """
 
     row: Row
@@ -220,7 +221,6 @@ class Finding:
     problem: str
     change: str = ""
     taken: str = ""
-    about: tuple[str, str] = ("", "")
 
     @property
     def grade(self) -> Grade:
@@ -261,7 +261,7 @@ def found(row: str, node: Node, **values: Any) -> Finding:
     held = TABLE[row]
     told = {name: _shown(value) for name, value in values.items()}
     sentences = (text.format_map(told) for text in (held.says, held.change, held.taken))
-    return Finding(held, node, *sentences, about=(told.get("einsum", ""), told.get("rank", "")))
+    return Finding(held, node, *sentences)
 
 
 def _shown(value: Any) -> str:

@@ -30,7 +30,11 @@ def check_rows(model: Model) -> Iterator[Finding]:
         count = model.count(einsum, row)
         if count is not None and count * model.bytes_of(tensor) < WANTED_ROW_BYTES:
             before = placed.ranks[: len(placed.ranks) - len(row)]
-            change = f"let {held.instruction} consume {before[-1]} too" if before else "take more ranks into the row"
+            change = (
+                f"let {held.instruction} consume {before[-1]} too"
+                if before
+                else "take more ranks into the row"
+            )
             yield found(
                 "short-row", within(placed.node, "ranks", "contiguous"), instruction=held.instruction,
                 einsum=einsum, count=count * model.bytes_of(tensor), most=WANTED_ROW_BYTES, change=change,

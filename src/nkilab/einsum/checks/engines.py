@@ -54,11 +54,23 @@ def check_instructions(model: Model) -> Iterator[Finding]:
         if row is None:
             known = list(INSTRUCTIONS)
             node = within(held.node, "instruction")
-            yield found("no-instruction", node, name=held.instruction, names=known, close=close_to(held.instruction, known))
+            yield found(
+                "no-instruction",
+                node,
+                name=held.instruction,
+                names=known,
+                close=close_to(held.instruction, known),
+            )
             continue
         if held.component and held.component not in ENGINES:
             node = within(held.node, "component")
-            yield found("no-component", node, name=held.component, names=ENGINES, close=close_to(held.component, ENGINES))
+            yield found(
+                "no-component",
+                node,
+                name=held.component,
+                names=ENGINES,
+                close=close_to(held.component, ENGINES),
+            )
         elif held.component and held.component not in row.engines:
             yield found(
                 "engine-instruction", within(held.node, "component"), instruction=held.instruction,
@@ -79,7 +91,11 @@ def _operators(model: Model, held: Execution, row: Instruction) -> Iterator[Find
         told = f"takes {row.operands} operand{'s' * (row.operands > 1)}, and {len(einsum.operands)} are given"
         change = "choose another instruction"
     elif bool(einsum.map_op) != row.is_map:
-        told = "combines elements, and there is no M" if row.is_map else f"changes no element, and M is {einsum.map_op}"
+        told = (
+            "combines elements, and there is no M"
+            if row.is_map
+            else f"changes no element, and M is {einsum.map_op}"
+        )
         change = "add ';; M' with an operator" if row.is_map else "choose an instruction that computes"
     elif bool(einsum.reduce_op) != row.is_sum:
         told = "reduces, and there is no V" if row.is_sum else f"reduces nothing, and V is {einsum.reduce_op}"
@@ -103,7 +119,10 @@ def _views(model: Model, einsum: str) -> list[Placement]:
 
 def _memories(model: Model, held: Execution, row: Instruction) -> Iterator[Finding]:
     made = model.producer(held.einsum)
-    for placed, allowed in [*((v, row.reads) for v in _views(model, held.einsum)), *([(made, row.writes)] if made else [])]:
+    for placed, allowed in [
+        *((v, row.reads) for v in _views(model, held.einsum)),
+        *([(made, row.writes)] if made else []),
+    ]:
         if placed.component not in allowed:
             what = "SBUF" if "SBUF" in allowed else allowed[0]
             yield found(
@@ -112,12 +131,18 @@ def _memories(model: Model, held: Execution, row: Instruction) -> Iterator[Findi
                 change=f"go through {what}: add an Einsum that copies {placed.tensor}",
             )  # fmt: skip
         elif held.component == "GpSimdEngine" and placed.component == "PSUM":
-            yield found("gpsimd-psum", within(held.node, "component"), einsum=held.einsum, tensor=placed.tensor)
+            yield found(
+                "gpsimd-psum", within(held.node, "component"), einsum=held.einsum, tensor=placed.tensor
+            )
 
 
 def _operands(model: Model, held: Execution) -> Iterator[Finding]:
     views = _views(model, held.einsum)
-    if held.instruction == "SimpleTensorTensor" and len(views) == 2 and all(v.component == "PSUM" for v in views):
+    if (
+        held.instruction == "SimpleTensorTensor"
+        and len(views) == 2
+        and all(v.component == "PSUM" for v in views)
+    ):
         yield found(
             "both-psum", within(held.node, "instruction"), first=views[0].tensor, second=views[1].tensor
         )
@@ -141,7 +166,12 @@ def _operands(model: Model, held: Execution) -> Iterator[Finding]:
                     einsum=held.einsum, rank=rank,
                 )  # fmt: skip
     made = model.producer(held.einsum)
-    if held.instruction == "BroadcastTo" and held.component == "TensorEngine" and made and made.component != "PSUM":
+    if (
+        held.instruction == "BroadcastTo"
+        and held.component == "TensorEngine"
+        and made
+        and made.component != "PSUM"
+    ):
         yield found(
             "tensor-copy", within(held.node, "component"), instruction=held.instruction, einsum=held.einsum,
             tensor=held.einsum,
@@ -170,7 +200,9 @@ def _product(model: Model, held: Execution) -> Iterator[Finding]:
     kinds = {v.tensor: model.spec.dtypes.get(v.tensor, "float32") for v in views}
     if len(set(kinds.values())) == 2 and "float32" in kinds.values():
         first, second = (f"{t} in {d}" for t, d in kinds.items())
-        yield found("matmul-dtypes", within(held.node, "instruction"), einsum=name, first=first, second=second)
+        yield found(
+            "matmul-dtypes", within(held.node, "instruction"), einsum=name, first=first, second=second
+        )
     if made:
         yield from _result(model, held, made)
 
@@ -179,7 +211,9 @@ def _result(model: Model, held: Execution, made: Placement) -> Iterator[Finding]
     name, chip = held.einsum, model.machine
     dtype = model.spec.dtypes.get(name, "float32")
     if made.component == "PSUM" and dtype != "float32":
-        yield found("psum-dtype", node_of(model.spec, "format", name), tensor=name, dtype=dtype, chip=chip.name)
+        yield found(
+            "psum-dtype", node_of(model.spec, "format", name), tensor=name, dtype=dtype, chip=chip.name
+        )
     free = model.tile(made, made.inner)
     for side, ranks, most in (
         ("stationary", model.tile(made, made.outer), chip["stationary_free_max"]),
@@ -195,4 +229,6 @@ def _result(model: Model, held: Execution, made: Placement) -> Iterator[Finding]
     count = model.count(name, free)
     bank = chip["psum_bank_bytes"]
     if count is not None and count * 4 > bank:
-        yield found("matmul-bank", within(held.node, "ranks"), einsum=name, count=count * 4, most=bank, ranks=free)
+        yield found(
+            "matmul-bank", within(held.node, "ranks"), einsum=name, count=count * 4, most=bank, ranks=free
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ...machine import Machine
 from ..grades import Finding, Grade
@@ -48,41 +47,3 @@ def _mapped(model: Model) -> Iterator[Finding]:
 
 def _has_error(found: list[Finding]) -> bool:
     return any(f.grade is Grade.ERROR for f in found)
-
-
-def repaired(spec: Spec, findings: tuple[Finding, ...]) -> Spec:
-    """A specification as the report says it was taken."""
-    ids = {f.row.id for f in findings if f.grade is Grade.REPAIR}
-    held = spec
-    if ids & {"fusion-list", "fusion-singletons"}:
-        fusion = tuple(
-            replace(f, einsums=None, groups=tuple(g for g in f.groups if len(g) > 1)) for f in spec.fusion
-        )
-        held = replace(held, fusion=fusion)
-    for finding in findings:
-        if finding.row.id == "rank-order":
-            held = replace(held, rank_order={})
-        elif finding.row.id == "consumed-and-looped":
-            held = _without_loops(held, finding)
-        elif finding.row.id == "unit-rank":
-            held = _without_unit(held, finding)
-    return held
-
-
-def _without_loops(spec: Spec, finding: Finding) -> Spec:
-    """Execution without a rank that a loop runs over."""
-    engines = {
-        e: replace(x, ranks=tuple(r for r in x.ranks if r != finding.about[1])) if e == finding.about[0] else x
-        for e, x in spec.engines.items()
-    }
-    return replace(spec, engines=engines)
-
-
-def _without_unit(spec: Spec, finding: Finding) -> Spec:
-    """Layouts of a tensor without a rank of one element."""
-    tensor, rank = finding.about
-    placements = {
-        key: replace(p, inner=tuple(r for r in p.inner if r != rank)) if key == (tensor, tensor) else p
-        for key, p in spec.placements.items()
-    }
-    return replace(spec, placements=placements)

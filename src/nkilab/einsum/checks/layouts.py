@@ -26,6 +26,9 @@ def check_placements(model: Model) -> Iterator[Finding]:
         if told:
             yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
         yield from _constructor(model, placed)
+        if placed.component == "HBM" and placed.unbound:
+            at = within(node, "unbound")
+            yield found("hbm-unbound", at, tensor=tensor, einsum=einsum, unbound=placed.unbound)
         made = model.producer(tensor)
         if made is not None and placed.component != made.component:
             yield found(
@@ -43,7 +46,14 @@ def _constructor(model: Model, placed: Placement) -> Iterator[Finding]:
         told = f"is read here and has a constructor; {'its producer' if model.producer(tensor) else 'the caller'} makes it"
         change = "leave constructor out"
     if told:
-        yield found("constructor", within(placed.node, "constructor"), tensor=tensor, einsum=einsum, told=told, change=change)
+        yield found(
+            "constructor",
+            within(placed.node, "constructor"),
+            tensor=tensor,
+            einsum=einsum,
+            told=told,
+            change=change,
+        )
 
 
 def check_orders(model: Model) -> Iterator[Finding]:
@@ -87,7 +97,9 @@ def _rewritten(model: Model, placed: Placement, wanted: list[tuple[str, int, int
     left = [model.digits(placed.einsum, r) for r in placed.ranks]
     chosen = []
     for base, low, high in wanted:
-        fitting = [d for d in left if d.base == base and d.low >= low and (high is None or (d.high or high) <= high)]
+        fitting = [
+            d for d in left if d.base == base and d.low >= low and (high is None or (d.high or high) <= high)
+        ]
         chosen += [d.name for d in sorted(fitting, key=lambda d: -d.low)]
     return chosen if model.order_of(placed.einsum, chosen) == wanted else []
 
@@ -100,7 +112,9 @@ def check_tiles(model: Model) -> Iterator[Finding]:
             if einsum != tensor or tensor not in model.spec.cascade.outputs:
                 continue
         elif einsum == tensor and tensor in model.spec.cascade.outputs:
-            yield found("output-memory", within(placed.node, "component"), tensor=tensor, memory=placed.component)
+            yield found(
+                "output-memory", within(placed.node, "component"), tensor=tensor, memory=placed.component
+            )
         if placed.component == "HBM":
             continue
         node = within(placed.node, "ranks", "partition")
@@ -110,7 +124,7 @@ def check_tiles(model: Model) -> Iterator[Finding]:
             yield found("tile-axes", within(placed.node, "ranks", "free"), tensor=tensor, einsum=einsum)
         count = model.count(einsum, placed.outer)
         if count is not None and count > most:
-            widest = max(placed.outer, key=lambda r: model.count(einsum, [r]) or 0)  # noqa: B023
+            widest = max(placed.outer, key=lambda r: model.count(einsum, [r]) or 0)
             yield found(
                 "partition-extent", entry(node, widest), tensor=tensor, einsum=einsum, count=count,
                 chip=model.machine.name, most=most, rank=widest,

@@ -27,7 +27,9 @@ def check_splits(model: Model) -> Iterator[Finding]:
                     yield found("split-remainder", at, rank=name, size=whole, part=part, rest=whole % part)
             for part_name in (f"{rank}{n}" for n in range(len(shapes), -1, -1)):
                 if part_name in model.ranks.declared:
-                    yield found("split-name", at_key(node), rank=rank, count=_times(len(shapes)), part=part_name)
+                    yield found(
+                        "split-name", at_key(node), rank=rank, count=_times(len(shapes)), part=part_name
+                    )
 
 
 def _times(count: int) -> str:
@@ -38,7 +40,9 @@ def check_orders(model: Model) -> Iterator[Finding]:
     """Loop orders and spacetime name every rank once."""
     spec = model.spec
     for einsum, order in spec.loop_order.items():
-        told = difference(order, model.ranks_of(einsum))
+        # what an instruction consumes needs no place among the loops
+        wanted = [r for r in model.ranks_of(einsum) if r in order or not model.ranks.is_consumed(einsum, r)]
+        told = difference(order, wanted)
         if told:
             node = node_of(spec, "mapping", "loop-order", einsum)
             yield found("loop-order-ranks", node, einsum=einsum, told=told, ranks=model.ranks_of(einsum))
@@ -208,14 +212,17 @@ def check_carried(model: Model) -> Iterator[Finding]:
                 )  # fmt: skip
             if placed.constructor == "zeros":
                 yield found(
-                    "zeros-sum", within(placed.node, "constructor"), tensor=einsum, instruction=held.instruction
+                    "zeros-sum",
+                    within(placed.node, "constructor"),
+                    tensor=einsum,
+                    instruction=held.instruction,
                 )
 
 
 def check_scopes(model: Model) -> Iterator[Finding]:
     """Tiles live inside the outermost loops of what makes them, and what reads them is there too."""
     for (tensor, einsum), placed in model.spec.placements.items():
-        if einsum not in model.ordered or placed.component == "HBM" and einsum != tensor:
+        if einsum not in model.ordered or (placed.component == "HBM" and einsum != tensor):
             continue
         loops = model.ordered[einsum]
         groups = [model.ranks.group(einsum, r) for r in placed.unbound]

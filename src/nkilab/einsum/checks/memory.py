@@ -12,7 +12,11 @@ from .model import Model, within
 def tile_bytes(model: Model, placed: Placement) -> int | None:
     """Bytes per partition of a tile; None where an extent is not known."""
     count = model.count(placed.einsum, placed.inner)
-    return None if count is None else count * (4 if placed.component == "PSUM" else model.bytes_of(placed.tensor))
+    return (
+        None
+        if count is None
+        else count * (4 if placed.component == "PSUM" else model.bytes_of(placed.tensor))
+    )
 
 
 def lifetimes(model: Model) -> dict[str, tuple[int, int]]:
@@ -45,9 +49,10 @@ def check_memory(model: Model) -> Iterator[Finding]:
         bank = chip["psum_bank_bytes"]
         cost = {t: s if memory == "SBUF" else -(-s // bank) for t, s in sizes.items()}
         peak, at = max(
-            (sum(cost[t] for t in cost if alive[t][0] <= n <= alive[t][1]), -n) for n in range(len(model.emitted))
+            (sum(cost[t] for t in cost if alive[t][0] <= n <= alive[t][1]), -n)
+            for n in range(len(model.emitted))
         )
-        largest = max(sizes, key=lambda t: sizes[t])  # noqa: B023
+        largest = max(sizes, key=lambda t: sizes[t])
         made = model.producer(largest)
         assert made is not None
         if peak > most:

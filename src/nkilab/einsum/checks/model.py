@@ -121,7 +121,11 @@ class Model:
     def count(self, einsum: str, ranks: Sequence[str]) -> int | None:
         """Elements of ranks together; None where an extent is not known."""
         extents = self.extents(einsum, ranks)
-        return prod(e for e in extents if isinstance(e, int)) if all(isinstance(e, int) for e in extents) else None
+        return (
+            prod(e for e in extents if isinstance(e, int))
+            if all(isinstance(e, int) for e in extents)
+            else None
+        )
 
     def bytes_of(self, tensor: str) -> int:
         """Bytes of an element."""
@@ -160,7 +164,9 @@ class Model:
             if len(loops) == depth:
                 done.append(name)
                 continue
-            together = [n for n in names if len(self.ordered[n]) > depth and self.ordered[n][depth] is loops[depth]]
+            together = [
+                n for n in names if len(self.ordered[n]) > depth and self.ordered[n][depth] is loops[depth]
+            ]
             done += self._emitted([n for n in together if n not in done], depth + 1)
         return done
 

@@ -14,7 +14,23 @@ from ..language.spec import Spec
 from .model import at_key, close_to, entry, within
 
 # words that kernels use for themselves
-TAKEN = {"nki", "nisa", "nl", "ni", "np", "range", "float", "min", "max", "const", "inf", "unary", "binary", "if", "else"}
+TAKEN = {
+    "nki",
+    "nisa",
+    "nl",
+    "ni",
+    "np",
+    "range",
+    "float",
+    "min",
+    "max",
+    "const",
+    "inf",
+    "unary",
+    "binary",
+    "if",
+    "else",
+}
 # elements of a tensor that are compiled; more is a slip of the pen
 MOST_ELEMENTS = 1 << 40
 MOST_EXTENT = 1 << 31
@@ -61,7 +77,9 @@ def known_ranks(cascade: Cascade) -> list[str]:
         if isinstance(block, Iterate):
             found.append(block.variable.upper())
         for access in (einsum.output, *einsum.accesses):
-            found += [n for i in access.indices if isinstance(i, Affine) for n, _ in i.terms if not is_variable(n)]
+            found += [
+                n for i in access.indices if isinstance(i, Affine) for n, _ in i.terms if not is_variable(n)
+            ]
         if einsum.condition is not None:
             both = (*einsum.condition.left.terms, *einsum.condition.right.terms)
             found += [n for n, _ in both if not is_variable(n)]

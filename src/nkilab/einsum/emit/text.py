@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from math import prod
 
@@ -24,12 +25,13 @@ class Printer(ABC):
     imports: tuple[str, ...] = ()
 
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel, self.lines, self.depth = kernel, [], 0
+        self.kernel, self.depth = kernel, 0
+        self.lines: list[str] = []
 
     def text(self) -> str:
         """The module that holds the kernel."""
         kernel = self.kernel
-        self.lines: list[str] = [f'"""{kernel.title}"""', "", *self.imports, "", "", "@nki.jit"]
+        self.lines = [f'"""{kernel.title}"""', "", *self.imports, "", "", "@nki.jit"]
         scalars = [f"{a.name}={number(a.value)}" for a in kernel.arguments if a.value is not None]
         tensors = [a.name for a in kernel.arguments if a.value is None]
         self.call(f"def {kernel.name}", [*tensors, *kernel.parameters, *scalars], ":")
@@ -41,6 +43,8 @@ class Printer(ABC):
 
     def head(self) -> None:
         """Views of the arguments in the shapes the kernel is compiled for."""
+        for claim in self.kernel.asserts:
+            self.put(f"assert {claim}")
         for argument in self.kernel.arguments:
             if argument.value is None:
                 shape = self.shape(argument.shape or (1,))
@@ -75,16 +79,24 @@ class Printer(ABC):
             if isinstance(statement, Loop):
                 self.loop(statement)
             elif isinstance(statement, Comment):
-                self.put(f"# {statement.text}")
+                self.comment(statement.text)
             elif isinstance(statement, Alloc):
                 self.put(f"{statement.buffer.name} = {self.made(statement.buffer)}")
             else:
                 self.statement(statement)
 
+    def comment(self, text: str) -> None:
+        """A comment, an Einsum per line where it names several that do not fit into one."""
+        parts = re.split(r"(?<!;); ", text)
+        room = LONGEST - 4 * self.depth - 2
+        lines = [text] if len(text) <= room else parts
+        for line in lines:
+            self.put(f"# {line}")
+
     def loop(self, loop: Loop) -> None:
         """A loop with its comment and the count of its ragged tiles."""
         if loop.comment:
-            self.put(f"# {loop.comment}")
+            self.comment(loop.comment)
         self.put(f"for {loop.variable} in {self.range(loop)}:")
         self.depth += 1
         if loop.count_name:

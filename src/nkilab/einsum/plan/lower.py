@@ -9,15 +9,15 @@ from math import prod
 
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
-from ..language.extents import block_extent
 from ..tree.nodes import Argument, Buffer, Kernel
 from .build import Builder, Span, whole
 from .context import Context
-from .contraction import Contraction, product_of
+from .contraction import Contraction
 from .deliver import targets_of
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .nest import Cluster, Nest
+from .product import product_of
 from .recurrence import without_turns
 from .storage import PARTITIONS, in_hbm
 from .units import Units
@@ -191,7 +191,7 @@ class _Lowering:
         ctx = self.ctx
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
-        extent = block_extent(block, self.given)
+        extent = ctx.cascade.sizes[block.variable.upper()]
         with ctx.build.tiles(
             block.variable, extent, 1, is_sequential=True, comment=f"turns of {block.variable}"
         ) as span:

@@ -25,6 +25,12 @@ class Expr:
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
     @property
+    def is_bracketed(self) -> bool:
+        """Whether its one atom is an expression in parentheses."""
+        atom = self.terms[0][0][0]
+        return atom.startswith("(") and atom.endswith(")")
+
+    @property
     def names(self) -> frozenset[str]:
         """Names that occur."""
         return frozenset(name for names, _ in self.terms for name in names)
@@ -66,6 +72,13 @@ class Expr:
     def __str__(self) -> str:
         if not self.terms:
             return "0"
+        if len(self.terms) == 1 and len(self.terms[0][0]) == 1 and self.terms[0][1] == 1:
+            # an atom that stands alone needs no parentheses of its own
+            return (
+                self.terms[0][0][0].removeprefix("(").removesuffix(")")
+                if self.is_bracketed
+                else self.terms[0][0][0]
+            )
         # names first, the constant last
         ordered = sorted(self.terms, key=lambda term: (not term[0], -len(term[0]), term[0]))
         first = next((n for n, (_, c) in enumerate(ordered) if c > 0), 0)
