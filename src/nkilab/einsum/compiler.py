@@ -126,7 +126,8 @@ class CompiledEinsum:
             array = np.asarray(held[name])
             if array.shape != self.cascade.shape(name):
                 raise UsageError(
-                    f"{name} has the shape {list(array.shape)}; the kernel is made for {list(self.cascade.shape(name))}"
+                    f"{name} has the shape {list(array.shape)}; "
+                    f"the kernel is made for {list(self.cascade.shape(name))}"
                 )
             found[name] = array.astype(as_dtype(self.dtypes[name]).storage)
         return found
@@ -159,9 +160,13 @@ class CompiledEinsum:
         lines = "\n".join(f"- `{e}`" for e in self.cascade.einsums)
         return notebook(
             f"`{self.name}` computes {', '.join(self.outputs)} from {', '.join(self.inputs)}:\n\n{lines}",
-            self.spec_text, self.source, self.test_text(self.name), self.benchmark_text(self.name),
-            self.profile_text(self.name), self.name,
-        )  # fmt: skip
+            self.spec_text,
+            self.source,
+            self.test_text(self.name),
+            self.benchmark_text(self.name),
+            self.profile_text(self.name),
+            self.name,
+        )
 
     def verify(self, seed: int = 0) -> list[Verdict]:
         """Run the kernel on probes in the simulator and compare it with the cascade."""
@@ -308,4 +313,5 @@ def types_of(cascade: Cascade, spec: Spec, given: Mapping[str, Any] | str | None
 
 def title_of(cascade: Cascade) -> str:
     """The first line of a kernel's module."""
-    return f"{', '.join(cascade.outputs)} from {', '.join(cascade.inputs) or 'nothing'}, compiled from Einsums by nkilab."
+    inputs = ", ".join(cascade.inputs) or "nothing"
+    return f"{', '.join(cascade.outputs)} from {inputs}, compiled from Einsums by nkilab."

@@ -1,7 +1,7 @@
-"""The roofline of a cascade: the least time that its bytes need, and its operations on the engine that has them.
+"""The roofline of a cascade: the least time that its bytes need, and its operations on their engine.
 
-Every Einsum counts once: sums of products on TensorE at its peak, functions of one value on ScalarE, all other maps and
-reductions on VectorE, at one element per lane and cycle. Inputs and outputs cross HBM once.
+Every Einsum counts once: sums of products on TensorE at its peak, functions of one value on ScalarE, all
+other maps and reductions on VectorE, at one element per lane and cycle. Inputs and outputs cross HBM once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """How far a kernel may be off: an error model from the types and the cascade itself.
 
-Three runs of the reference tell how a cascade enlarges rounding: in float64, in float32, and in float64 from inputs that
-are off by one rounding of the narrowest type. The bound per output is the sum of what the two others differ by, times a
-factor for the rounding of intermediate values, and one rounding of the output.
+Three runs of the reference tell how a cascade enlarges rounding: in float64, in float32, and in float64
+from inputs that are off by one rounding of the narrowest type. The bound per output is the sum of what the
+two others differ by, times a factor for the rounding of intermediate values, and one rounding of the
+output.
 """
 
 from __future__ import annotations

@@ -101,9 +101,12 @@ def benchmark_text(name: str, module: str, cascade: Cascade, dtypes: Mapping[str
     if dialect == "nki":
         return _estimate_text(name, module, cascade, dtypes)
     return _BENCHMARK.format(
-        name=name, module=module, arrays=_arrays(cascade, dtypes), arguments=", ".join(cascade.inputs),
+        name=name,
+        module=module,
+        arrays=_arrays(cascade, dtypes),
+        arguments=", ".join(cascade.inputs),
         imports=IMPORTS[dialect],
-    )  # fmt: skip
+    )
 
 
 def _estimate_text(name: str, module: str, cascade: Cascade, dtypes: Mapping[str, str]) -> str:
@@ -122,6 +125,9 @@ def profile_text(name: str, module: str, cascade: Cascade, dtypes: Mapping[str, 
             """
         )
     return _PROFILE.format(
-        name=name, module=module, arrays=_arrays(cascade, dtypes), arguments=", ".join(cascade.inputs),
+        name=name,
+        module=module,
+        arrays=_arrays(cascade, dtypes),
+        arguments=", ".join(cascade.inputs),
         imports=IMPORTS[dialect],
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""A notebook of six parts: description, specification, kernel, test, benchmark, profile; its cells run in order."""
+"""A notebook of six parts: description, specification, kernel, test, benchmark, profile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def notebook(
         module: name under which the kernel's cell writes its module, which the later cells import.
     """
     write = f"%%writefile {module}.py\n{kernel}"
-    served = "import nkilab.hook\n\nnkilab.hook.switch_on()  # serves the names nki and neuronxcc; leave it out on Trainium"
+    reason = "# serves the names nki and neuronxcc; leave it out on Trainium"
+    served = f"import nkilab.hook\n\n{reason}\nnkilab.hook.switch_on()"
     cells: list[dict[str, Any]] = [
         _markdown(f"## Kernel description\n\n{description}"),
         _markdown("## Einsum"),
@@ -51,5 +52,9 @@ def _markdown(text: str) -> dict[str, Any]:
 
 def _code(text: str) -> dict[str, Any]:
     return {
-        "cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text.splitlines(True)
-    }  # fmt: skip
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "source": text.splitlines(True),
+    }

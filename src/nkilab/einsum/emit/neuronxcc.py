@@ -62,7 +62,7 @@ class NeuronxccPrinter(Printer):
         return (
             f"nl.{maker}((nl.par_dim({expr(shape[0])}){rest}), dtype=nl.{buffer.dtype}, "
             f"buffer=nl.{buffer.memory})"
-        )  # fmt: skip
+        )
 
     def hbm(self, view: View) -> str:
         """A part of an HBM tensor: slices, or grids of indices where it is turned or repeated."""
@@ -127,6 +127,12 @@ class NeuronxccPrinter(Printer):
                 self.result(dst, "nisa.memset", f"({shape})", number(value), dtype=f"nl.{dst.buffer.dtype}")
             case MatMul(dst, stationary, moving, _):
                 self.result(dst, "nisa.nc_matmul", self.view(stationary), self.view(moving), sign="+=")
+            case _:
+                self.computed(statement)
+
+    def computed(self, statement: Statement) -> None:
+        """Instructions of one operator."""
+        match statement:
             case Transpose(dst, src):
                 self.result(dst, "nisa.nc_transpose", self.view(src))
             case Combine(dst, left, op, right):
@@ -176,18 +182,34 @@ class NeuronxccPrinter(Printer):
                     name = "nisa.activation_reduce"
                     given |= {"reduce_op": "nl.add", "reduce_res": self.view(total)}
                 self.result(dst, name, f"nl.{function}", self.view(src), **given, **self.typed(dst))
+            case _:
+                self.positioned(statement)
+
+    def positioned(self, statement: Statement) -> None:
+        """Instructions that know where elements stand."""
+        match statement:
             case Scan(dst, left, right, initial, op0, op1):
                 self.result(
-                    dst, "nisa.tensor_tensor_scan", self.view(left), self.view(right), initial=self.operand(initial),
-                    op0=f"nl.{op0}", op1=f"nl.{op1}", **self.typed(dst),
-                )  # fmt: skip
+                    dst,
+                    "nisa.tensor_tensor_scan",
+                    self.view(left),
+                    self.view(right),
+                    initial=self.operand(initial),
+                    op0=f"nl.{op0}",
+                    op1=f"nl.{op1}",
+                    **self.typed(dst),
+                )
             case Select(dst, src, offset, p, i, relation, otherwise):
                 rows, columns = (c.count for c in dst.cuts)
                 place = f"{offset} + {p} * nl.arange({rows})[:, None] + {i} * nl.arange({columns})[None, :]"
                 self.result(
-                    dst, "nisa.affine_select", pred=f"({place} {relation} 0)", on_true_tile=self.view(src),
-                    on_false_value=number(otherwise), **self.typed(dst),
-                )  # fmt: skip
+                    dst,
+                    "nisa.affine_select",
+                    pred=f"({place} {relation} 0)",
+                    on_true_tile=self.view(src),
+                    on_false_value=number(otherwise),
+                    **self.typed(dst),
+                )
             case _:
                 raise AssertionError(f"{type(statement).__name__} has no spelling")
 

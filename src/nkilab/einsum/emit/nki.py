@@ -91,9 +91,12 @@ class NkiPrinter(Printer):
             case MatMul(dst, stationary, moving, over):
                 adds = " or ".join(f"{variable} > 0" for variable in over) or "False"
                 self.put_call(
-                    "nc_matmul", dst=self.view(dst), stationary=self.view(stationary), moving=self.view(moving),
+                    "nc_matmul",
+                    dst=self.view(dst),
+                    stationary=self.view(stationary),
+                    moving=self.view(moving),
                     accumulate=adds,
-                )  # fmt: skip
+                )
             case Transpose(dst, src):
                 self.put_call("nc_transpose", dst=self.view(dst), data=self.view(src))
             case Combine(dst, left, op, right):
@@ -132,15 +135,25 @@ class NkiPrinter(Printer):
                 self.put_call(name, **self.activation(statement))
             case Scan(dst, left, right, initial, op0, op1):
                 self.put_call(
-                    "tensor_tensor_scan", dst=self.view(dst), data0=self.view(left), data1=self.view(right),
-                    initial=self.operand(initial), op0=f"nl.{op0}", op1=f"nl.{op1}",
-                )  # fmt: skip
+                    "tensor_tensor_scan",
+                    dst=self.view(dst),
+                    data0=self.view(left),
+                    data1=self.view(right),
+                    initial=self.operand(initial),
+                    op0=f"nl.{op0}",
+                    op1=f"nl.{op1}",
+                )
             case Select(dst, src, offset, p, i, relation, otherwise):
                 self.put_call(
-                    "affine_select", dst=self.view(dst), pattern=f"[[{i}, {dst.cuts[1].count}]]", offset=str(offset),
-                    channel_multiplier=str(p), on_true_tile=self.view(src), on_false_value=number(otherwise),
+                    "affine_select",
+                    dst=self.view(dst),
+                    pattern=f"[[{i}, {dst.cuts[1].count}]]",
+                    offset=str(offset),
+                    channel_multiplier=str(p),
+                    on_true_tile=self.view(src),
+                    on_false_value=number(otherwise),
                     cmp_op=f"nl.{RELATIONS[relation]}",
-                )  # fmt: skip
+                )
             case _:
                 raise AssertionError(f"{type(statement).__name__} has no spelling")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from math import prod
 
@@ -24,12 +25,13 @@ class Printer(ABC):
     imports: tuple[str, ...] = ()
 
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel, self.lines, self.depth = kernel, [], 0
+        self.kernel, self.depth = kernel, 0
+        self.lines: list[str] = []
 
     def text(self) -> str:
         """The module that holds the kernel."""
         kernel = self.kernel
-        self.lines: list[str] = [f'"""{kernel.title}"""', "", *self.imports, "", "", "@nki.jit"]
+        self.lines = [f'"""{kernel.title}"""', "", *self.imports, "", "", "@nki.jit"]
         scalars = [f"{a.name}={number(a.value)}" for a in kernel.arguments if a.value is not None]
         tensors = [a.name for a in kernel.arguments if a.value is None]
         self.call(f"def {kernel.name}", [*tensors, *kernel.parameters, *scalars], ":")
@@ -85,7 +87,7 @@ class Printer(ABC):
 
     def comment(self, text: str) -> None:
         """A comment, an Einsum per line where it names several that do not fit into one."""
-        parts = text.split("; ")
+        parts = re.split(r"(?<!;); ", text)
         room = LONGEST - 4 * self.depth - 2
         lines = [text] if len(text) <= room else parts
         for line in lines:

@@ -142,8 +142,9 @@ class Reader:
             names = ", ".join(read.reduced)
             raise self.fail(
                 f"{names} vanishes from the right to the left and nothing reduces it",
-                "write ';; V add' or another operator, or keep the variable on the left", 0,
-            )  # fmt: skip
+                "write ';; V add' or another operator, or keep the variable on the left",
+                0,
+            )
 
     def access(self, what: str) -> Access:
         """TENSOR[index, ...]."""

@@ -21,8 +21,9 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: t
     """The specification that something means.
 
     Args:
-        given: a Spec, a Cascade, the path of a file, a YAML text, expressions divided by newlines or semicolons
-            that stand alone, or subscripts as of numpy.einsum ("mk,kn->mn", for operands A, B and result Z).
+        given: a Spec, a Cascade, the path of a file, a YAML text, expressions divided by newlines or
+            semicolons that stand alone, or subscripts as of numpy.einsum ("mk,kn->mn", for operands A, B
+            and the result Z).
         scalars: values of the parameters of expressions.
         outputs: tensors that expressions return; the last one written if not given.
 
@@ -37,9 +38,7 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: t
     if isinstance(given, Path):
         return read_spec(source_of_file(given))
     if not isinstance(given, str):
-        raise UsageError(
-            f"a specification is of type {type(given).__name__}; it is a text, a path or a Cascade"
-        )
+        raise UsageError(f"a specification is a text, a path or a Cascade, no {type(given).__name__}")
     if _NUMPY.fullmatch(given):
         return spec_of_cascade(_from_subscripts(given))
     if re.search(r"^\s*einsum\s*:", given, re.M):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .ast import Cascade, Einsum, Iterate
+from .ast import Cascade, Einsum, Iterate, Scalar
 
 
 def expression(einsum: Einsum) -> str:
     """An Einsum as an expression."""
     operands = " . ".join(
-        str(o) if not hasattr(o, "value") or o.name else f"const({o.value:g})" for o in einsum.operands
+        f"const({o.value:g})" if isinstance(o, Scalar) and not o.name else str(o) for o in einsum.operands
     )
     actions = "".join(
         f" {a} {_spelled(n, len(einsum.operands))}"

@@ -1,13 +1,14 @@
-"""From a mapped specification to the loop tree: loops and places as given, better where nothing says otherwise.
+"""From a mapped specification to the loop tree: loops and places as given, better where nothing forbids it.
 
-What is changed against the published generator, and told: transfers take what lies side by side in one piece; Einsums on
-which a loop has no influence move out of it; sums are kept in float32 and begun explicitly; a broadcast is a transfer that
-reads a row again and again; element-wise Einsums that only each other read become one instruction.
+What is changed against the published generator, and told: transfers take what lies side by side in one
+piece; Einsums on which a loop has no influence move out of it; sums are kept in float32 and begun
+explicitly; a broadcast is a transfer that reads a row again and again; element-wise Einsums that only each
+other read become one instruction.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...errors import UnsupportedError
 from ...machine import Machine
@@ -21,7 +22,7 @@ from ..tree import nodes
 from ..tree.expr import ZERO, Expr, Whole, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, View
 from ..written.ranks import Group, Ranks
-from .checks import invariant
+from .decide import Decisions, Plan
 from .layouts import Digit, digit, digits, extent_of, merged, whole_rank
 
 ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor")
@@ -43,27 +44,8 @@ class Place:
     axes: list[Digit]
 
 
-@dataclass
-class Plan:
-    """What is decided about one Einsum.
-
-    Args:
-        einsum: the Einsum.
-        loops: around its statement, the outermost first.
-        consumed: ranks that its statement covers at once.
-        dropped: ranks whose loops it left, because nothing it reads depends on them.
-        is_skipped: whether another statement does its work.
-    """
-
-    einsum: Einsum
-    loops: list[Group]
-    consumed: set[str]
-    dropped: list[str] = field(default_factory=list)
-    is_skipped: bool = False
-
-
 def build(spec: Spec, machine: Machine, name: str, title: str) -> tuple[Kernel, list[str]]:
-    """The loop tree of a mapped specification without errors, and what was changed against the published rules.
+    """The loop tree of a mapped specification, and what was changed against the published rules.
 
     Raises:
         UnsupportedError: if it has an instruction, or a combination, that is not served.
@@ -82,122 +64,11 @@ class _Build:
         self.ctx = Context(cascade, machine, types, build)
         self.places: dict[str, Place] = {}
         self.pending: dict[str, Value] = {}
-        self.notes: list[str] = []
         self.bytes: list[Expr] = []
-        self.einsums = {e.name: e for e in cascade.einsums}
-        self.sequential: set[tuple[str, str]] = set()
-        self.plans = {e.name: self.planned(e) for e in cascade.einsums}
-        self.drop_broadcast_sources()
-        self.mark_sums()
-
-    # decisions
-
-    def planned(self, einsum: Einsum) -> Plan:
-        name = einsum.name
-        loops = list(self.ranks.loops(name))
-        looped = {r for g in loops for e, r in g.members if e == name}
-        consumed = {r for r in self.spec.engines[name].ranks if r not in looped}
-        plan = Plan(einsum, loops, consumed)
-        for rank in invariant(self.spec, einsum):
-            group = self.ranks.group(name, rank)
-            if group in plan.loops:
-                assert group is not None
-                plan.loops.remove(group)
-                plan.dropped.append(rank)
-        if plan.dropped:
-            self.notes.append(
-                f"changed: {name} is done once, not again for every {', '.join(plan.dropped)}, on which it does not depend"
-            )
-        if self.spec.engines[name].instruction in ("Load", "Store"):
-            self.merge_rows(plan)
-        return plan
-
-    def merge_rows(self, plan: Plan) -> None:
-        """Take the innermost loops of a transfer into it where memory goes on on both sides."""
-        name = plan.einsum.name
-        source = plan.einsum.reads[0]
-        joined = []
-        while plan.loops and len(plan.loops[-1].members) == 1:
-            (_, rank), *_ = plan.loops[-1].members
-            if not all(self.goes_on(t, name, rank, plan.consumed) for t in (source, name)):
-                break
-            plan.consumed.add(rank)
-            plan.loops.pop()
-            joined.append(rank)
-        if joined:
-            self.notes.append(
-                f"changed: the transfer of {name} takes {', '.join(joined)} too, so that its rows are longer"
-            )
-
-    def goes_on(self, tensor: str, einsum: str, rank: str, consumed: set[str]) -> bool:
-        """Whether a rank stands right before the consumed ranks along the columns of a tensor."""
-        placed = self.ranks.placement(tensor, einsum)
-        names = [
-            r
-            for r in (placed.ranks if placed.component == "HBM" else placed.inner)
-            if extent_of(self.ranks, einsum, r).value != 1
-        ]
-        if rank not in names:
-            return False
-        behind = names[names.index(rank) + 1 :]
-        return bool(behind) and all(r in consumed for r in behind)
-
-    def drop_broadcast_sources(self) -> None:
-        """A broadcast of what was just loaded is a transfer that repeats the row; the tile in between is not needed."""
-        for name, plan in self.plans.items():
-            if self.spec.engines[name].instruction != "BroadcastTo":
-                continue
-            source = plan.einsum.reads[0]
-            maker = self.plans.get(source)
-            readers = [e.name for e in self.einsums.values() if source in e.reads]
-            if maker is None or self.spec.engines[source].instruction != "Load" or readers != [name]:
-                raise UnsupportedError(f"{name} broadcasts {source}, which is not loaded for it alone")
-            maker.is_skipped = True
-            self.merge_broadcast(plan)
-            self.notes.append(
-                f"changed: {name} is loaded to every partition from {maker.einsum.reads[0]} itself; {source} is not needed"
-            )
-
-    def merge_broadcast(self, plan: Plan) -> None:
-        name = plan.einsum.name
-        placed = self.ranks.placement(name, name)
-        while plan.loops and len(plan.loops[-1].members) == 1:
-            (_, rank), *_ = plan.loops[-1].members
-            if rank not in placed.inner:
-                break
-            own = digit(self.ranks, name, rank)
-            joined = merged(
-                [
-                    own,
-                    *(
-                        d
-                        for d in digits(self.ranks, name, placed.inner)
-                        if d.base == own.base and d.stride < own.stride
-                    ),
-                ]
-            )
-            if len(joined) != 1:
-                break
-            plan.consumed.add(rank)
-            plan.loops.pop()
-
-    def mark_sums(self) -> None:
-        """Sums are float32 where they grow; loops that carry them run in order."""
-        for name, plan in self.plans.items():
-            if self.spec.engines[name].instruction == "LoopReduce":
-                if self.ctx.dtypes[name] != "float32":
-                    self.notes.append(f"changed: {name} is summed in float32, not {self.ctx.dtypes[name]}")
-                    self.ctx.dtypes[name] = "float32"
-                for group in plan.loops:
-                    if any(self.is_reduced(plan.einsum, r) for e, r in group.members if e == name):
-                        self.sequential.add((name, group.variable))
-            elif self.spec.engines[name].instruction == "MatVec":
-                self.notes.append(
-                    f"changed: the first product of {name} overwrites PSUM; nothing relies on zeros set there"
-                )
-
-    def is_reduced(self, einsum: Einsum, rank: str) -> bool:
-        return any(rank in self.ranks.names_after(einsum.name, v.upper()) for v in einsum.reduced)
+        decided = Decisions(spec, self.ranks, types)
+        self.einsums, self.plans = decided.einsums, decided.plans
+        self.notes, self.sequential, self.is_reduced = decided.notes, decided.sequential, decided.is_reduced
+        self.variables: dict[str, str] = {}
 
     # the kernel
 
@@ -250,7 +121,7 @@ class _Build:
         self.ctx.build.taken.discard(tensor)
         buffer = self.ctx.build.buffer(
             tensor, tuple(d.extent for d in axes), self.ctx.dtypes[tensor], HBM, "output", tensor
-        )  # type: ignore[arg-type]
+        )
         self.places[tensor] = Place(buffer, [], axes)
 
     def emit(self, names: list[str], depth: int) -> None:
@@ -294,7 +165,7 @@ class _Build:
             )
         )
         self.ctx.build.scopes.append(Scope(body=body))
-        self.variables = {**getattr(self, "variables", {}), group.variable: variable}
+        self.variables = {**self.variables, group.variable: variable}
         self.emit(together, depth + 1)
         self.ctx.build.scopes.pop()
         self.ctx.build.taken.discard(variable)
@@ -432,9 +303,14 @@ class _Build:
             for g in plan.loops[len(made.unbound) :]
             if any(self.is_reduced(einsum, r) for e, r in g.members if e == name)
         )
-        self.ctx.build.add(nodes.MatMul(
-            self.view(name, name, plan), self.view(stationary.tensor, name, plan), self.view(moving.tensor, name, plan), running
-        ))  # fmt: skip
+        self.ctx.build.add(
+            nodes.MatMul(
+                self.view(name, name, plan),
+                self.view(stationary.tensor, name, plan),
+                self.view(moving.tensor, name, plan),
+                running,
+            )
+        )
 
     def elementwise(self, plan: Plan) -> None:
         einsum, name = plan.einsum, plan.einsum.name
@@ -455,7 +331,7 @@ class _Build:
             self.pending[name] = value
             reader = next(e.name for e in self.einsums.values() if name in e.reads)
             self.notes.append(
-                f"changed: {name} and {reader} are one instruction where one has both operators; {name} has no tile"
+                f"changed: {name} and {reader} are one instruction; {name} has no tile of its own"
             )
             return
         assert widest is not None
@@ -523,14 +399,14 @@ class _Build:
             if rank in plan.consumed:
                 count = expr(own.extent) * (count if count is not None else 1)
                 step = min(step, factor) if count is not None else factor
-            elif group is not None and group.variable in getattr(self, "variables", {}):
+            elif group is not None and group.variable in self.variables:
                 start = start + name_of(self.variables[group.variable]) * factor
         if count is None:
             return At(start)
         return Cut(start, expr(whole_rank(Digit(axis.base, axis.stride, count)).extent), step)
 
     def is_within(self, own: Digit, axis: Digit) -> bool:
-        """Whether a digit runs inside of an axis, which begins where the next coarser digit of its rank ends."""
+        """Whether a digit runs inside of an axis."""
         extent = expr(axis.extent).value
         return extent is None or own.stride < axis.stride * extent
 

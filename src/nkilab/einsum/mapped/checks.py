@@ -35,47 +35,28 @@ def ranks_of(ranks: Ranks, einsum: Einsum) -> tuple[str, ...]:
 def _references(spec: Spec, ranks: Ranks) -> Iterator[Finding]:
     """Names of Einsums and ranks that there are not."""
     einsums = {e.name: e for e in spec.cascade.einsums}
-    for key in ("mapping.loop-order", "mapping.partitioning", "mapping.spacetime"):
-        held = {"loop-order": spec.loop_order, "partitioning": spec.partitioning, "spacetime": spec.spacetime}
-        for name in held[key.split(".")[1]]:
-            if name not in einsums:
-                node = spec.node(f"{key}.{name}")
-                yield finding(
-                    "unknown-einsum", node.key_place, node.path, name=name, known=", ".join(einsums)
-                )
-    for name, order in spec.loop_order.items():
-        known = ranks_of(ranks, einsums[name]) if name in einsums else order
-        for rank in order:
-            if rank not in known:
-                node = spec.node(f"mapping.loop-order.{name}")
-                yield finding(
-                    "unknown-rank", node.place, node.path, rank=rank, einsum=name, known=", ".join(known)
-                )
-    for execution in spec.engines.values():
-        if execution.einsum not in einsums:
-            yield finding(
-                "unknown-einsum",
-                execution.node.place,
-                execution.node.path,
-                name=execution.einsum,
-                known=", ".join(einsums),
-            )
+    held = {"loop-order": spec.loop_order, "partitioning": spec.partitioning, "spacetime": spec.spacetime}
+    named = [(n, spec.node(f"mapping.{key}.{n}")) for key, entries in held.items() for n in entries]
+    named += [(e.einsum, e.node) for e in spec.engines.values()]
+    named += [(p.einsum, p.node) for p in spec.placements.values()]
+    named += [(e, f.node) for f in spec.fusion for g in f.groups for e, _ in g]
+    for name, node in named:
+        if name not in einsums:
+            place = node.key_place if node.path.startswith("mapping") else node.place
+            yield finding("unknown-einsum", place, node.path, name=name, known=", ".join(einsums))
     for placed in spec.placements.values():
-        if placed.einsum not in einsums or placed.tensor not in spec.cascade.tensors:
-            name = placed.einsum if placed.einsum not in einsums else placed.tensor
+        if placed.tensor not in spec.cascade.tensors:
+            known = ", ".join(spec.cascade.tensors)
             yield finding(
-                "unknown-einsum", placed.node.place, placed.node.path, name=name, known=", ".join(einsums)
+                "unknown-tensor", placed.node.place, placed.node.path, name=placed.tensor, known=known
             )
-    for fusion in spec.fusion:
-        for einsum, _ in (m for g in fusion.groups for m in g):
-            if einsum not in einsums:
-                yield finding(
-                    "unknown-einsum",
-                    fusion.node.place,
-                    fusion.node.path,
-                    name=einsum,
-                    known=", ".join(einsums),
-                )
+    for name, order in spec.loop_order.items():
+        known_ranks = ranks_of(ranks, einsums[name]) if name in einsums else order
+        for rank in order:
+            if rank not in known_ranks:
+                node = spec.node(f"mapping.loop-order.{name}")
+                told = ", ".join(known_ranks)
+                yield finding("unknown-rank", node.place, node.path, rank=rank, einsum=name, known=told)
 
 
 def _names(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
@@ -126,16 +107,25 @@ def _groups(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
                 second = extent_of(ranks, *other)
                 if second != extent:
                     yield finding(
-                        "unequal-extents", fusion.node.place, f"{fusion.node.path}.ranks", one=".".join(first),
-                        first=extent, other=".".join(other), second=second,
-                    )  # fmt: skip
+                        "unequal-extents",
+                        fusion.node.place,
+                        f"{fusion.node.path}.ranks",
+                        one=".".join(first),
+                        first=extent,
+                        other=".".join(other),
+                        second=second,
+                    )
         single = [g[0] for g in fusion.groups if len(g) == 1]
         consumed = [m for m in single if ranks.is_consumed(*m)]
         if consumed:
             yield finding(
-                "single-group", fusion.node.place, f"{fusion.node.path}.ranks", count=len(single), consumed=len(consumed),
+                "single-group",
+                fusion.node.place,
+                f"{fusion.node.path}.ranks",
+                count=len(single),
+                consumed=len(consumed),
                 names=", ".join(".".join(m) for m in consumed),
-            )  # fmt: skip
+            )
 
 
 def _repairs(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
@@ -145,18 +135,38 @@ def _repairs(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
             if placed is not None and order != placed.unbound + placed.outer + placed.inner:
                 node = spec.node(f"format.{tensor}.rank-order.{einsum}")
                 yield finding(
-                    "rank-order", node.place, node.path, tensor=tensor, einsum=einsum, given=", ".join(order),
+                    "rank-order",
+                    node.place,
+                    node.path,
+                    tensor=tensor,
+                    einsum=einsum,
+                    given=", ".join(order),
                     placed=", ".join(placed.unbound + placed.outer + placed.inner),
-                )  # fmt: skip
+                )
+    yield from _consumed(spec, ranks)
+    yield from _units(spec, ranks)
+
+
+def _consumed(spec: Spec, ranks: Ranks) -> Iterator[Finding]:
+    """Ranks that an instruction consumes although they are loops."""
     for name, execution in spec.engines.items():
         for rank in execution.ranks:
             group = ranks.group(name, rank)
             if group is not None and group.is_loop:
                 left = ", ".join(r for r in execution.ranks if r != rank)
                 yield finding(
-                    "consumed-and-looped", execution.node.place, f"{execution.node.path}.ranks", rank=rank, einsum=name,
-                    loop=group.variable, left=left,
-                )  # fmt: skip
+                    "consumed-and-looped",
+                    execution.node.place,
+                    f"{execution.node.path}.ranks",
+                    rank=rank,
+                    einsum=name,
+                    loop=group.variable,
+                    left=left,
+                )
+
+
+def _units(spec: Spec, ranks: Ranks) -> Iterator[Finding]:
+    """Ranks of one value in layouts on chip."""
     for placed in spec.placements.values():
         names = placed.outer + placed.inner
         units = [r for r in names if expr(extent_of(ranks, placed.einsum, r)).value == 1]
@@ -188,9 +198,14 @@ def _loops(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
             loops = tuple(r for r in order if (g := ranks.group(name, r)) is not None and g.is_loop)
             if placed.unbound != loops[: len(placed.unbound)]:
                 yield finding(
-                    "unbound-order", placed.node.place, f"{placed.node.path}.ranks.unbound", tensor=name, einsum=name,
-                    unbound=", ".join(placed.unbound), loops=", ".join(loops[: len(placed.unbound)]),
-                )  # fmt: skip
+                    "unbound-order",
+                    placed.node.place,
+                    f"{placed.node.path}.ranks.unbound",
+                    tensor=name,
+                    einsum=name,
+                    unbound=", ".join(placed.unbound),
+                    loops=", ".join(loops[: len(placed.unbound)]),
+                )
 
 
 def _placements(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
@@ -214,9 +229,14 @@ def _placements(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]
                 for p in (made, placed)
             )
             yield finding(
-                "layouts-differ", placed.node.place, f"{placed.node.path}.ranks", tensor=placed.tensor, einsum=placed.einsum,
-                made=one, read=two,
-            )  # fmt: skip
+                "layouts-differ",
+                placed.node.place,
+                f"{placed.node.path}.ranks",
+                tensor=placed.tensor,
+                einsum=placed.einsum,
+                made=one,
+                read=two,
+            )
 
 
 def _memories(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
@@ -264,9 +284,15 @@ def _memories(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
 
 def _operand(placed: Placement, einsum: Einsum, instruction: str, allowed: str) -> Finding:
     return finding(
-        "operand-memory", placed.node.place, f"{placed.node.path}.component", tensor=placed.tensor, memory=placed.component,
-        einsum=einsum.name, instruction=instruction, allowed=allowed,
-    )  # fmt: skip
+        "operand-memory",
+        placed.node.place,
+        f"{placed.node.path}.component",
+        tensor=placed.tensor,
+        memory=placed.component,
+        einsum=einsum.name,
+        instruction=instruction,
+        allowed=allowed,
+    )
 
 
 def _limits(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
@@ -278,18 +304,30 @@ def _limits(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
             extent = expr(extent_of(ranks, placed.einsum, rank)).value
             if extent is not None and extent > partitions:
                 yield finding(
-                    "partition-limit", placed.node.place, f"{placed.node.path}.ranks.partition", tensor=placed.tensor,
-                    extent=extent, chip=machine.name, limit=partitions, rank=rank,
-                )  # fmt: skip
+                    "partition-limit",
+                    placed.node.place,
+                    f"{placed.node.path}.ranks.partition",
+                    tensor=placed.tensor,
+                    extent=extent,
+                    chip=machine.name,
+                    limit=partitions,
+                    rank=rank,
+                )
         if placed.component == "PSUM" and placed.constructor:
             size = 4
             for rank in placed.inner:
                 size *= expr(extent_of(ranks, placed.einsum, rank)).value or 1
             if size > machine["psum_banks"] * machine["psum_bank_bytes"]:
                 yield finding(
-                    "bank", placed.node.place, f"{placed.node.path}.ranks.free", tensor=placed.tensor, bytes=size,
-                    chip=machine.name, limit=machine["psum_banks"] * machine["psum_bank_bytes"], rank=placed.inner[0],
-                )  # fmt: skip
+                    "bank",
+                    placed.node.place,
+                    f"{placed.node.path}.ranks.free",
+                    tensor=placed.tensor,
+                    bytes=size,
+                    chip=machine.name,
+                    limit=machine["psum_banks"] * machine["psum_bank_bytes"],
+                    rank=placed.inner[0],
+                )
     for einsum in spec.cascade.einsums:
         execution = spec.engines.get(einsum.name)
         if execution is not None and execution.instruction in PRODUCTS and len(einsum.accesses) == 2:
@@ -308,9 +346,13 @@ def _product(spec: Spec, ranks: Ranks, machine: Machine, einsum: Einsum) -> Iter
         for rank in summed - on_partitions:
             if not digits_are_unit(ranks, einsum.name, rank):
                 yield finding(
-                    "contraction-partition", placed.node.place, f"{placed.node.path}.ranks.partition", rank=rank,
-                    tensor=access.tensor, einsum=einsum.name,
-                )  # fmt: skip
+                    "contraction-partition",
+                    placed.node.place,
+                    f"{placed.node.path}.ranks.partition",
+                    rank=rank,
+                    tensor=access.tensor,
+                    einsum=einsum.name,
+                )
         is_stationary = made is not None and any(r in placed.inner for r in made.outer)
         limit = machine["stationary_free_max" if is_stationary else "moving_free_max"]
         for rank in placed.inner:
@@ -318,9 +360,16 @@ def _product(spec: Spec, ranks: Ranks, machine: Machine, einsum: Einsum) -> Iter
             if rank in consumed and extent is not None and extent > limit:
                 kind = "stationary-limit" if is_stationary else "moving-limit"
                 yield finding(
-                    kind, placed.node.place, f"{placed.node.path}.ranks.free", tensor=access.tensor, einsum=einsum.name,
-                    extent=extent, chip=machine.name, limit=limit, rank=rank,
-                )  # fmt: skip
+                    kind,
+                    placed.node.place,
+                    f"{placed.node.path}.ranks.free",
+                    tensor=access.tensor,
+                    einsum=einsum.name,
+                    extent=extent,
+                    chip=machine.name,
+                    limit=limit,
+                    rank=rank,
+                )
 
 
 def digits_are_unit(ranks: Ranks, einsum: str, rank: str) -> bool:
@@ -343,9 +392,13 @@ def _sums(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
             for rank in summed:
                 if rank in made.outer:
                     yield finding(
-                        "reduced-partition", made.node.place, f"{made.node.path}.ranks.partition", einsum=einsum.name, rank=rank,
+                        "reduced-partition",
+                        made.node.place,
+                        f"{made.node.path}.ranks.partition",
+                        einsum=einsum.name,
+                        rank=rank,
                         tensor=einsum.name,
-                    )  # fmt: skip
+                    )
         for reader in spec.cascade.einsums:
             if einsum.name in reader.reads and reader.name in spec.loop_order:
                 for group in loops:

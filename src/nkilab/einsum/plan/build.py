@@ -161,14 +161,22 @@ class Builder:
             target.bytes += segment.bytes
 
     def buffer(
-        self, hint: str, shape: tuple[int, ...], dtype: str, memory: str, role: str = "tile", tensor: str = ""
+        self,
+        hint: str,
+        shape: tuple[Whole, ...],
+        dtype: str,
+        memory: str,
+        role: str = "tile",
+        tensor: str = "",
     ) -> Buffer:
         """A new buffer, made in the present scope."""
         made = Buffer(self.fresh(hint), shape, dtype, memory, role, tensor)
         self.add(Alloc(made))
         self.scopes[-1].names.add(made.name)
         if memory == SBUF:
-            self.scopes[-1].bytes += prod(shape[1:]) * as_dtype(dtype).storage.itemsize
+            self.scopes[-1].bytes += (
+                prod(expr(e).value or 1 for e in shape[1:]) * as_dtype(dtype).storage.itemsize
+            )
         return made
 
     def live_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Which variable lies on the partitions, which along the columns, and which are looped over, for one cluster."""
+"""Which variable of a cluster lies on the partitions, which along the columns, and which are looped over."""
 
 from __future__ import annotations
 

@@ -108,9 +108,15 @@ class Context:
         return held
 
     def add_tile(
-        self, tensor: str, extents: tuple[int, ...], dims: tuple[str, ...], bases: tuple[Expr, ...],
-        dtype: str = "", hint: str = "", memory: str = SBUF,
-    ) -> Storage:  # fmt: skip
+        self,
+        tensor: str,
+        extents: tuple[int, ...],
+        dims: tuple[str, ...],
+        bases: tuple[Expr, ...],
+        dtype: str = "",
+        hint: str = "",
+        memory: str = SBUF,
+    ) -> Storage:
         """Make a tile on chip that holds a tensor, or a part of it, in the present scope."""
         shape, has_blocks = tile_shape(extents, dims)
         buffer = self.build.buffer(

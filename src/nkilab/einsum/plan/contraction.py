@@ -7,174 +7,18 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from math import prod
 
-from ..language.ast import Access, Affine, Einsum, Scalar
+from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import View
 from .build import Builder, Span
-from .choose import is_barred, is_settled, transfer_ns
+from .choose import is_settled
 from .context import Context, part_of
 from .deliver import deliver, targets_of
 from .fetch import Want, fetch
+from .product import BANK, Product, matmul_dtype
 from .stage import leaves, stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage, positions
-
-BANK = 512
-
-
-@dataclass(frozen=True)
-class Product:
-    """How a contraction runs.
-
-    Args:
-        left: operand whose variable `part` becomes the partitions of the result; None for ones.
-        right: operand whose variable `free` becomes its columns; None for ones.
-        over: variable on the partitions of both operands.
-        part, free: variables of the result; "" for none.
-        outer: other variables of the output, one value at a time.
-        inner: other variables summed over, one value at a time.
-        cost_ns: what it was judged by.
-    """
-
-    left: Access | None
-    right: Access | None
-    over: str
-    part: str
-    free: str
-    outer: tuple[str, ...]
-    inner: tuple[str, ...]
-    cost_ns: float
-
-
-def product_of(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> Product | None:
-    """How TensorE computes an Einsum; None if it cannot."""
-    if (
-        einsum.reduce_op != "add"
-        or einsum.map_op not in ("multiply", "")
-        or not 1 <= len(einsum.accesses) <= 2
-    ):
-        return None
-    if any(a.gathers for a in einsum.accesses):
-        return None
-    if any(ctx.dtypes[a.tensor].lstrip("u").startswith("int") for a in einsum.accesses):
-        return None
-    spans = ctx.spans(einsum, outer)
-    best: Product | None = None
-    pair: tuple[Access | None, ...] = (
-        (*einsum.accesses, None) if len(einsum.accesses) == 1 else einsum.accesses
-    )
-    for left, right in (pair, pair[::-1]):
-        for found in _products(ctx, einsum, spans, left, right):
-            if best is None or found.cost_ns < best.cost_ns:
-                best = found
-    return best
-
-
-def _products(
-    ctx: Context, einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None
-) -> Iterator[Product]:
-    wide = [v for v in einsum.variables if not spans[v].is_point]
-    held = [a for a in (left, right) if a is not None]
-    for over in einsum.reduced:
-        if spans[over].is_point or not all(_is_alone(a, over) for a in held):
-            continue
-        parts, frees = (_own(einsum, spans, a, b, over) for a, b in ((left, right), (right, left)))
-        for part in parts:
-            for free in frees:
-                rest = [v for v in wide if v not in (over, part, free)]
-                if any(is_settled(spans[v]) for v in rest):
-                    continue
-                if not all(_can_fetch(ctx, a, spans, over, v) for a, v in ((left, part), (right, free)) if a):
-                    continue
-                if not _can_deliver(ctx, einsum, spans, part, free) or not _can_mask(
-                    einsum, spans, over, part, free
-                ):
-                    continue
-                outer = tuple(v for v in rest if v in einsum.output.variables)
-                inner = tuple(v for v in rest if v not in einsum.output.variables)
-                cost = _cost(ctx, einsum, spans, left, right, over, part, free, (*outer, *inner))
-                yield Product(left, right, over, part, free, outer, inner, cost)
-
-
-def _is_alone(access: Access, variable: str) -> bool:
-    """Whether a variable is exactly one index of an access."""
-    return [i.plain == variable for i in access.indices if variable in i.variables] == [True]
-
-
-def _own(
-    einsum: Einsum, spans: dict[str, Span], access: Access | None, other: Access | None, over: str
-) -> list[str]:
-    """Variables of the output that one operand has and the other has not; "" if there is none."""
-    if access is None:
-        return [""]
-    theirs = set(other.variables) if other is not None else set()
-    found = [
-        v
-        for v in einsum.output.variables
-        if v in access.variables and v not in theirs and not spans[v].is_point
-        and sum(v in i.variables for i in access.indices) == 1
-        and sum(v in i.variables for i in einsum.output.indices) == 1
-        and all(isinstance(i, Affine) and i.coefficient(v) >= 0 and over not in i.variables
-                for i in access.indices if v in i.variables)
-    ]  # fmt: skip
-    return found or [""]
-
-
-def _can_fetch(ctx: Context, access: Access, spans: dict[str, Span], over: str, own: str) -> bool:
-    chip = ctx.chip(access.tensor)
-    if chip is None:
-        return True
-    q = chip.part_variable(access)
-    if chip.part_dim is not None and q and not isinstance(access.indices[chip.part_dim], Affine):
-        return False
-    if q and access.indices[chip.part_dim or 0].plain != q and not spans[q].is_point:
-        return False
-    return not q or spans[q].is_point or q in (over, own)
-
-
-def _can_deliver(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str) -> bool:
-    chip = ctx.chip(einsum.name)
-    if chip is None:
-        return not is_barred(ctx, einsum.output, part)
-    q = chip.part_variable(einsum.output)
-    return not q or spans[q].is_point or q in (part, free)
-
-
-def _can_mask(einsum: Einsum, spans: dict[str, Span], over: str, part: str, free: str) -> bool:
-    if einsum.condition is None:
-        return True
-    asked = {v for v in einsum.condition.variables if not spans[v].is_point}
-    return einsum.otherwise == 0 and (asked <= {over, part} or asked <= {over, free})
-
-
-def _cost(
-    ctx: Context, einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None,
-    over: str, part: str, free: str, loops: tuple[str, ...],
-) -> float:  # fmt: skip
-    sizes = {over: PARTITIONS, part: PARTITIONS, free: BANK}
-    trips = {v: -(-spans[v].most // sizes.get(v, 1)) for v in (over, part, free, *loops) if v}
-    rows = min(spans[part].most, PARTITIONS) if part else 1
-    columns = min(spans[free].most, BANK) if free else 1
-    depth = min(spans[over].most, PARTITIONS)
-    is_wide = matmul_dtype(ctx, left, right) == "float32"
-    cost = prod(trips.values()) * (max(64.0, columns) / 2.4 * (4 if is_wide else 1) + 8)
-    for access, own, count in ((left, part, rows), (right, free, columns)):
-        if access is not None:
-            times = prod(t for v, t in trips.items() if v in access.variables)
-            cost += times * transfer_ns(ctx, access, False, spans, over, own, depth, count)
-    times = prod(t for v, t in trips.items() if v in einsum.output.variables)
-    home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
-    wanted = ctx.wanted.get(einsum.name, "")
-    if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
-        home += 350.0 * -(-columns // PARTITIONS)
-    return cost + times * (home + 60 + columns)
-
-
-def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
-    """The type in which TensorE reads: that of a narrow operand, else float32."""
-    types = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
-    narrow = [t for t in types if t != "float32"]
-    return narrow[0] if narrow else "float32"
 
 
 @dataclass(frozen=True)
@@ -236,7 +80,7 @@ class Contraction:
                 self.tiles(None)
 
     def staged_around(self) -> dict[int, Storage]:
-        """Operands that turns of an outer loop read again: brought on chip before it, as far as there is room."""
+        """Operands that turns of an outer loop read again: brought on chip before it where there is room."""
         product, found = self.product, {}
         for n, access in enumerate((product.left, product.right)):
             spans = widened(self.ctx, access, self.spans) if access is not None else None
@@ -247,7 +91,7 @@ class Contraction:
         return found
 
     def staged_padded(self) -> dict[int, Storage]:
-        """Operands that are read beyond their edges, with zeros around them, for all values of all variables."""
+        """Operands that are read beyond their edges, whole, with zeros around them."""
         product = self.product
         return {
             n: stage(self.ctx, a, self.spans, product.over, self.dtype)
@@ -361,9 +205,10 @@ class Contraction:
         self.held = dict(self.padded)
         product = self.product
         for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
-            if access is not None and n not in self.held and self.is_staged(access, own):
-                if self.fits(access):
-                    self.held[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
+            if access is None or n in self.held or not self.is_staged(access, own):
+                continue
+            if self.fits(access):
+                self.held[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
 
     def fits(self, access: Access) -> bool:
         size = staged_bytes(self.ctx, access, self.spans, self.product.over, self.dtype)
@@ -479,7 +324,7 @@ class Contraction:
         """Add products up in a tile of PSUM."""
         product, build = self.product, self.ctx.build
         with ExitStack() as stack:
-            running = []
+            running: list[str] = []
             for variable in product.inner:
                 span = stack.enter_context(build.tiles(variable, spans[variable].most, 1, is_sequential=True))
                 spans = {**spans, variable: span}
@@ -527,22 +372,37 @@ class Contraction:
         for name, c in whole.terms:
             offset = offset + spans[name].start * c
         made = part_of(
-            self.ctx.temporary("masked", spans[self.product.over].most, spans[own].most if own else 1, self.dtype),
-            view.cuts[0].count, view.cuts[1].count,
-        )  # fmt: skip
-        self.ctx.build.add(nodes.Select(
-            made, view, offset, whole.coefficient(self.product.over), whole.coefficient(own) if own else 0,
-            condition.relation, 0.0,
-        ))  # fmt: skip
+            self.ctx.temporary(
+                "masked", spans[self.product.over].most, spans[own].most if own else 1, self.dtype
+            ),
+            view.cuts[0].count,
+            view.cuts[1].count,
+        )
+        self.ctx.build.add(
+            nodes.Select(
+                made,
+                view,
+                offset,
+                whole.coefficient(self.product.over),
+                whole.coefficient(own) if own else 0,
+                condition.relation,
+                0.0,
+            )
+        )
         return made
 
     def scaled(self, view: View) -> View:
         """The result times scalars of the expression."""
         for scalar in (o for o in self.einsum.operands if isinstance(o, Scalar)):
             made = part_of(
-                self.ctx.temporary(f"{self.einsum.name.lower()}_scaled", int(str(view.buffer.shape[0])), int(str(view.buffer.shape[-1]))),
-                view.cuts[0].count, view.cuts[1].count,
-            )  # fmt: skip
+                self.ctx.temporary(
+                    f"{self.einsum.name.lower()}_scaled",
+                    int(str(view.buffer.shape[0])),
+                    int(str(view.buffer.shape[-1])),
+                ),
+                view.cuts[0].count,
+                view.cuts[1].count,
+            )
             self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
             view = made
         return view

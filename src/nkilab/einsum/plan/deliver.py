@@ -1,4 +1,4 @@
-"""Where results go: tiles on chip that later Einsums read, tensors in HBM, or both; turned on the way if need be."""
+"""Where results go: tiles on chip that later Einsums read, tensors in HBM, or both; turned if need be."""
 
 from __future__ import annotations
 
@@ -165,8 +165,17 @@ def _to_hbm(
 ) -> None:
     at = positions(einsum.output, spans)
     source = _in_sbuf(ctx, view, hbm.buffer.dtype)
-    axes = [next((a for a, i in enumerate(einsum.output.indices) if v and v in i.variables and not spans[v].is_point), None)
-            for v in (part, free)]  # fmt: skip
+    axes = [
+        next(
+            (
+                a
+                for a, i in enumerate(einsum.output.indices)
+                if v and v in i.variables and not spans[v].is_point
+            ),
+            None,
+        )
+        for v in (part, free)
+    ]
     rows = spans[part].most if part else 1
     columns = spans[free].most if free else 1
     is_turned = axes[0] is not None and axes[1] is not None and axes[0] > axes[1]
@@ -177,8 +186,9 @@ def _to_hbm(
         piece = columns_of(source, start, block.count)
         made = part_of(
             ctx.temporary(f"{einsum.name.lower()}_turned", block.most, rows, hbm.buffer.dtype),
-            block.count, source.cuts[0].count,
-        )  # fmt: skip
+            block.count,
+            source.cuts[0].count,
+        )
         turn(ctx, piece, made, block.most)
         here = positions(einsum.output, {**spans, free: block})
         ctx.build.add(nodes.Store(two_axes(hbm.buffer, here, axes[1], axes[0]), made))

@@ -1,8 +1,8 @@
 """Bringing a part of a tensor on chip as a tile [partitions, columns], whichever way it lies.
 
-A tile on chip that lies right is a view. Otherwise: a load from HBM; a transpose through PSUM where the axis wanted on
-the partitions lies along the columns; a product with ones where one row is wanted on every partition. What is fetched
-is fetched in the outermost scope that knows its place, and once.
+A tile on chip that lies right is a view. Otherwise: a load from HBM; a transpose through PSUM where the
+axis wanted on the partitions lies along the columns; a product with ones where one row is wanted on every
+partition. What is fetched is fetched in the outermost scope that knows its place, and once.
 """
 
 from __future__ import annotations
@@ -131,9 +131,8 @@ def _made(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> Vie
         view = _moved(ctx, view, want)
     if want.rows.most == 1 and want.columns.most == 1 and not want.has(want.part) and not want.has(want.free):
         return view
-    if not q or want.spans[q].is_point:
-        if not want.has(want.part):
-            return view
+    if (not q or want.spans[q].is_point) and not want.has(want.part):
+        return view
     return _turned_tiles(ctx, want, storage)
 
 
@@ -182,8 +181,8 @@ def _turn_wide(ctx: Context, source: View, tile: Buffer, rows: Span, columns: Ex
 def turn(ctx: Context, source: View, result: View, most_rows: int) -> None:
     """result [b, a] = source [a, b] through PSUM."""
     if source.buffer.memory == nodes.PSUM:
-        held = ctx.temporary("straight", PARTITIONS, PARTITIONS, source.buffer.dtype)
-        straight = part_of(held, source.cuts[0].count, source.cuts[1].count)
+        copy = ctx.temporary("straight", PARTITIONS, PARTITIONS, source.buffer.dtype)
+        straight = part_of(copy, source.cuts[0].count, source.cuts[1].count)
         ctx.build.add(nodes.Copy(straight, source))
         source = straight
     psum = ctx.temporary("turned", max(most_rows, 1), PARTITIONS, source.buffer.dtype, nodes.PSUM)
@@ -256,7 +255,8 @@ def two_axes(buffer: Buffer, at: list[At | Cut], part: int | None, free: int | N
             free = chosen
         else:
             part = chosen
-    assert part is not None and free is not None
+    assert part is not None
+    assert free is not None
     return View(buffer, tuple(index), is_turned=part > free)
 
 

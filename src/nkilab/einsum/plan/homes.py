@@ -8,8 +8,8 @@ from ..language.ast import Einsum, Iterate, Scalar
 from ..tree.nodes import PSUM
 from .build import Span
 from .context import Context
-from .contraction import matmul_dtype
 from .groups import Group, einsums_of
+from .product import matmul_dtype
 from .stage import stage, staged_bytes
 from .storage import PARTITIONS, Storage
 from .units import Units
@@ -32,7 +32,7 @@ class Homes:
         self.later: set[str] = set()
 
     def keep_resident(self, group: Group, outer: dict[str, Span]) -> dict[str, Storage]:
-        """Inputs that several nests of a group read with the same indices: loaded once per turn of its loops."""
+        """Inputs that several nests of a group read with the same indices: loaded once per turn."""
         ctx, found = self.ctx, {}
         tile = next((v for v, s in outer.items() if not s.is_point), "")
         units = self.units.units(group.einsums)
@@ -131,14 +131,14 @@ class Homes:
         return not is_state and sum(e.name == einsum.name for e in group.einsums) == 1
 
     def bar(self, group: Group) -> None:
-        """Note axes of results that cannot lie on partitions: readers index them by more than one variable."""
+        """Note axes of results that cannot lie on partitions: no variable alone indexes them."""
         for einsum in group.einsums:
             for access in einsum.accesses:
                 axes = {a for a, i in enumerate(access.indices) if not i.plain and i.variables}
                 self.ctx.barred.setdefault(access.tensor, set()).update(axes)
 
     def bar_turns(self) -> None:
-        """Note axes along which turns of a block write one element each: instructions reach no single partition."""
+        """Note axes along which turns of a block write one element: no instruction reaches one partition."""
         for block in self.ctx.cascade.steps:
             if isinstance(block, Iterate):
                 for einsum in block.body:

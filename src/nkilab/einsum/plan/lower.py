@@ -13,11 +13,12 @@ from ..language.extents import block_extent
 from ..tree.nodes import Argument, Buffer, Kernel
 from .build import Builder, Span, whole
 from .context import Context
-from .contraction import Contraction, product_of
+from .contraction import Contraction
 from .deliver import targets_of
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .nest import Cluster, Nest
+from .product import product_of
 from .recurrence import without_turns
 from .storage import PARTITIONS, in_hbm
 from .units import Units

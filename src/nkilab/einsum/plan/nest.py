@@ -1,4 +1,4 @@
-"""Element-wise and reducing Einsums: clusters that share one nest of loops over tiles [partitions, columns]."""
+"""Element-wise and reducing Einsums: clusters that share a nest of loops over tiles [partitions, columns]."""
 
 from __future__ import annotations
 
@@ -273,9 +273,17 @@ class Nest:
                 tile.fill(wide, 0.0)
                 tile.add(nodes.Scale(wide, wide, "add", tile.scalar(value)))
             source = Value(view=wide)
-        tile.add(nodes.Select(
-            made, tile.in_sbuf(tile.view(source)), offset, steps["part"], steps["free"], condition.relation, einsum.otherwise
-        ))  # fmt: skip
+        tile.add(
+            nodes.Select(
+                made,
+                tile.in_sbuf(tile.view(source)),
+                offset,
+                steps["part"],
+                steps["free"],
+                condition.relation,
+                einsum.otherwise,
+            )
+        )
         return Value(view=made)
 
     def keep(self, einsum: Einsum, value: Value, tile: Tile, along: _Sum | None = None) -> None:
@@ -367,7 +375,7 @@ class Nest:
         return _Sum(einsum, view, is_single)
 
     def direct_sum(self, einsum: Einsum) -> View | None:
-        """The place of a sum in the tile that keeps it, if that is float32, lies right and is all there is."""
+        """The place of a sum in the tile that keeps it, if that is float32 and lies right."""
         target = self.targets[einsum.name]
         if target.tile is None or target.hbm is not None or target.dtype != "float32":
             return None
@@ -448,7 +456,7 @@ def folded(storage: Storage, span: Span, blocks: int) -> View:
 def is_folded(
     ctx: Context, einsums: list[Einsum], targets: dict[str, Target], choice: Choice, spans: dict[str, Span]
 ) -> bool:
-    """Whether a cluster works on columns alone, several blocks of partitions of them that lie side by side."""
+    """Whether a cluster works on columns alone, of several blocks of partitions."""
     part = choice.part
     if not part or choice.free or choice.loops or spans[part].most <= PARTITIONS:
         return False

@@ -1,8 +1,8 @@
 """Iterate blocks without their iterated rank: state lies in one place that every turn reads and writes again.
 
-Tensors of a block lose the iterated rank. One that a turn reads as it was left by the turn before is state: it has one
-value before the block, one after it, and in the body a second name where the old value is still needed once the new one
-is there. A tensor that is read at other turns, or returned, keeps its rank besides.
+Tensors of a block lose the iterated rank. One that a turn reads as it was left by the turn before is state:
+it has one value before the block, one after it, and in the body a second name where the old value is still
+needed once the new one is there. A tensor that is read at other turns, or returned, keeps its rank besides.
 """
 
 from __future__ import annotations
@@ -147,13 +147,14 @@ class _Rewriter:
             now = self.names[state.tensor]
             if state.is_state and now not in written:
                 found.append(self.zero(self.named(state, now)))
-            if state.is_kept and any(
-                self.is_history(a, state) for _, a in _reads(self.block.body, state.tensor)
+            if (
+                state.is_kept
+                and any(self.is_history(a, state) for _, a in _reads(self.block.body, state.tensor))
+                and state.tensor not in written
             ):
-                if state.tensor not in written:
-                    indices = list(self.named(state, now).indices)
-                    indices.insert(state.axis, Affine(((f"{self.block.variable}_", 1),)))
-                    found.append(self.zero(Access(state.tensor, tuple(indices))))
+                indices = list(self.named(state, now).indices)
+                indices.insert(state.axis, Affine(((f"{self.block.variable}_", 1),)))
+                found.append(self.zero(Access(state.tensor, tuple(indices))))
         return found
 
     def zero(self, access: Access) -> Einsum:
@@ -230,7 +231,7 @@ class _Rewriter:
             return [replace(changed, output=short), *found]
         if not found:
             raise UnsupportedError(
-                f"{einsum.output} is set outside of the block that iterates {self.block.variable}, other than "
-                "before its first turn"
+                f"{einsum.output} is set outside of the block that iterates {self.block.variable}, "
+                "other than before its first turn"
             )
         return found

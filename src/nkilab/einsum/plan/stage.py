@@ -41,7 +41,7 @@ def leaves(ctx: Context, access: Access, spans: dict[str, Span]) -> bool:
 
 
 def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, Span] | None:
-    """Spans that reach over loops inside of a loop which an operand in HBM does not depend on; None if there is none.
+    """Spans that reach over loops inside of a loop on which an operand in HBM does not depend; else None.
 
     An operand that every turn of an outer loop reads again is worth being brought on chip before it.
     """
@@ -206,9 +206,12 @@ def _turned_at_once(
             into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(ZERO, expr(most))))
             ctx.build.add(nodes.Transpose(into, straight))
         every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
-        ctx.build.add(nodes.Copy(
-            View(made.buffer, (*every, Cut(rows.start, expr(most)))), View(psum, (*every, Cut(ZERO, expr(most))))
-        ))  # fmt: skip
+        ctx.build.add(
+            nodes.Copy(
+                View(made.buffer, (*every, Cut(rows.start, expr(most)))),
+                View(psum, (*every, Cut(ZERO, expr(most)))),
+            )
+        )
 
 
 def _last_free(plain: Access, at: dict[str, Span], free: list[str], source: Storage) -> str:

@@ -8,8 +8,8 @@ from ...errors import UnsupportedError
 from ..language.ast import Einsum, Iterate
 from .choose import choose
 from .context import Context
-from .contraction import product_of
 from .groups import Group, einsums_of, joins
+from .product import product_of
 
 
 class Units:
@@ -69,7 +69,7 @@ class Units:
 
     def products_of(self, group: Group) -> list[Einsum]:
         """Einsums of a group that TensorE computes."""
-        found = []
+        found: list[Einsum] = []
         for step in group.steps:
             units = self.units(einsums_of([step])) if isinstance(step, Iterate) else []
             found.extend(u[0] for u in units if len(u) == 1 and self.is_product(u[0]))

@@ -1,7 +1,7 @@
-"""Values of a tile and the instructions that compute them: operators are fused where one instruction has both.
+"""Values of a tile and the instructions that compute them: fused where one instruction has both operators.
 
-A value is a view, a number, or an operator over values that no instruction has computed yet. `into` writes a value
-where it is wanted with the fewest instructions that the patterns know.
+A value is a view, a number, or an operator over values that no instruction has computed yet. `into` writes a
+value where it is wanted with the fewest instructions that the patterns know.
 """
 
 from __future__ import annotations
@@ -210,10 +210,18 @@ class Tile:
             first = _with_scalar(data)
             if first is not None:
                 inner, scalar, inner_reversed = first
-                self.add(nodes.Scale(
-                    dst, self.view(inner), OPERATORS[data.op].alu, self.scalar(scalar), inner_reversed, op,
-                    self.scalar(operand), is_reversed,
-                ))  # fmt: skip
+                self.add(
+                    nodes.Scale(
+                        dst,
+                        self.view(inner),
+                        OPERATORS[data.op].alu,
+                        self.scalar(scalar),
+                        inner_reversed,
+                        op,
+                        self.scalar(operand),
+                        is_reversed,
+                    )
+                )
                 return
         self.add(nodes.Scale(dst, self.view(data), op, self.scalar(operand), is_reversed))
 
@@ -230,10 +238,18 @@ class Tile:
         right, left = self.view(other), self.view(inner)
         if left.buffer.memory == nodes.PSUM and right.buffer.memory == nodes.PSUM:
             right = self.in_sbuf(right)
-        self.add(nodes.ScaleCombine(
-            dst, left, OPERATORS[data.op].alu, self.scalar(scalar), op, right, inner_reversed,
-            is_reversed and not is_commutative,
-        ))  # fmt: skip
+        self.add(
+            nodes.ScaleCombine(
+                dst,
+                left,
+                OPERATORS[data.op].alu,
+                self.scalar(scalar),
+                op,
+                right,
+                inner_reversed,
+                is_reversed and not is_commutative,
+            )
+        )
         return True
 
     def is_summed_along(self, value: Value) -> bool:

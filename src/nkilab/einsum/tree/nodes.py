@@ -1,7 +1,8 @@
 """Nodes of the loop tree: loops, buffers, views, and one class per kind of tile statement.
 
-Operands are views of buffers: per axis a point or a cut, whose starts and counts are expressions over loop variables.
-Ragged edges are counts that a loop computes (`Loop.count_name`). Emitters print these nodes and decide nothing.
+Operands are views of buffers: per axis a point or a cut, whose starts and counts are expressions over loop
+variables. Ragged edges are counts that a loop computes (`Loop.count_name`). Emitters print nodes and decide
+nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class View:
         buffer: whose part it is.
         index: per axis.
         is_turned: whether its two cut axes are swapped, in HBM alone.
-        repeat: partitions over which a part without a partition axis is repeated, in HBM alone; None for none.
+        repeat: partitions over which a part without a partition axis is repeated, in HBM alone; or None.
 
     An index longer than the buffer's shape views it with an axis of one in front.
     """

@@ -113,7 +113,7 @@ class _Generator:
             depth + 1,
             f"{tensor} = {_CONSTRUCTORS[placed.constructor]}(({first}, *[{inner}]), "
             f"dtype={self.dtype(tensor)}, buffer=nl.{memory})",
-        )  # fmt: skip
+        )
 
     def dtype(self, tensor: str) -> str:
         name = self.spec.dtypes.get(tensor, "float32")
