@@ -22,7 +22,18 @@ def findings(spec: Spec, machine: Machine) -> list[Finding]:
     found = list(_references(spec, ranks))
     if found:
         return found
-    for check in (_names, _groups, _repairs, _loops, _placements, _memories, _limits, _sums, _advice):
+    for check in (
+        _names,
+        _groups,
+        _repairs,
+        _loops,
+        _placements,
+        _outputs,
+        _memories,
+        _limits,
+        _sums,
+        _advice,
+    ):
         found.extend(check(spec, ranks, machine))
     return found
 
@@ -239,7 +250,7 @@ def _placements(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]
             )
 
 
-def _memories(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
+def _outputs(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
     for name in spec.cascade.outputs:
         placed = ranks.producer(name)
         if placed is not None and placed.component != "HBM":
@@ -250,6 +261,9 @@ def _memories(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
                 tensor=name,
                 memory=placed.component,
             )
+
+
+def _memories(spec: Spec, ranks: Ranks, machine: Machine) -> Iterator[Finding]:
     for einsum in spec.cascade.einsums:
         execution, made = spec.engines.get(einsum.name), ranks.producer(einsum.name)
         if execution is None or made is None:
