@@ -9,7 +9,6 @@ from math import prod
 
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
-from ..language.extents import block_extent
 from ..tree.nodes import Argument, Buffer, Kernel
 from .build import Builder, Span, whole
 from .context import Context
@@ -192,7 +191,7 @@ class _Lowering:
         ctx = self.ctx
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
-        extent = block_extent(block, self.given)
+        extent = ctx.cascade.sizes[block.variable.upper()]
         with ctx.build.tiles(
             block.variable, extent, 1, is_sequential=True, comment=f"turns of {block.variable}"
         ) as span:

@@ -137,7 +137,8 @@ class _Rewriter:
                 steps.extend(self.outside(step))
             else:
                 steps.append(step)
-        return replace(self.held, tensors=self.tensors, steps=tuple(steps))
+        sizes = {self.block.variable.upper(): self.turns, **self.held.sizes}
+        return replace(self.held, tensors=self.tensors, steps=tuple(steps), sizes=sizes)
 
     def begun(self, before: list[Step]) -> list[Einsum]:
         """State that nothing sets is 0 before the first turn; so is what is read before it is written."""
