@@ -1,4 +1,4 @@
-"""What compiling gives: a kernel with its text, its host code, reference, test and drivers, and what is known about it."""
+"""What compiling gives: a kernel with host code, reference, test and drivers, and what is known about it."""
 
 from __future__ import annotations
 

@@ -107,8 +107,8 @@ def _need_whole_mapping(spec: Spec) -> None:
     """Refuse a mapping that leaves Einsums or layouts out, and Einsums that it has no words for."""
     for einsum, block in spec.cascade.walk():
         told = hint = ""
-        missing = [key for key, held in (("mapping.loop-order", spec.loop_order), ("binding.engine", spec.engines))
-                   if einsum.name not in held]  # fmt: skip
+        held_by = {"mapping.loop-order": spec.loop_order, "binding.engine": spec.engines}
+        missing = [key for key, held in held_by.items() if einsum.name not in held]
         unplaced = [t for t in (einsum.name, *einsum.reads) if (t, einsum.name) not in spec.placements]
         odd = [a for a in (einsum.output, *einsum.accesses) if any(not i.plain for i in a.indices)]
         if block is not None or einsum.condition is not None or odd:
@@ -173,4 +173,5 @@ def types_of(cascade: Cascade, spec: Spec, given: Mapping[str, Any] | str | None
 
 def title_of(cascade: Cascade) -> str:
     """The first line of a kernel's module."""
-    return f"{', '.join(cascade.outputs)} from {', '.join(cascade.inputs) or 'nothing'}, compiled from Einsums by nkilab."
+    inputs = ", ".join(cascade.inputs) or "nothing"
+    return f"{', '.join(cascade.outputs)} from {inputs}, compiled from Einsums by nkilab."

@@ -17,9 +17,13 @@ from .language.operators import OPERATORS
 MOST_AT_ONCE = 1 << 22
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
     "!=": np.not_equal,
-}  # fmt: skip
+}
 
 
 def evaluate(cascade: Cascade, arrays: Mapping[str, Any], dtype: Any = np.float64) -> dict[str, np.ndarray]:

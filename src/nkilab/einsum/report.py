@@ -1,4 +1,4 @@
-"""What a compilation tells: repairs and changes, predicted time against the roofline, and the story of the kernel."""
+"""What a compilation tells: repairs and changes, predicted time and roofline, the story of the kernel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-from .compiler import CompiledEinsum
+from .compiled import CompiledEinsum
 from .language.ast import Cascade, Einsum
 from .roofline import is_contraction
 from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements
@@ -25,8 +25,8 @@ def data(compiled: CompiledEinsum) -> dict[str, Any]:
         "target": compiled.target,
         "inputs": list(compiled.inputs),
         "outputs": list(compiled.outputs),
-        "notes": list(compiled.notes),
-        "advice": list(compiled.advice),
+        "findings": [finding.data() for finding in compiled.findings],
+        "changes": list(compiled.changes),
         "source": compiled.source,
     }
     if compiled.has_extents:
@@ -55,7 +55,7 @@ def traffic(compiled: CompiledEinsum) -> int:
 
 
 def transfers(body: list[Statement], times: int) -> Iterator[tuple[Buffer, int]]:
-    """Per transfer of a tree, the HBM tensor and the bytes it moves in all turns, ragged tiles counted whole."""
+    """Per transfer of a tree, the HBM tensor and the bytes of all turns; ragged tiles count whole."""
     for statement in body:
         if isinstance(statement, Loop):
             yield from transfers(statement.body, times * int(str(statement.trips)))
@@ -86,13 +86,15 @@ def _width(buffer: Buffer) -> int:
 def summary(compiled: CompiledEinsum) -> str:
     """A few lines: what was repaired or changed, the predicted time, the roofline."""
     lines = [f"{compiled.name}: {compiled.dialect}, for {compiled.target}"]
-    lines += [f"  {note}" for note in compiled.notes]
-    lines += [f"  advice: {told}" for told in compiled.advice]
+    for finding in (*compiled.repairs, *compiled.advice):
+        lines += [f"{finding.grade.value}: {finding.text}"]
+    lines += [f"  {change}" for change in compiled.changes]
     if compiled.has_extents:
         estimate, roof = compiled.estimate, compiled.roofline
         low, high = estimate.interval_us
         lines.append(
-            f"  predicted {estimate.latency_us:.1f} us ({low:.1f} to {high:.1f}), bound by {estimate.summary.bound}"
+            f"  predicted {estimate.latency_us:.1f} us ({low:.1f} to {high:.1f}), "
+            f"bound by {estimate.summary.bound}"
         )
         told = ", ".join(f"{ENGINES[n]} {t / 1000:.1f}" for n, t in roof.times_ns.items() if t)
         ratio = estimate.latency_us / roof.least_us if roof.least_us else float("inf")
@@ -102,7 +104,7 @@ def summary(compiled: CompiledEinsum) -> str:
 
 
 def explain(compiled: CompiledEinsum) -> str:
-    """The story: Einsums and their instructions, passes, the loop tree, where tensors live, what binds the time."""
+    """The story: Einsums, passes, the loop tree, where tensors live, instructions, other choices."""
     parts = [
         summary(compiled),
         "",
@@ -159,7 +161,8 @@ def _tree(body: list[Statement], depth: int) -> list[str]:
     for statement in body:
         if isinstance(statement, Loop):
             told.append(
-                f"{pad}for {statement.variable} in {statement.trips}{' (in order)' if statement.is_sequential else ''}"
+                f"{pad}for {statement.variable} in {statement.trips}"
+                + (" (in order)" if statement.is_sequential else "")
             )
             told += _tree(statement.body, depth + 1)
     counts = Counter(
@@ -181,7 +184,8 @@ def _tensors(compiled: CompiledEinsum) -> list[str]:
             buffer = statement.buffer
             size = prod(int(str(e)) for e in buffer.shape[1:]) * _width(buffer)
             told.append(
-                f"  {buffer.tensor}: {buffer.memory} {list(map(str, buffer.shape))} as {buffer.name}, {size:,} bytes per partition"
+                f"  {buffer.tensor}: {buffer.memory} [{', '.join(map(str, buffer.shape))}] as {buffer.name}, "
+                f"{size:,} bytes per partition"
             )
     return told
 

@@ -1,17 +1,19 @@
 """How far a kernel may be off: the rounding errors of a cascade, followed element by element.
 
-Every value x of the cascade has a bound E on how far a kernel's value may be from it. Inputs are exact: the reference
-reads them as rounded to their types. An Einsum gives its result
+Every value x of the cascade has a bound E on how far a kernel's value may be from it. Inputs are exact: the
+reference reads them as rounded to their types. An Einsum gives its result
 
-    map        the largest change of the operator when its operands move within their bounds, and one rounding u|f|
-    sum of n   the sum of the bounds, and g(n) u times the sum of magnitudes; max and min: the largest bound
-    product    of k operands, summed: prod(|x|+E) - prod|x|, summed, and (k + g(n)) u times the sum of prod(|x|+E)
-    store      one rounding of the narrowest type that a kernel may keep the result in, m |x|
+    map        the largest change of the operator when operands move within their bounds, and u|f|
+    sum of n   the sum of the bounds, and g(n) u times the sum of magnitudes; max and min: the largest
+    product    of k operands: the sum of prod(|x|+E) - prod|x|, and (k + g(n)) u times the sum of prod(|x|+E)
+    store      one rounding of the narrowest type that a kernel may keep the result in, m |x|, and what
+               underflows there
 
-with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE. Summing n terms in any order loses at most n u of the
-sum of magnitudes, and more than 8 sqrt(n) u with a probability below 2 exp(-32) where roundings are independent of one
-another (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019): g(n) = min(n, 8 sqrt(n)).
-A kernel may compute in another order than the cascade is written in: the bounds of outputs are doubled.
+with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE. Summing n terms in any order loses at most
+n u of the sum of magnitudes, and more than 8 sqrt(n) u with a probability below 2 exp(-32) where roundings are
+independent of one another (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019):
+g(n) = min(n, 8 sqrt(n)). A kernel may compute in another order than the cascade is written in: the bounds of
+outputs are doubled.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from itertools import product
 from math import prod, sqrt
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ..tiles.dtypes import as_dtype
@@ -41,6 +44,15 @@ def rounding(dtype: str) -> float:
     """Relative rounding error of a type; 0 for whole numbers."""
     held = as_dtype(dtype)
     return 2.0 ** -(held.mantissa_bits + 1) if held.is_float else 0.0
+
+
+def underflow(dtype: str) -> float:
+    """Absolute error where a type ends: its least number, or the least normal one of float32."""
+    held = as_dtype(dtype)
+    least = float(np.finfo(np.float32).tiny)
+    if not held.is_float or held.itemsize > 2 or held.name == "bfloat16":
+        return least
+    return max(least, float(ml_dtypes.finfo(held.storage).smallest_subnormal))
 
 
 def narrowest(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
@@ -73,7 +85,7 @@ def bounds(cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str
         dtypes: of inputs and outputs.
     """
     with np.errstate(all="ignore"):
-        errors = _Errors(cascade, arrays, rounding(narrowest(cascade, dtypes)))
+        errors = _Errors(cascade, arrays, narrowest(cascade, dtypes))
         for step in cascade.steps:
             if isinstance(step, Iterate):
                 for value in range(block_extent(step, cascade)):
@@ -83,9 +95,9 @@ def bounds(cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str
                 errors.run(step, {})
         allowed = {}
         for name in cascade.outputs:
-            size = np.abs(errors.values.held[name])
+            size, dtype = np.abs(errors.values.held[name]), dtypes.get(name, "float32")
             allowed[name] = (
-                ORDER_FACTOR * errors.spread.held[name] + rounding(dtypes.get(name, "float32")) * size
+                ORDER_FACTOR * errors.spread.held[name] + rounding(dtype) * size + underflow(dtype)
             )
     return Bounds(errors.values.held, allowed, errors.largest_sum)
 
@@ -98,8 +110,9 @@ def walk(count: int) -> float:
 class _Errors:
     """Runs Einsums on values and bounds: `values`, `spread` (E), `low` (|x|), `high` (|x| + E)."""
 
-    def __init__(self, cascade: Cascade, arrays: Mapping[str, Any], store_unit: float) -> None:
-        self.cascade, self.store_unit, self.largest_sum = cascade, max(store_unit, FLOAT32_UNIT), 0.0
+    def __init__(self, cascade: Cascade, arrays: Mapping[str, Any], stored: str) -> None:
+        self.cascade, self.largest_sum = cascade, 0.0
+        self.store_unit, self.lost = max(rounding(stored), FLOAT32_UNIT), underflow(stored)
         held = {t: np.zeros(cascade.shape(t)) for t in cascade.tensors}
         for name in cascade.inputs:
             given = np.asarray(arrays[name])
@@ -117,11 +130,14 @@ class _Errors:
         error = self.error(einsum, bound, kept)
         size = np.where(np.isinf(value), 0.0, np.abs(value))
         if len(einsum.operands) > 1 or einsum.map_op or einsum.reduce_op:
-            error = error + self.store_unit * (size + error)
+            error = error + self.store_unit * (size + error) + self.lost
         error = np.broadcast_to(error, value.shape)
         for evaluator, held in (
-            (self.values, value), (self.spread, error), (self.low, np.abs(value)), (self.high, np.abs(value) + error)
-        ):  # fmt: skip
+            (self.values, value),
+            (self.spread, error),
+            (self.low, np.abs(value)),
+            (self.high, np.abs(value) + error),
+        ):
             evaluator.store(einsum, bound, kept, held)
 
     def error(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> np.ndarray:

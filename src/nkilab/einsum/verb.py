@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..errors import FileError, UsageError
 from . import report
-from .compiler import CompiledEinsum, compile
+from .compiled import CompiledEinsum
+from .compiler import compile
 
 
 def pairs(given: Sequence[str], option: str) -> dict[str, str]:
@@ -58,32 +59,36 @@ def run(
     as_json: bool = False,
 ) -> int:
     """Compile, write what is asked for, tell the rest; returns the exit status."""
-    types: dict[str, str] | str = ""
-    if dtypes:
-        types = dtypes[0] if len(dtypes) == 1 and "=" not in dtypes[0] else pairs(dtypes, "--dtype")
     given = spec if "[" in spec or "->" in spec else Path(spec)
     compiled = compile(
-        given, sizes=sizes_of(sizes), dtypes=types or None, dialect=dialect, as_written=as_written, strict=strict,
-        search=search, target=target or "trn2",
-    )  # fmt: skip
+        given,
+        sizes=sizes_of(sizes),
+        dtypes=_types(dtypes),
+        dialect=dialect,
+        as_written=as_written,
+        strict=strict,
+        search=search,
+        target=target or "trn2",
+    )
     written = _written(compiled, output, notebook, tests)
-    status = 0
-    told = []
-    if tests:
-        verdicts = compiled.verify()
-        told = [str(v) for v in verdicts]
-        status = 0 if all(v.is_fine for v in verdicts) else 1
+    verdicts = compiled.verify() if tests else []
+    told = [str(v) for v in verdicts]
     if as_json:
         print(json.dumps({**report.data(compiled), "written": written, "verdicts": told}, indent=2))
-        return status
-    if not output and not explains:
-        print(compiled.source, end="")
-    text = report.explain(compiled) if explains else report.summary(compiled)
-    print(
-        "\n".join([text, *(f"  wrote {path}" for path in written), *(f"  {line}" for line in told)]),
-        file=sys.stdout if explains else sys.stderr,
-    )
-    return status
+    else:
+        if not output and not explains:
+            print(compiled.source, end="")
+        text = report.explain(compiled) if explains else report.summary(compiled)
+        lines = [text, *(f"  wrote {path}" for path in written), *(f"  {line}" for line in told)]
+        print("\n".join(lines), file=sys.stdout if explains else sys.stderr)
+    return 0 if all(v.is_fine for v in verdicts) else 1
+
+
+def _types(given: Sequence[str]) -> dict[str, str] | str | None:
+    """Types of --dtype: one for all, or by name."""
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    return pairs(given, "--dtype") if given else None
 
 
 def _written(compiled: CompiledEinsum, output: str, notebook: str, tests: bool) -> list[str]:

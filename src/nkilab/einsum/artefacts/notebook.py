@@ -1,4 +1,4 @@
-"""A notebook of six parts: description, specification, kernel, test, benchmark, profile; its cells run in order."""
+"""A notebook of six parts, description, specification, kernel, test, benchmark, profile, whose cells run."""
 
 from __future__ import annotations
 

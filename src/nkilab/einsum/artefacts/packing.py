@@ -1,4 +1,4 @@
-"""Host code between plain arrays and a kernel: shapes checked, types converted, layouts of the specification."""
+"""Host code between plain arrays and a kernel: shapes checked, types converted, layouts as specified."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Side:
         tensor: its name.
         ranks: as declared.
         dtype: in the kernel.
-        parts: per rank, the extents of its parts, the outermost first: numbers, or a rank and what divides it.
+        parts: per rank, extents of its parts, the outermost first: numbers, or a rank and what divides it.
         order: for each axis in the kernel, its number among all parts.
     """
 
@@ -81,7 +81,7 @@ def _side(ranks: Ranks, cascade: Cascade, tensor: str, dtype: str, placed: Place
         for rank, held in zip(declared, names)
     )
     flat = [name for held in names for name in held]
-    order = [flat.index(name) for name in (placed.ranks if placed else flat)]
+    order = [flat.index(name) for name in placed.ranks] if placed else list(range(len(flat)))
     return Side(tensor, declared, dtype, parts, tuple(order))
 
 
@@ -105,7 +105,7 @@ def _text(extent: int | tuple[str, int]) -> str:
 
 
 def _shape(extents: Sequence[int | tuple[str, int]]) -> str:
-    return f"({', '.join(map(_text, extents))}{',' if len(extents) == 1 else ''})"
+    return f"({', '.join(map(_text, extents))})" if extents else "(())"
 
 
 def numpy_type(dtype: str) -> str:
@@ -138,8 +138,8 @@ def packing_text(
         "    given = {", *given, "    }", f"    {'sizes = ' if parameters else ''}_sizes(given, {used!r})",
     ]  # fmt: skip
     for rank, part in dict.fromkeys(_divided([*inputs, *outputs])):
-        lines += [f'    if sizes["{rank}"] % {part}:',
-                  f'        raise ValueError(f"{rank} is {{sizes[\'{rank}\']}}; it is a multiple of {part}")']  # fmt: skip
+        claim = f"{rank} is {{sizes['{rank}']}}; it is a multiple of {part}"
+        lines += [f'    if sizes["{rank}"] % {part}:', f'        raise ValueError(f"{claim}")']
     lines.append("    return {")
     lines += [f'        "{s.tensor}": {_packed(s)},' for s in inputs]
     lines += [f'        "{rank}": sizes["{rank}"],' for rank in parameters]

@@ -1,1 +1,1 @@
-"""What may be wrong with a specification, found before anything is compiled; the sentences are in `grades.py`."""
+"""What may be wrong with a specification, found before it is compiled; the sentences are in `grades.py`."""

@@ -49,7 +49,7 @@ INSTRUCTIONS = {
 
 def check_instructions(model: Model) -> Iterator[Finding]:
     """Names of instructions and engines, and whether they fit each other and the Einsum."""
-    for einsum, held in model.spec.engines.items():
+    for held in model.spec.engines.values():
         row = INSTRUCTIONS.get(held.instruction)
         if row is None:
             known = list(INSTRUCTIONS)
@@ -126,10 +126,15 @@ def _memories(model: Model, held: Execution, row: Instruction) -> Iterator[Findi
         if placed.component not in allowed:
             what = "SBUF" if "SBUF" in allowed else allowed[0]
             yield found(
-                "instruction-memory", within(placed.node, "component"), instruction=held.instruction,
-                einsum=held.einsum, tensor=placed.tensor, memory=placed.component, allowed=" or ".join(allowed),
+                "instruction-memory",
+                within(placed.node, "component"),
+                instruction=held.instruction,
+                einsum=held.einsum,
+                tensor=placed.tensor,
+                memory=placed.component,
+                allowed=" or ".join(allowed),
                 change=f"go through {what}: add an Einsum that copies {placed.tensor}",
-            )  # fmt: skip
+            )
         elif held.component == "GpSimdEngine" and placed.component == "PSUM":
             yield found(
                 "gpsimd-psum", within(held.node, "component"), einsum=held.einsum, tensor=placed.tensor
@@ -162,9 +167,12 @@ def _operands(model: Model, held: Execution) -> Iterator[Finding]:
         for rank in held.ranks:
             if rank in reduced and not model.is_looped(held.einsum, rank):
                 yield found(
-                    "reduced-and-consumed", entry(within(held.node, "ranks"), rank), instruction=held.instruction,
-                    einsum=held.einsum, rank=rank,
-                )  # fmt: skip
+                    "reduced-and-consumed",
+                    entry(within(held.node, "ranks"), rank),
+                    instruction=held.instruction,
+                    einsum=held.einsum,
+                    rank=rank,
+                )
     made = model.producer(held.einsum)
     if (
         held.instruction == "BroadcastTo"
@@ -187,9 +195,14 @@ def _product(model: Model, held: Execution) -> Iterator[Finding]:
     ]:
         if placed.component != allowed:
             yield found(
-                "matmul-memory", within(placed.node, "component"), what=what, einsum=name, memory=placed.component,
-                instruction=held.instruction, allowed=allowed,
-            )  # fmt: skip
+                "matmul-memory",
+                within(placed.node, "component"),
+                what=what,
+                einsum=name,
+                memory=placed.component,
+                instruction=held.instruction,
+                allowed=allowed,
+            )
     summed = [r for r in model.parts(name, model.einsums[name].reduced) if not model.is_looped(name, r)]
     for placed in views:
         if summed and model.order_of(name, model.tile(placed, placed.outer)) != model.order_of(name, summed):
@@ -222,9 +235,15 @@ def _result(model: Model, held: Execution, made: Placement) -> Iterator[Finding]
         count = model.count(name, ranks)
         if count is not None and count > most:
             yield found(
-                "matmul-tile", within(held.node, "ranks"), side=side, einsum=name, count=count, chip=chip.name,
-                most=most, ranks=ranks,
-            )  # fmt: skip
+                "matmul-tile",
+                within(held.node, "ranks"),
+                side=side,
+                einsum=name,
+                count=count,
+                chip=chip.name,
+                most=most,
+                ranks=ranks,
+            )
             return
     count = model.count(name, free)
     bank = chip["psum_bank_bytes"]

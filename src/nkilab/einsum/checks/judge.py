@@ -15,10 +15,17 @@ from .names import check_cascade, check_references
 STAGES = (
     (loops.check_splits, loops.check_orders, layouts.check_placements),
     (loops.check_fusion, loops.check_consumed, engines.check_instructions, layouts.check_tiles),
-    (loops.check_dependences, loops.check_carried, loops.check_scopes, layouts.check_orders, layouts.check_views,
-     layouts.check_shapes, memory.check_memory),
+    (
+        loops.check_dependences,
+        loops.check_carried,
+        loops.check_scopes,
+        layouts.check_orders,
+        layouts.check_views,
+        layouts.check_shapes,
+        memory.check_memory,
+    ),
     (advice.check_rows, advice.check_repeats, advice.check_zeros),
-)  # fmt: skip
+)
 
 
 def judge(spec: Spec, machine: Machine) -> tuple[Finding, ...]:

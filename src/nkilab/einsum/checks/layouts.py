@@ -1,4 +1,4 @@
-"""Layouts: every rank once, the same elements where a tensor is made and where it is read, tiles the machine has."""
+"""Layouts: every rank once, the same order where a tensor is made and read, tiles that the machine has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def _constructor(model: Model, placed: Placement) -> Iterator[Finding]:
     if tensor == einsum and not placed.constructor:
         told, change = "is made here and has no constructor", "add constructor: empty"
     elif tensor != einsum and placed.constructor:
-        told = f"is read here and has a constructor; {'its producer' if model.producer(tensor) else 'the caller'} makes it"
+        maker = "its producer" if model.producer(tensor) else "the caller"
+        told = f"is read here and has a constructor; {maker} makes it"
         change = "leave constructor out"
     if told:
         yield found(
@@ -144,9 +145,15 @@ def _starts(model: Model, placed: Placement) -> Iterator[Finding]:
         if not set(starts) <= set(allowed):
             told = ", ".join(map(str, starts[:3])) + (", ..." if len(starts) > 3 else "")
             yield found(
-                "start-partition", entry(within(placed.node, "ranks", "partition"), rank), tensor=placed.tensor,
-                einsum=placed.einsum, starts=told, count=inner, allowed=allowed, rank=rank,
-            )  # fmt: skip
+                "start-partition",
+                entry(within(placed.node, "ranks", "partition"), rank),
+                tensor=placed.tensor,
+                einsum=placed.einsum,
+                starts=told,
+                count=inner,
+                allowed=allowed,
+                rank=rank,
+            )
 
 
 def check_shapes(model: Model) -> Iterator[Finding]:

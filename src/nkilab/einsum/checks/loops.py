@@ -51,8 +51,8 @@ def check_orders(model: Model) -> Iterator[Finding]:
         node = node_of(spec, "mapping", "spacetime", einsum)
         told = difference((*space, *time), order)
         if told:
-            yield found("spacetime-ranks", at_key(node), einsum=einsum, told=told.replace("lacks", "lack").replace(
-                "has", "have"), order=order)  # fmt: skip
+            told = told.replace("lacks", "lack").replace("has", "have")
+            yield found("spacetime-ranks", at_key(node), einsum=einsum, told=told, order=order)
             continue
         for rank in space:
             if einsum in spec.engines and model.is_looped(einsum, rank):

@@ -57,14 +57,20 @@ def check_memory(model: Model) -> Iterator[Finding]:
         assert made is not None
         if peak > most:
             yield found(
-                row, within(made.node, "ranks", "free"), count=peak, einsum=model.emitted[-at], chip=chip.name,
-                most=most, tensor=largest, largest=sizes[largest],
-            )  # fmt: skip
+                row,
+                within(made.node, "ranks", "free"),
+                count=peak,
+                einsum=model.emitted[-at],
+                chip=chip.name,
+                most=most,
+                tensor=largest,
+                largest=sizes[largest],
+            )
         elif memory == "SBUF":
             yield from _twice(model, sizes, peak, most)
 
 
-def _twice(model: Model, sizes: dict[str, int], peak: int, most: int) -> Iterator[Finding]:
+def _twice(model: Model, sizes: dict[str, int], peak: float, most: float) -> Iterator[Finding]:
     """Loads that overlap with work need two buffers."""
     loaded = [t for t in sizes if t in model.spec.engines and model.spec.engines[t].instruction == "Load"]
     count = peak + sum(sizes[t] for t in loaded)
@@ -74,6 +80,10 @@ def _twice(model: Model, sizes: dict[str, int], peak: int, most: int) -> Iterato
     made = model.producer(largest)
     assert made is not None
     yield found(
-        "double-buffer", within(made.node, "ranks", "free"), tensors=loaded, count=count, chip=model.machine.name,
+        "double-buffer",
+        within(made.node, "ranks", "free"),
+        tensors=loaded,
+        count=count,
+        chip=model.machine.name,
         most=most,
-    )  # fmt: skip
+    )

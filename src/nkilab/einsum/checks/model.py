@@ -1,4 +1,4 @@
-"""A mapped specification as the checks see it: parts of ranks, loops that are shared, tiles, nodes of keys."""
+"""A mapped specification as the checks see it: parts of ranks, shared loops, tiles, nodes of keys."""
 
 from __future__ import annotations
 

@@ -76,18 +76,21 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
             )
         except KeyError:
             raise _at(
-                einsum, f"the variable {v} has no extent",
+                einsum,
+                f"the variable {v} has no extent",
                 f"add {v.upper()}: NUMBER under einsum.shape, or give --size {v.upper()}=NUMBER",
-            ) from None  # fmt: skip
+            ) from None
     for rank, index in zip(cascade.tensors[einsum.name].ranks, einsum.output.indices, strict=True):
         if not isinstance(index, Affine):
             continue
         low, high = bounds(index.at(cascade.sizes), extents)
         if low < 0 or high >= cascade.sizes[rank]:
             raise _at(
-                einsum, f"the index {index} of {einsum.name} runs from {low} to {high}; rank {rank} has "
-                f"{cascade.sizes[rank]} elements", "change the extents, or the index",
-            )  # fmt: skip
+                einsum,
+                f"the index {index} of {einsum.name} runs from {low} to {high}; rank {rank} has "
+                f"{cascade.sizes[rank]} elements",
+                "change the extents, or the index",
+            )
 
 
 def block_extent(block: Iterate, cascade: Cascade) -> int:

@@ -108,8 +108,9 @@ class Node:
                 close = [k for k in known if k.lower().replace("_", "-") == key.lower().replace("_", "-")]
                 raise node.fail(
                     f"{key} is no key here; the keys are {', '.join(known)}",
-                    f"write {close[0]}" if close else "", at_key=True,
-                )  # fmt: skip
+                    f"write {close[0]}" if close else "",
+                    at_key=True,
+                )
         return held
 
 
