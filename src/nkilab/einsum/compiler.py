@@ -105,6 +105,12 @@ def _mapped(spec: Spec, machine: Machine, dialect: str, found: tuple[Finding, ..
 
 def _need_whole_mapping(spec: Spec) -> None:
     """Refuse a mapping that leaves Einsums or layouts out, and Einsums that it has no words for."""
+    read = {t for e in spec.cascade.einsums for t in e.reads}
+    for tensor in spec.cascade.inputs:
+        if tensor not in read:
+            error = UnsupportedError(f"{tensor} is used by no Einsum, and a mapping places it nowhere",
+                                     hint="leave it out")  # fmt: skip
+            raise error.located(str(spec.cascade.tensors[tensor].place), "einsum.declaration")
     for einsum, block in spec.cascade.walk():
         told = hint = ""
         held_by = {"mapping.loop-order": spec.loop_order, "binding.engine": spec.engines}

@@ -74,8 +74,11 @@ def probe(name: str, cascade: Cascade, dtypes: Mapping[str, str], seed: int = 0)
     rng = np.random.default_rng([seed, PROBES.index(name)])
     arrays, held = _probe(name, cascade, dtypes, rng)
     if any(np.isnan(held.expected[t]).any() for t in cascade.written):
-        # functions such as sqrt and log have no value below zero
-        arrays = {t: np.where(a < 0, -a, a).astype(a.dtype) for t, a in arrays.items()}
+        # functions such as sqrt and log have no value below zero, or none there
+        limits = index_limits(cascade)
+        arrays = {
+            t: a if t in limits else np.where(a == 0, 1, abs(a)).astype(a.dtype) for t, a in arrays.items()
+        }
         held = bounds(cascade, arrays, dtypes)
     return arrays, held
 

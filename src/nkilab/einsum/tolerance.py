@@ -10,7 +10,7 @@ reference reads them as rounded to their types. An Einsum gives its result
                underflows there
 
 with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE. Summing n terms in any order loses at most
-n u of the sum of magnitudes, and more than 8 sqrt(n) u with a probability below 2 exp(-32) where roundings are
+n u of the sum of magnitudes, more than 8 sqrt(n) u with a probability below 2 exp(-32) where roundings are
 independent of one another (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019):
 g(n) = min(n, 8 sqrt(n)). A kernel may compute in another order than the cascade is written in: the bounds of
 outputs are doubled.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..grades import Finding, found
 from ..language.spec import BIT_WIDTHS, Placement, Spec
+from .loops import times
 from .model import Model, at_key, within
 from .names import node_of
 
@@ -56,12 +57,13 @@ def check_repeats(model: Model) -> Iterator[Finding]:
     """No Einsum runs in a loop that changes nothing for it."""
     for name, groups in model.ordered.items():
         einsum = model.einsums[name]
-        if name not in model.spec.engines or len(einsum.accesses) != 1:
+        made = model.producer(name)
+        if made is None or made.component == "HBM" or len(einsum.accesses) != 1:
             continue
         read = set(model.parts(name, einsum.accesses[0].variables))
         for group in groups:
             rank = next(r for e, r in group.members if e == name)
-            if rank not in read and rank in model.parts(name, einsum.output.variables):
+            if rank not in read and rank in made.unbound:
                 node = node_of(model.spec, "mapping", "loop-order", name)
                 yield found("repeated-work", node, einsum=name, rank=rank)
 
@@ -83,7 +85,7 @@ def check_format(spec: Spec) -> Iterator[Finding]:
               "bit-width" in e.value and "dtype" not in e.value]  # fmt: skip
     if widths:
         told = ", ".join(f"{w} is taken as {BIT_WIDTHS[w]}" for w in dict.fromkeys(widths))
-        yield found("bit-width", at_key(node), count=len(widths), told=told)
+        yield found("bit-width", at_key(node), count=times(len(widths)), told=told)
 
 
 def check_use(spec: Spec) -> Iterator[Finding]:

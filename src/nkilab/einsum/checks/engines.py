@@ -244,10 +244,3 @@ def _result(model: Model, held: Execution, made: Placement) -> Iterator[Finding]
                 most=most,
                 ranks=ranks,
             )
-            return
-    count = model.count(name, free)
-    bank = chip["psum_bank_bytes"]
-    if count is not None and count * 4 > bank:
-        yield found(
-            "matmul-bank", within(held.node, "ranks"), einsum=name, count=count * 4, most=bank, ranks=free
-        )

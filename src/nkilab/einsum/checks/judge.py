@@ -21,6 +21,7 @@ STAGES = (
         loops.check_scopes,
         layouts.check_orders,
         layouts.check_views,
+        layouts.check_starts,
         layouts.check_shapes,
         memory.check_memory,
     ),

@@ -22,7 +22,8 @@ def check_placements(model: Model) -> Iterator[Finding]:
             yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks="none")
             continue
         wanted = model.parts(einsum, access.variables)
-        told = difference((*placed.unbound, *placed.ranks), wanted)
+        given = (*placed.unbound, *placed.ranks)
+        told = difference(given, model.needed(einsum, wanted, given))
         if told:
             yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
         yield from _constructor(model, placed)
@@ -64,7 +65,7 @@ def check_orders(model: Model) -> Iterator[Finding]:
             node = node_of(model.spec, "format", tensor, "rank-order", einsum)
             access = model.access(tensor, einsum)
             wanted = model.parts(einsum, access.variables) if access else ()
-            told = difference(order, wanted)
+            told = difference(order, model.needed(einsum, wanted, order))
             if told:
                 yield found("rank-order-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
                 continue
@@ -130,11 +131,16 @@ def check_tiles(model: Model) -> Iterator[Finding]:
                 "partition-extent", entry(node, widest), tensor=tensor, einsum=einsum, count=count,
                 chip=model.machine.name, most=most, rank=widest,
             )  # fmt: skip
-        yield from _starts(model, placed)
+
+
+def check_starts(model: Model) -> Iterator[Finding]:
+    """A loop over part of the partitions begins where the machine can begin."""
+    for placed in model.spec.placements.values():
+        if placed.component != "HBM":
+            yield from _starts(model, placed)
 
 
 def _starts(model: Model, placed: Placement) -> Iterator[Finding]:
-    """A loop over part of the partitions begins where the machine can begin."""
     for number, rank in enumerate(placed.outer):
         inner = model.count(placed.einsum, placed.outer[number + 1 :])
         turns = model.count(placed.einsum, [rank])

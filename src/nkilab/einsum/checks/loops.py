@@ -28,12 +28,12 @@ def check_splits(model: Model) -> Iterator[Finding]:
             for part_name in (f"{rank}{n}" for n in range(len(shapes), -1, -1)):
                 if part_name in model.ranks.declared:
                     yield found(
-                        "split-name", at_key(node), rank=rank, count=_times(len(shapes)), part=part_name
+                        "split-name", at_key(node), rank=rank, count=times(len(shapes)), part=part_name
                     )
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else "twice" if count == 2 else f"{count}"
+def times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def check_orders(model: Model) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def check_orders(model: Model) -> Iterator[Finding]:
     for einsum, order in spec.loop_order.items():
         # what an instruction consumes needs no place among the loops
         wanted = [r for r in model.ranks_of(einsum) if r in order or not model.ranks.is_consumed(einsum, r)]
-        told = difference(order, wanted)
+        told = difference(order, model.needed(einsum, wanted, order))
         if told:
             node = node_of(spec, "mapping", "loop-order", einsum)
             yield found("loop-order-ranks", node, einsum=einsum, told=told, ranks=model.ranks_of(einsum))
@@ -92,13 +92,17 @@ def _group(
                 "fused-with-itself", at, einsum=einsum, first=f"{einsum}.{by_einsum[einsum]}",
                 second=f"{einsum}.{rank}",
             )  # fmt: skip
+        else:
+            yield from _length(model, group[0], member, at)
         seen.setdefault(member, text)
-        by_einsum[einsum] = rank
-        size, other = model.extent(*group[0]), model.extent(einsum, rank)
-        if size != other and not _may_be_equal(model, group[0], member):
-            yield found(
-                "fused-extents", at, first=".".join(group[0]), size=size, second=".".join(member), other=other
-            )
+        by_einsum.setdefault(einsum, rank)
+
+
+def _length(model: Model, first: tuple[str, str], member: tuple[str, str], at: Node) -> Iterator[Finding]:
+    size, other = model.extent(*first), model.extent(*member)
+    if size != other and not _may_be_equal(model, first, member):
+        names = {"first": ".".join(first), "second": ".".join(member)}
+        yield found("fused-extents", at, size=size, other=other, **names)
 
 
 def _may_be_equal(model: Model, first: tuple[str, str], second: tuple[str, str]) -> bool:
@@ -231,14 +235,20 @@ def check_scopes(model: Model) -> Iterator[Finding]:
             names = [next(r for e, r in g.members if e == einsum) for g in loops]
             yield found(
                 "unbound-prefix", node, tensor=tensor, unbound=placed.unbound, einsum=einsum, loops=names,
-                count=len(groups),
+                first=names[: len(groups)],
             )  # fmt: skip
             continue
         made = model.producer(tensor)
         if made is not None and einsum != tensor and tensor in model.ordered:
             shared = model.common(tensor, einsum)
             if shared < len(made.unbound):
+                names = [next(r for e, r in g.members if e == tensor) for g in model.ordered[tensor]]
                 yield found(
-                    "unbound-differs", node, tensor=tensor, count=len(made.unbound), producer=tensor,
-                    consumer=einsum, shared=shared,
-                )  # fmt: skip
+                    "unbound-differs",
+                    node,
+                    tensor=tensor,
+                    loops=names[: len(made.unbound)],
+                    producer=tensor,
+                    consumer=einsum,
+                    shared=shared or "none",
+                )

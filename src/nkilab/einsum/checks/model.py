@@ -73,6 +73,10 @@ class Model:
         """All ranks of an Einsum, after splits."""
         return self.parts(einsum, self.einsums[einsum].variables)
 
+    def needed(self, einsum: str, ranks: Sequence[str], given: Sequence[str]) -> list[str]:
+        """Ranks that a list has to name: all but those of one element that it leaves out."""
+        return [r for r in ranks if r in given or self.extent(einsum, r) != 1]
+
     def access(self, tensor: str, einsum: str) -> Access | None:
         """How an Einsum indexes a tensor."""
         held = self.einsums[einsum]
@@ -194,8 +198,8 @@ def at_key(node: Node) -> Node:
 
 def close_to(name: str, known: Sequence[str]) -> str:
     """A change that names what was probably meant; "" if nothing is close."""
-    match = get_close_matches(name, known, 1, 0.6) or [k for k in known if k.lower() == name.lower()]
-    return f"write {match[0]}" if match else ""
+    match = [k for k in known if k.lower() == name.lower()] or get_close_matches(name, known, 1, 0.5)
+    return f"write {match[0]}, if that is meant" if match else ""
 
 
 def difference(given: Sequence[str], wanted: Sequence[str]) -> str:
