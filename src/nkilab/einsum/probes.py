@@ -66,7 +66,7 @@ def probes(
 
 
 def _ramp(shape: tuple[int, ...]) -> np.ndarray:
-    """Distinct values between 1/4 and 1 in an order that no transpose keeps, of one sign so that none cancel."""
+    """Distinct values between 1/4 and 1 in an order that no transpose keeps; none cancel."""
     size = int(np.prod(shape, dtype=np.int64))
     return 0.25 + 0.75 * (np.arange(size).reshape(shape) + 0.5) / max(size, 1)
 

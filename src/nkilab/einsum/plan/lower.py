@@ -17,6 +17,7 @@ from .deliver import targets_of
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .nest import Cluster, Nest
+from .normal import normal
 from .product import product_of
 from .recurrence import without_turns
 from .storage import PARTITIONS, in_hbm
@@ -41,7 +42,7 @@ def lower(
     Raises:
         UnsupportedError: if an Einsum has a form that no nest covers.
     """
-    rewritten = without_turns(cascade)
+    rewritten = without_turns(normal(cascade))
     return _Lowering(cascade, rewritten, dtypes, machine, name, title).kernel()
 
 
