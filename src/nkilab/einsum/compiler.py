@@ -33,8 +33,10 @@ from .mapped.build import build
 from .mapped.checks import findings
 from .plan.lower import lower
 from .probes import Verdict, verdicts
+from .prove import prove
 from .reference import evaluate
 from .roofline import Roofline, roofline
+from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
@@ -60,6 +62,8 @@ class CompiledEinsum:
         notes: repairs, changes and choices, one line each.
         advice: what makes it slow, one line each.
         alternatives: what other choices would have given, one line each.
+        proofs: what was proved of the tree, one line each.
+        transposed: outputs that the kernel returns the other way round; calls turn them back.
     """
 
     spec: Spec
@@ -73,6 +77,8 @@ class CompiledEinsum:
     notes: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
+    proofs: tuple[str, ...] = ()
+    transposed: frozenset[str] = frozenset()
 
     @property
     def has_extents(self) -> bool:
@@ -104,14 +110,22 @@ class CompiledEinsum:
         Raises:
             UsageError: if an input is missing or has another shape.
         """
+        return self.turned_back(self.raw(*arrays, **named))
+
+    def raw(self, *arrays: Any, **named: Any) -> list[np.ndarray]:
+        """What the kernel itself returns, in the shapes of its cascade."""
         given = self.bound(arrays, named)
         with activate():
             result = simulate(self.kernel)(*given.values())
         results = result if isinstance(result, tuple | list) else (result,)
-        shaped = [
+        return [
             np.asarray(r).reshape(self.cascade.shape(n)) for n, r in zip(self.outputs, results, strict=True)
         ]
-        return shaped[0] if len(shaped) == 1 else tuple(shaped)
+
+    def turned_back(self, results: Sequence[np.ndarray]) -> Any:
+        """Results as the specification declares them."""
+        found = [r.T if n in self.transposed else r for n, r in zip(self.outputs, results, strict=True)]
+        return found[0] if len(found) == 1 else tuple(found)
 
     def bound(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Inputs by name, in their types and declared shapes."""
@@ -135,8 +149,7 @@ class CompiledEinsum:
     def reference(self, *arrays: Any, **named: Any) -> Any:
         """What the cascade means for plain arrays, in float64."""
         values = evaluate(self.cascade, self.bound(arrays, named))
-        found = [values[name] for name in self.outputs]
-        return found[0] if len(found) == 1 else tuple(found)
+        return self.turned_back([values[name] for name in self.outputs])
 
     @property
     def spec_text(self) -> str:
@@ -170,7 +183,7 @@ class CompiledEinsum:
 
     def verify(self, seed: int = 0) -> list[Verdict]:
         """Run the kernel on probes in the simulator and compare it with the cascade."""
-        return list(verdicts(self, self.cascade, self.dtypes, seed))
+        return list(verdicts(self.raw, self.cascade, self.dtypes, seed))
 
     @cached_property
     def machine(self) -> Machine:
@@ -246,9 +259,50 @@ def compile(
     extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
     cascade = sized(held.cascade, extents)
     types = types_of(cascade, held, dtypes)
-    kernel, ctx = lower(cascade, types, machine_named(target), name, title_of(cascade))
-    source = PRINTERS[dialect](kernel).text()
-    return CompiledEinsum(held, cascade, name, dialect, target, types, source, kernel, tuple(ctx.choices))
+    return _lowered(held, cascade, types, name, dialect, target, search)
+
+
+def _lowered(
+    spec: Spec, cascade: Cascade, types: dict[str, str], name: str, dialect: str, target: str, search: float
+) -> CompiledEinsum:
+    """The kernel of a cascade without a mapping: by the rules, or the best that a search finds."""
+    machine, title = machine_named(target), title_of(cascade)
+
+    def compiled(kernel: Kernel, choices: tuple[str, ...], tried: tuple[str, ...] = ()) -> CompiledEinsum:
+        proofs = tuple(prove(kernel, machine))
+        source = PRINTERS[dialect](kernel).text()
+        return CompiledEinsum(
+            spec, cascade, name, dialect, target, types, source, kernel, choices, (), tried, proofs
+        )
+
+    if search > 0:
+        found = searched(
+            cascade, types, machine, name, title, search, lambda k: compiled(k, ()).estimate.latency_us
+        )
+        notes = (*found.ctx.choices, f"searched {len(found.tried)} kernels; taken: {found.knobs}")
+        return compiled(found.kernel, notes, found.tried)
+    kernel, ctx = lower(cascade, types, machine, name, title)
+    result = compiled(kernel, tuple(ctx.choices))
+    for output in sorted(spec.any_layout & set(cascade.outputs)):
+        result = _cheaper_layout(result, output)
+    return result
+
+
+def _cheaper_layout(compiled: CompiledEinsum, output: str) -> CompiledEinsum:
+    """The kernel, or the one that stores an output of two axes the other way round, whichever is faster."""
+    if len(compiled.cascade.tensors[output].ranks) != 2:
+        return compiled
+    turned = with_axes_swapped(compiled.cascade, output)
+    spec = replace(compiled.spec, any_layout=frozenset())
+    other = _lowered(
+        spec, turned, dict(compiled.dtypes), compiled.name, compiled.dialect, compiled.target, 0.0
+    )
+    first, second = compiled.estimate.latency_us, other.estimate.latency_us
+    told = f"{output} as declared {first:.1f} us, transposed {second:.1f} us"
+    if second >= first:
+        return replace(compiled, notes=(*compiled.notes, f"any-layout: {told}; taken: as declared"))
+    notes = (*compiled.notes, f"any-layout: {told}; taken: transposed, and the host transposes back")
+    return replace(other, notes=notes, transposed=compiled.transposed | {output})
 
 
 def _mapped(

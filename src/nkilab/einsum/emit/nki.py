@@ -79,7 +79,7 @@ class NkiPrinter(Printer):
 
     def in_blocks(self, view: View, steps: list[Expr]) -> list[str]:
         """The pattern of a view one of whose axes is seen as blocks of 128: partitions first."""
-        pattern = []
+        pattern: list[str] = []
         for axis, index in enumerate(view.index):
             if isinstance(index, Cut) and axis == view.folded:
                 pattern.insert(0, f"[{steps[axis]}, 128]")

@@ -14,8 +14,6 @@ from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
 from .storage import PARTITIONS, Storage, positions, tile_shape
 
 BANK_BYTES = 2048
-# of one transfer that fills several blocks of partitions
-TRANSFER_BYTES = 1 << 20
 
 
 def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
@@ -198,7 +196,7 @@ def _loaded_in_blocks(
         row *= 1 if name == part else span.most
     axis = next(a for a, i in enumerate(plain.indices) if part in i.variables)
     divisors = [d for d in range(1, blocks + 1) if blocks % d == 0]
-    each = max(d for d in divisors if d == 1 or d * PARTITIONS * row <= TRANSFER_BYTES)
+    each = max(d for d in divisors if d == 1 or d * PARTITIONS * row <= ctx.knobs.transfer_bytes)
     with ctx.build.loop(f"{part[:1]}_blocks" if each > 1 else part[:1], blocks // each) as turn_of:
         start = at[part].start + turn_of * (each * PARTITIONS)
         here = {**at, part: Span(start, expr(each * PARTITIONS), each * PARTITIONS)}
