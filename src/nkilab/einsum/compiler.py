@@ -86,6 +86,12 @@ class CompiledEinsum:
         ranks = {r for t in self.cascade.tensors.values() for r in t.ranks}
         return self.tree is not None and ranks <= set(self.cascade.sizes)
 
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Extents that the kernel takes as arguments, with the values that it was compiled for."""
+        names = self.tree.parameters if self.tree is not None else ()
+        return {name: self.cascade.sizes[name] for name in names if name in self.cascade.sizes}
+
     @cached_property
     def kernel(self) -> Any:
         """The decorated function."""
@@ -116,7 +122,7 @@ class CompiledEinsum:
         """What the kernel itself returns, in the shapes of its cascade."""
         given = self.bound(arrays, named)
         with activate():
-            result = simulate(self.kernel)(*given.values())
+            result = simulate(self.kernel)(*given.values(), **self.parameters)
         results = result if isinstance(result, tuple | list) else (result,)
         return [
             np.asarray(r).reshape(self.cascade.shape(n)) for n, r in zip(self.outputs, results, strict=True)
@@ -200,7 +206,7 @@ class CompiledEinsum:
         """The predicted latency, from shapes alone."""
         arguments = [array_spec(self.cascade.shape(n) or (1,), self.dtypes[n]) for n in self.inputs]
         with activate():
-            return estimate(self.kernel, *arguments, target=self.target)
+            return estimate(self.kernel, *arguments, target=self.target, **self.parameters)
 
 
 def module_of(source: str, name: str) -> ModuleType:
