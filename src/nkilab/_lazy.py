@@ -79,3 +79,8 @@ def ruamel_yaml() -> ModuleType:
 def rich(name: str) -> ModuleType:
     """A module of rich, by its name below `rich`."""
     return import_module(f"rich.{name}")
+
+
+def islpy() -> ModuleType:
+    """islpy, integer sets."""
+    return import_module("islpy")

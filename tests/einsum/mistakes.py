@@ -193,11 +193,6 @@ MISTAKES = (
         _TT + ", ranks: {partition: [M], free: [G, N]}}",
         _TT + ", ranks: {partition: [], free: [M, G, N]}}",
     ),
-    sums(
-        "tile-axes",
-        "{name: US, einsum: US, component: SBUF, constructor: empty, ranks: {partition: [M], free: [G]}}",
-        "{name: US, einsum: US, component: SBUF, constructor: empty, ranks: {partition: [M, G], free: []}}",
-    ),
     product(
         "start-partition",
         _DZ + ", partition: [M0], free: [J]}}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from types import ModuleType
@@ -19,7 +19,7 @@ from ..hook import activate
 from ..machine import Machine, machine_named
 from .artefacts import drivers
 from .artefacts.notebook import notebook
-from .artefacts.packing import module_text, packing_text, sides
+from .artefacts.packing import Side, module_text, packing_text, sides
 from .grades import Finding, Grade
 from .language.ast import Cascade
 from .language.spec import Spec
@@ -49,6 +49,8 @@ class CompiledEinsum:
         findings: repairs and advice, in the order of the specification's text.
         changes: what was chosen or done in another way than given, one line each.
         alternatives: what other choices would have given, one line each.
+        proofs: what was proved of the tree, one line each.
+        transposed: outputs that the kernel returns the other way round; `unpack` turns them back.
     """
 
     spec: Spec
@@ -63,6 +65,8 @@ class CompiledEinsum:
     findings: tuple[Finding, ...] = ()
     changes: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
+    proofs: tuple[str, ...] = ()
+    transposed: frozenset[str] = frozenset()
 
     @property
     def repairs(self) -> tuple[Finding, ...]:
@@ -77,7 +81,28 @@ class CompiledEinsum:
     @property
     def has_extents(self) -> bool:
         """Whether every rank has an extent, so that shapes are known."""
-        return not self.parameters and self.tree is not None
+        ranks = {r for t in self.cascade.tensors.values() for r in t.ranks}
+        return self.tree is not None and ranks <= set(self.cascade.sizes)
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Extents that the kernel takes as arguments, as far as they were given."""
+        return {r: self.cascade.sizes[r] for r in self.parameters if r in self.cascade.sizes}
+
+    @property
+    def plain_cascade(self) -> Cascade:
+        """The cascade as specified, with all extents that are known."""
+        return replace(self.spec.cascade, sizes=self.cascade.sizes)
+
+    @property
+    def fixed_cascade(self) -> Cascade:
+        """The cascade as specified, with the extents that the kernel is made for."""
+        sizes = {r: n for r, n in self.cascade.sizes.items() if r not in self.parameters}
+        return replace(self.spec.cascade, sizes=sizes)
+
+    def sides(self, tensors: Sequence[str]) -> list[Side]:
+        """How inputs or outputs lie in the kernel."""
+        return sides(self.spec, self.fixed_cascade, self.dtypes, tensors, self.transposed)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -92,14 +117,9 @@ class CompiledEinsum:
     @cached_property
     def packing(self) -> str:
         """Text of the host functions `pack` and `unpack`."""
-        held = (self.spec, self.cascade, self.dtypes)
-        return packing_text(
-            self.name,
-            sides(*held, self.inputs),
-            sides(*held, self.outputs),
-            self.cascade.sizes,
-            self.parameters,
-        )
+        fixed = self.fixed_cascade.sizes
+        inputs, outputs = self.sides(self.inputs), self.sides(self.outputs)
+        return packing_text(self.name, inputs, outputs, fixed, self.parameters)
 
     @cached_property
     def module_text(self) -> str:
@@ -150,14 +170,14 @@ class CompiledEinsum:
     def reference(self, *arrays: Any, **named: Any) -> Any:
         """What the cascade means for plain arrays, in float64."""
         held = dict(zip(self.inputs, map(np.asarray, arrays))) | named
-        values = evaluate(self.cascade, held)
+        values = evaluate(self.plain_cascade, held)
         found = [values[name] for name in self.outputs]
         return found[0] if len(found) == 1 else tuple(found)
 
     @cached_property
     def probe_cascade(self) -> Cascade:
         """The cascade with extents: those given, and small ones that fit the splits where none is given."""
-        return drivers.with_small_extents(self.spec, self.cascade)
+        return drivers.with_small_extents(self.spec, self.plain_cascade)
 
     @property
     def spec_text(self) -> str:
@@ -178,7 +198,7 @@ class CompiledEinsum:
 
     @property
     def _driven(self) -> Any:
-        inputs = sides(self.spec, self.cascade, self.dtypes, self.inputs)
+        inputs = self.sides(self.inputs)
         return self.probe_cascade, self.dtypes, self.dialect, self.target, inputs, self.parameters
 
     def notebook(self) -> str:
@@ -205,9 +225,10 @@ class CompiledEinsum:
     @cached_property
     def estimate(self) -> Estimate:
         """The predicted latency, from shapes alone."""
-        arguments = [array_spec(self.cascade.shape(n) or (1,), self.dtypes[n]) for n in self.inputs]
+        sizes = self.cascade.sizes
+        arguments = {s.tensor: array_spec(s.shape(sizes) or (1,), s.dtype) for s in self.sides(self.inputs)}
         with activate():
-            return estimate(self.kernel, *arguments, target=self.target)
+            return estimate(self.kernel, target=self.target, **arguments, **self.extents)
 
 
 def module_of(source: str, name: str) -> ModuleType:

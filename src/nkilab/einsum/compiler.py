@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,9 @@ from .language.spec import Spec
 from .mapped.build import build
 from .plan.lower import lower
 from .probes import Verdict, verdicts
+from .prove import prove
+from .search import searched, with_axes_swapped
+from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
 PRINTERS = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
@@ -70,30 +73,70 @@ def compile(
         raise UsageError(f"search is {search:g} seconds; it is at least 0")
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
-    extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
-    held = replace(held, cascade=merged_sizes(held.cascade, extents))
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
+    extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
+    cascade = merged_sizes(held.cascade, extents)
+    known = replace(held, cascade=cascade)
     if as_written:
-        enforce(check_cascade(held))
-        return _as_written(held, target)
-    found = judge(held, machine)
+        enforce(check_cascade(known))
+        return _as_written(held, cascade, target)
+    found = judge(known, machine)
     enforce(found, strict=strict)
-    if search:
-        raise UnsupportedError("searching for other choices is not served yet", hint="leave search out")
     if held.is_mapped:
-        return _mapped(held, machine, dialect, found)
-    cascade = sized(held.cascade)
-    types = types_of(cascade, held, dtypes)
-    kernel, ctx = lower(cascade, types, machine, held.kernel_name, title_of(cascade))
-    source = PRINTERS[dialect](kernel).text()
-    return CompiledEinsum(
-        held, cascade, held.kernel_name, dialect, machine.name, types, source, tree=kernel, findings=found,
-        changes=tuple(ctx.choices),
-    )  # fmt: skip
+        if search or dtypes:
+            told = "search" if search else "dtypes"
+            raise UsageError(f"{told} is given beside a mapping, which decides", hint="leave one of them out")
+        return _mapped(held, cascade, machine, dialect, found)
+    cascade = sized(cascade)
+    result = _lowered(held, cascade, types_of(cascade, held, dtypes), dialect, machine, search)
+    return replace(result, findings=found)
 
 
-def _mapped(spec: Spec, machine: Machine, dialect: str, found: tuple[Finding, ...]) -> CompiledEinsum:
-    cascade = spec.cascade
+def _lowered(
+    spec: Spec, cascade: Cascade, types: dict[str, str], dialect: str, machine: Machine, search: float
+) -> CompiledEinsum:
+    """The kernel of a cascade without a mapping: by the rules, or the best that a search finds."""
+    name, title = spec.kernel_name, title_of(cascade)
+
+    def compiled(kernel: Kernel, choices: Sequence[str], tried: tuple[str, ...] = ()) -> CompiledEinsum:
+        proofs = tuple(prove(kernel, machine))
+        return CompiledEinsum(
+            spec, cascade, name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(), tree=kernel,
+            changes=tuple(choices), alternatives=tried, proofs=proofs,
+        )  # fmt: skip
+
+    if search:
+        found = searched(
+            cascade, types, machine, name, title, search, lambda k: compiled(k, ()).estimate.latency_us
+        )
+        told = f"searched {len(found.tried)} kernels; taken: {found.knobs}"
+        return compiled(found.kernel, (*found.ctx.choices, told), found.tried)
+    kernel, ctx = lower(cascade, types, machine, name, title)
+    result = compiled(kernel, ctx.choices)
+    for output in sorted(spec.any_layout & set(cascade.outputs)):
+        result = _cheaper_layout(result, output, machine)
+    return result
+
+
+def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> CompiledEinsum:
+    """The kernel, or the one that stores an output of two axes the other way round, whichever is faster."""
+    if len(compiled.cascade.tensors[output].ranks) != 2:
+        return compiled
+    turned = with_axes_swapped(compiled.cascade, output)
+    spec = replace(compiled.spec, any_layout=frozenset())
+    other = _lowered(spec, turned, dict(compiled.dtypes), compiled.dialect, machine, 0.0)
+    first, second = compiled.estimate.latency_us, other.estimate.latency_us
+    told = f"{output} as declared {first:.1f} us, transposed {second:.1f} us"
+    if second >= first:
+        return replace(compiled, changes=(*compiled.changes, f"any-layout: {told}; taken: as declared"))
+    changes = (*compiled.changes, f"any-layout: {told}; taken: transposed, and the host transposes back")
+    return replace(other, spec=compiled.spec, changes=changes, transposed=compiled.transposed | {output})
+
+
+def _mapped(
+    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...]
+) -> CompiledEinsum:
+    """The kernel of a mapping; extents that the specification leaves open stay its parameters."""
     _need_whole_mapping(spec)
     kernel, changes = build(spec, machine, spec.kernel_name, title_of(cascade))
     types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
@@ -135,13 +178,13 @@ def _need_whole_mapping(spec: Spec) -> None:
             raise error.located(str(einsum.place), "einsum.expressions")
 
 
-def _as_written(spec: Spec, target: str) -> CompiledEinsum:
-    text = text_as_written(spec)
-    cascade = spec.cascade
+def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:
     types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
     declared = dict.fromkeys(r for t in cascade.tensors.values() for r in t.ranks)
-    parameters = tuple(r for r in declared if r not in cascade.sizes)
-    return CompiledEinsum(spec, cascade, spec.kernel_name, "neuronxcc", target, types, text, parameters)
+    parameters = tuple(r for r in declared if r not in spec.cascade.sizes)
+    return CompiledEinsum(
+        spec, cascade, spec.kernel_name, "neuronxcc", target, types, text_as_written(spec), parameters
+    )
 
 
 def verify(kernel: Any, spec: Any, seed: int = 0) -> list[Verdict]:

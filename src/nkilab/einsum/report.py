@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
 from .compiled import CompiledEinsum
 from .language.ast import Cascade, Einsum
 from .roofline import is_contraction
+from .tree.expr import expr
 from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements
 
 SCHEMA = "nkilab.einsum/1"
@@ -51,31 +52,32 @@ def traffic(compiled: CompiledEinsum) -> int:
     """Bytes that the loop tree moves between HBM and SBUF."""
     if compiled.tree is None:
         return 0
-    return sum(moved for _, moved in transfers(compiled.tree.body, 1))
+    return sum(moved for _, moved in transfers(compiled.tree.body, 1, compiled.extents))
 
 
-def transfers(body: list[Statement], times: int) -> Iterator[tuple[Buffer, int]]:
+def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> Iterator[tuple[Buffer, int]]:
     """Per transfer of a tree, the HBM tensor and the bytes of all turns; ragged tiles count whole."""
     for statement in body:
         if isinstance(statement, Loop):
-            yield from transfers(statement.body, times * int(str(statement.trips)))
+            yield from transfers(statement.body, times * expr(statement.trips).at(names), names)
         elif isinstance(statement, Load | Store):
             hbm, chip = (
                 (statement.src, statement.dst)
                 if isinstance(statement, Load)
                 else (statement.dst, statement.src)
             )
-            yield hbm.buffer, times * _elements(chip.buffer, statement) * _width(hbm.buffer)
+            yield hbm.buffer, times * _elements(chip.buffer, statement, names) * _width(hbm.buffer)
 
 
-def _elements(buffer: Buffer, statement: Load | Store) -> int:
+def _elements(buffer: Buffer, statement: Load | Store, names: Mapping[str, int]) -> int:
     view = statement.dst if isinstance(statement, Load) else statement.src
     total = 1
     for axis, index in enumerate(view.index):
         count = getattr(index, "count", None)
         if count is not None:
             held = buffer.shape[axis]
-            total *= count.value if count.value is not None else int(str(held))
+            ragged = any(name.endswith("_count") or "_count" in name for name in count.names)
+            total *= expr(held).at(names) if ragged else count.at(names)
     return total
 
 
@@ -176,13 +178,13 @@ def _tree(body: list[Statement], depth: int) -> list[str]:
 def _tensors(compiled: CompiledEinsum) -> list[str]:
     assert compiled.tree is not None
     moved: Counter[str] = Counter()
-    for buffer, size in transfers(compiled.tree.body, 1):
+    for buffer, size in transfers(compiled.tree.body, 1, compiled.extents):
         moved[buffer.tensor] += size
     told = [f"  {name}: HBM, {moved[name]:,} bytes moved" for name in (*compiled.inputs, *compiled.outputs)]
     for statement in statements(compiled.tree.body):
         if isinstance(statement, Alloc) and statement.buffer.tensor and statement.buffer.memory != HBM:
             buffer = statement.buffer
-            size = prod(int(str(e)) for e in buffer.shape[1:]) * _width(buffer)
+            size = prod(expr(e).at(compiled.extents) for e in buffer.shape[1:]) * _width(buffer)
             told.append(
                 f"  {buffer.tensor}: {buffer.memory} [{', '.join(map(str, buffer.shape))}] as {buffer.name}, "
                 f"{size:,} bytes per partition"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Cascade
@@ -53,7 +53,13 @@ class Side:
         return all(len(p) == 1 for p in self.parts) and self.order == tuple(range(len(self.ranks)))
 
 
-def sides(spec: Spec, cascade: Cascade, dtypes: Mapping[str, str], tensors: Sequence[str]) -> list[Side]:
+def sides(
+    spec: Spec,
+    cascade: Cascade,
+    dtypes: Mapping[str, str],
+    tensors: Sequence[str],
+    transposed: Collection[str] = (),
+) -> list[Side]:
     """Inputs or outputs of a kernel.
 
     Args:
@@ -61,6 +67,7 @@ def sides(spec: Spec, cascade: Cascade, dtypes: Mapping[str, str], tensors: Sequ
         cascade: with extents as far as known.
         dtypes: of the tensors.
         tensors: which.
+        transposed: those whose two axes the kernel has the other way round.
     """
     ranks = Ranks(spec)
     found = []
@@ -68,7 +75,8 @@ def sides(spec: Spec, cascade: Cascade, dtypes: Mapping[str, str], tensors: Sequ
         placed = next(
             (p for p in spec.placements.values() if p.tensor == tensor and p.component == "HBM"), None
         )
-        found.append(_side(ranks, cascade, tensor, dtypes[tensor], placed))
+        side = _side(ranks, cascade, tensor, dtypes[tensor], placed)
+        found.append(replace(side, order=side.order[::-1]) if tensor in transposed else side)
     return found
 
 

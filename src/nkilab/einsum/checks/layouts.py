@@ -122,8 +122,6 @@ def check_tiles(model: Model) -> Iterator[Finding]:
         node = within(placed.node, "ranks", "partition")
         if not placed.outer:
             yield found("no-partition", node, tensor=tensor, einsum=einsum)
-        elif not placed.inner:
-            yield found("tile-axes", within(placed.node, "ranks", "free"), tensor=tensor, einsum=einsum)
         count = model.count(einsum, placed.outer)
         if count is not None and count > most:
             widest = max(placed.outer, key=lambda r: model.count(einsum, [r]) or 0)

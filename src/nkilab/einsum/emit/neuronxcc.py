@@ -66,6 +66,8 @@ class NeuronxccPrinter(Printer):
 
     def hbm(self, view: View) -> str:
         """A part of an HBM tensor: slices, or grids of indices where it is turned or repeated."""
+        if view.folded is not None:
+            return self.in_blocks(view)
         if view.is_turned:
             first, second = "[None, :]", "[:, None]"
             parts, seen = [], 0
@@ -84,6 +86,27 @@ class NeuronxccPrinter(Printer):
             columns = cuts[0].count if cuts else expr(1)
             return f"{self.view(self.with_row(view))}.broadcast_to(({view.repeat}, {columns}))"
         return self.view(view)
+
+    def in_blocks(self, view: View) -> str:
+        """A view one of whose axes is seen as blocks of 128: grids of indices, partitions first."""
+        count = len(view.cuts) + 1
+        parts, place = [], 1
+
+        def grid(extent: object, axis: int) -> str:
+            return f"nl.arange({extent})[{', '.join(':' if n == axis else 'None' for n in range(count))}]"
+
+        for axis, index in enumerate(view.index):
+            if isinstance(index, At):
+                parts.append(str(index.at))
+                continue
+            start = f"{index.start} + " if index.start.value != 0 else ""
+            if axis == view.folded:
+                parts.append(f"{start}{grid(128, 0)} + 128 * {grid(index.count // 128, place)}")
+            else:
+                step = f"{index.step} * " if index.step != 1 else ""
+                parts.append(f"{start}{step}{grid(index.count, place)}")
+            place += 1
+        return f"{self.base(view)}[{', '.join(parts)}]"
 
     def with_row(self, view: View) -> View:
         """A row or an element of an HBM tensor as [1, columns]."""

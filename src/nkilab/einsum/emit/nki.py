@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import UnsupportedError
-from ..tree.expr import ZERO, expr
+from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import (
     HBM,
     Activate,
@@ -57,7 +57,7 @@ class NkiPrinter(Printer):
 
     def hbm(self, view: View) -> str:
         """A part of an HBM tensor: slices, or an access pattern where it is turned or repeated."""
-        if not view.is_turned and view.repeat is None:
+        if not view.is_turned and view.repeat is None and view.folded is None:
             return self.view(view)
         steps = strides(view.buffer)
         steps = [ZERO] * (len(view.index) - len(steps)) + steps
@@ -69,11 +69,24 @@ class NkiPrinter(Printer):
                 pattern.append(f"[{steps[axis] * index.step}, {index.count}]")
             else:
                 offset += index.at * steps[axis]
+        if view.folded is not None:
+            pattern = self.in_blocks(view, steps)
         if view.is_turned:
             pattern.reverse()
         if view.repeat is not None:
             pattern = [f"[0, {view.repeat}]", *(pattern or ["[1, 1]"])]
         return f"{view.buffer.name}.ap([{', '.join(pattern)}], offset={offset})"
+
+    def in_blocks(self, view: View, steps: list[Expr]) -> list[str]:
+        """The pattern of a view one of whose axes is seen as blocks of 128: partitions first."""
+        pattern: list[str] = []
+        for axis, index in enumerate(view.index):
+            if isinstance(index, Cut) and axis == view.folded:
+                pattern.insert(0, f"[{steps[axis]}, 128]")
+                pattern.append(f"[{steps[axis] * 128}, {index.count // 128}]")
+            elif isinstance(index, Cut):
+                pattern.append(f"[{steps[axis] * index.step}, {index.count}]")
+        return pattern
 
     def any(self, view: View) -> str:
         return self.hbm(view) if view.buffer.memory == HBM else self.view(view)

@@ -331,7 +331,7 @@ class _Build:
             self.pending[name] = value
             reader = next(e.name for e in self.einsums.values() if name in e.reads)
             self.notes.append(
-                f"changed: {name} and {reader} are one instruction; {name} has no tile of its own"
+                f"changed: {name} is computed on the way to {reader}; it has no place of its own"
             )
             return
         assert widest is not None

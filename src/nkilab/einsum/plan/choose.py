@@ -16,8 +16,6 @@ from .storage import PARTITIONS, Storage
 INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0
 BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
 SMALL_ROW_BYTES = 512
-# columns of a tile
-MOST_COLUMNS = 16384
 
 
 @dataclass(frozen=True)
@@ -122,9 +120,9 @@ def _chunk(
         if free in einsum.output.variables and "hbm" in ctx.homes.get(einsum.name, "hbm"):
             each += ctx.bytes_of(ctx.dtypes[einsum.name])
     most = 512
-    while most < MOST_COLUMNS and most * 2 * each * 2 <= max(ctx.room(), 0) * 0.9:
+    while most < ctx.knobs.most_columns and most * 2 * each * 2 <= max(ctx.room(), 0) * 0.9:
         most *= 2
-    if most < columns <= MOST_COLUMNS and columns * each * 2 <= ctx.room() * 0.9:
+    if most < columns <= ctx.knobs.most_columns and columns * each * 2 <= ctx.room() * 0.9:
         most = columns
     if part in reduced:
         most = 512

@@ -10,10 +10,8 @@ from ..language.ast import Access, Cascade, Einsum, Scalar
 from ..tree.expr import ZERO, Expr
 from ..tree.nodes import PSUM, SBUF, Buffer, Cut, Fill, Number, View
 from .build import Builder, Span, whole
+from .knobs import RULES, Knobs
 from .storage import PARTITIONS, Storage, in_hbm, tile_shape
-
-# the part of SBUF that plans may fill; the rest is for what the compiler adds
-SBUF_SHARE = 0.85
 
 
 @dataclass
@@ -25,6 +23,7 @@ class Context:
         machine: the chip that is compiled for.
         dtypes: of every tensor.
         build: the tree so far.
+        knobs: choices that a search may make.
         storages: per tensor, the places that hold it, the best first.
         choices: notes for the report.
         homes: where results go: chip, hbm or both.
@@ -40,6 +39,7 @@ class Context:
     machine: Machine
     dtypes: dict[str, str]
     build: Builder
+    knobs: Knobs = RULES
     storages: dict[str, list[Storage]] = field(default_factory=dict)
     choices: list[str] = field(default_factory=list)
     loops: list[tuple[str, int]] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Context:
     @property
     def budget(self) -> int:
         """Bytes per partition of SBUF that a plan may use."""
-        return int(self.machine["sbuf_bytes_per_partition"] * SBUF_SHARE)
+        return int(self.machine["sbuf_bytes_per_partition"] * self.knobs.share)
 
     def bytes_of(self, dtype: str) -> int:
         """Bytes of an element."""

@@ -428,6 +428,9 @@ def _of_total(
 
 def _sizes(extent: int, unit: int) -> list[int]:
     """Block sizes to try, the largest first: the whole, what divides it in whole units, one unit."""
+    if extent % unit:
+        # ragged tiles of more than 128 could not be transposed
+        unit = PARTITIONS
     units = range(extent // unit, 1, -1)
     divide = [u * unit for u in units if extent % (u * unit) == 0 and u * unit < extent]
     return [extent, *divide, *([unit] if unit < extent else [])]

@@ -94,14 +94,9 @@ def _axes(access: object, variable: str) -> list[int]:
 
 
 def batches(products: Sequence[Einsum], candidates: Sequence[str]) -> list[str]:
-    """Shared variables that both operands of a product have: each of their values is a product of its own."""
-    return [
-        v
-        for v in candidates
-        if any(
-            len(set(map(str, e.accesses))) > 1 and all(v in a.variables for a in e.accesses) for e in products
-        )
-    ]
+    """Shared variables that both operands of every product have: a product for each of their values."""
+    pairs = [e for e in products if len(set(map(str, e.accesses))) > 1]
+    return [v for v in candidates if pairs and all(v in a.variables for e in pairs for a in e.accesses)]
 
 
 def joins(cluster: Sequence[Einsum], einsum: Einsum) -> bool:

@@ -16,7 +16,9 @@ from .contraction import Contraction
 from .deliver import targets_of
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
+from .knobs import RULES, Knobs
 from .nest import Cluster, Nest
+from .normal import normal
 from .product import product_of
 from .recurrence import without_turns
 from .storage import PARTITIONS, in_hbm
@@ -27,7 +29,12 @@ SMALL_BYTES = 24 * 1024
 
 
 def lower(
-    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, name: str, title: str = ""
+    cascade: Cascade,
+    dtypes: Mapping[str, str],
+    machine: Machine,
+    name: str,
+    title: str = "",
+    knobs: Knobs = RULES,
 ) -> tuple[Kernel, Context]:
     """The loop tree of a cascade.
 
@@ -37,12 +44,13 @@ def lower(
         machine: the chip.
         name: of the kernel.
         title: its docstring.
+        knobs: choices that a search makes.
 
     Raises:
         UnsupportedError: if an Einsum has a form that no nest covers.
     """
-    rewritten = without_turns(cascade)
-    return _Lowering(cascade, rewritten, dtypes, machine, name, title).kernel()
+    rewritten = without_turns(normal(cascade))
+    return _Lowering(cascade, rewritten, dtypes, machine, name, title, knobs).kernel()
 
 
 class _Lowering:
@@ -54,11 +62,12 @@ class _Lowering:
         machine: Machine,
         name: str,
         title: str,
+        knobs: Knobs,
     ) -> None:
         held = {t: dtypes.get(t, "float32") for t in cascade.tensors}
         taken = {*given.inputs, *given.outputs, *given.scalars, name}
         self.given, self.name, self.title = given, name, title
-        self.ctx = Context(cascade, machine, held, Builder(taken))
+        self.ctx = Context(cascade, machine, held, Builder(taken), knobs)
         self.group: Group | None = None
         self.units = Units(self.ctx)
         self.homes = Homes(self.ctx, self.units)
@@ -158,7 +167,8 @@ class _Lowering:
                         * ctx.bytes_of(ctx.dtypes[access.tensor])
                     )
                     most = 4 if size > ctx.room() * 0.4 else most
-        for factor in (4, 2):
+        most = ctx.knobs.group_blocks or most
+        for factor in (8, 4, 2):
             block = PARTITIONS * factor
             held = sum({e.name: self.homes.tile_bytes(e, {variable: block}) for e in group.einsums}.values())
             if factor <= most and extent % block == 0 and extent > block and held * 2 <= ctx.room() * 0.6:

@@ -148,6 +148,9 @@ def _copied(
     if _is_turned_at_once(plain, at, part, free, made, source):
         _turned_at_once(ctx, plain, at, part, free[0], made, source)
         return
+    if source.is_hbm and _is_loaded_in_blocks(plain, at, part, free, made):
+        _loaded_in_blocks(ctx, plain, at, part, made, source)
+        return
     if part and at[part].most > PARTITIONS:
         total = at[part].count.value
         assert total is not None
@@ -168,6 +171,40 @@ def _copied(
             _copied(ctx, plain, here, part, [last, *rest[1:]], made, source)
         return
     _copied_tile(ctx, plain, at, part, last, made, source)
+
+
+def _is_loaded_in_blocks(
+    plain: Access, at: dict[str, Span], part: str, free: list[str], made: Storage
+) -> bool:
+    """Whether one transfer may fill several blocks of partitions: rows lie along the last axis."""
+    if not part or not made.has_blocks or not free:
+        return False
+    total = at[part].count.value
+    if total is None or total % PARTITIONS or any(at[n].count.value is None for n in free):
+        return False
+    order = [v for i in plain.indices for v in i.variables if not at[v].is_point]
+    return plain.indices[-1].plain == order[-1] != part
+
+
+def _loaded_in_blocks(
+    ctx: Context, plain: Access, at: dict[str, Span], part: str, made: Storage, source: Storage
+) -> None:
+    """Fill a tile with transfers of up to a mebibyte, several blocks of partitions at once."""
+    blocks = at[part].most // PARTITIONS
+    row = ctx.bytes_of(source.buffer.dtype)
+    for name, span in at.items():
+        row *= 1 if name == part else span.most
+    axis = next(a for a, i in enumerate(plain.indices) if part in i.variables)
+    divisors = [d for d in range(1, blocks + 1) if blocks % d == 0]
+    each = max(d for d in divisors if d == 1 or d * PARTITIONS * row <= ctx.knobs.transfer_bytes)
+    with ctx.build.loop(f"{part[:1]}_blocks" if each > 1 else part[:1], blocks // each) as turn_of:
+        start = at[part].start + turn_of * (each * PARTITIONS)
+        here = {**at, part: Span(start, expr(each * PARTITIONS), each * PARTITIONS)}
+        first = made.view(positions(plain, {**at, part: Span(start, expr(PARTITIONS), PARTITIONS)}))
+        block = first.index[1]
+        assert isinstance(block, At)
+        dst = View(made.buffer, (first.index[0], Cut(block.at, expr(each)), *first.index[2:]))
+        ctx.build.add(nodes.Load(dst, View(source.buffer, tuple(positions(plain, here)), folded=axis)))
 
 
 def _is_turned_at_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,17 @@ class Expr:
         if all(c % divisor == 0 for _, c in self.terms):
             return _normal({names: c // divisor for names, c in self.terms})
         return name_of(f"({self} // {divisor})")
+
+    def at(self, names: Mapping[str, int]) -> int:
+        """Its value, given those of its names; a name may stand in a quotient (N // 128)."""
+
+        def atom(text: str) -> int:
+            if text in names:
+                return names[text]
+            over, _, under = text.removeprefix("(").removesuffix(")").partition(" // ")
+            return names[over] // int(under)
+
+        return sum(c * prod(atom(name) for name in found) for found, c in self.terms)
 
     def divides(self, divisor: int) -> bool:
         """Whether every coefficient is a multiple of a number."""

@@ -62,6 +62,9 @@ class View:
         is_turned: whether its two cut axes are swapped, in HBM alone.
         repeat: partitions over which a part without a partition axis is repeated, in HBM alone; or None.
 
+        folded: axis of HBM whose cut, a multiple of 128, is seen as [128, blocks], in front and in its place;
+            None for none.
+
     An index longer than the buffer's shape views it with an axis of one in front.
     """
 
@@ -69,6 +72,7 @@ class View:
     index: tuple[At | Cut, ...]
     is_turned: bool = False
     repeat: Expr | None = None
+    folded: int | None = None
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
