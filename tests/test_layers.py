@@ -27,9 +27,9 @@ LEVELS = [
     "checks views tune launch",
     "files pages",
     "api what_if",
-    "einsum ledger frameworks examples profiles checking",
+    "ledger frameworks examples profiles checking",
     "hook",
-    "runner doctor explain demo neuron_profile autostart ops reports suites validate calibrate",
+    "runner doctor explain demo neuron_profile autostart ops reports suites validate calibrate einsum",
     "cli",
     "__init__ __main__",
 ]

@@ -27,6 +27,8 @@ __all__ = ["Estimate", "Finding", "Profile", "activate", "check", "estimate", "p
 
 
 def __getattr__(name: str) -> Any:
+    if name == "einsum":
+        return import_module(f"{__name__}.einsum")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module nkilab has no attribute {name}")

@@ -94,3 +94,8 @@ def pyarrow(name: str = "") -> ModuleType:
 def rich(name: str) -> ModuleType:
     """A module of rich, by its name below `rich`."""
     return import_module(f"rich.{name}")
+
+
+def islpy() -> ModuleType:
+    """islpy, integer sets."""
+    return import_module("islpy")

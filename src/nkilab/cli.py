@@ -332,6 +332,37 @@ def diff(
 
 
 @main.command()
+@click.option(
+    "-o", "output", default="", metavar="KERNEL.py", help="Write the kernel there, not to standard output."
+)
+@click.option(
+    "--dialect", type=click.Choice(["nki", "neuronxcc"]), default="nki", show_default=True, help="Spelling."
+)
+@click.option("--as-written", is_flag=True, help="Print what the published generator prints, faults and all.")
+@click.option("--strict", is_flag=True, help="Refuse what is otherwise repaired.")
+@click.option(
+    "--search", default=0.0, metavar="SECONDS", help="Try other choices on the timing model so long."
+)
+@click.option(
+    "--test", "tests", is_flag=True, help="Check the kernel in the simulator; write its scripts beside it."
+)
+@click.option("--notebook", default="", metavar="F.ipynb", help="Write all six parts as a notebook.")
+@click.option(
+    "--explain", "explains", is_flag=True, help="Tell the story: loops, tensors, traffic, what binds."
+)
+@click.option(
+    "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
+)
+@click.option("--dtype", "dtypes", multiple=True, metavar="[TENSOR=]TYPE", help="Type of inputs and outputs.")
+@click.option("--target", default="", metavar="CHIP", help="trn1, trn2 (default) or trn3.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+@click.argument("spec")
+def einsum(spec: str, **options: Any) -> None:
+    """Compile the Einsums of SPEC (YAML, docstring, notebook or an expression) into a kernel."""
+    sys.exit(part("einsum.verb").run(spec, **options))
+
+
+@main.command()
 @click.option("--family", default="", help="Only rows whose family begins so.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 @click.option("--picture", default="", metavar="FILE.svg", help="Draw predicted against measured.")
