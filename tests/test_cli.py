@@ -23,6 +23,7 @@ VERBS = (
     "demo",
     "run",
     "estimate",
+    "check",
     "profile",
     "diff",
     "validate",

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from .api import estimate as estimate
     from .api import simulate as simulate
     from .api import spec as spec
+    from .checking import check as check
+    from .checks.finding import Finding as Finding
     from .hook import activate as activate
     from .profiles import Profile as Profile
     from .profiles import profile as profile
@@ -19,9 +21,9 @@ __version__ = "0.1.0"
 # Public names and the module that has each; loaded at first use.
 _HOMES = {
     "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
-    "profile": "profiles", "Profile": "profiles",
+    "profile": "profiles", "Profile": "profiles", "check": "checking", "Finding": "checks.finding",
 }  # fmt: skip
-__all__ = ["Estimate", "Profile", "activate", "estimate", "profile", "simulate", "spec"]
+__all__ = ["Estimate", "Finding", "Profile", "activate", "check", "estimate", "profile", "simulate", "spec"]
 
 
 def __getattr__(name: str) -> Any:

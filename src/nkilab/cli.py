@@ -62,21 +62,31 @@ def demo(as_json: bool, output: str) -> None:
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @_shared
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option("--check", "checks", is_flag=True, help="Check every kernel that runs; 1 if there is an error.")
 @click.option(
     "--profile", "folder", default="", metavar="DIR", help="Write a report of every kernel launch there."
 )
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    version: str, target: str, as_module: bool, folder: str, script: str, arguments: Sequence[str]
+    version: str,
+    target: str,
+    as_module: bool,
+    checks: bool,
+    folder: str,
+    script: str,
+    arguments: Sequence[str],
 ) -> None:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
     runner = part("runner")
     runner.serve_names(version, target)
     if folder:
         part("api").choose(watch=part("reports").Reports(Path(folder)))
-    with runner.put_tools_on_path():
+    checking = part("checking") if checks else None
+    with runner.put_tools_on_path(), checking.every_launch() if checking else nullcontext([]) as reports:
         status = runner.run_script(script, arguments, as_module=as_module)
+    if checking is not None:
+        status = checking.told_of_script(reports) or status
     sys.exit(status)
 
 
@@ -152,6 +162,72 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
         terminal.print_comparison(results)
     else:
         terminal.print_estimate(results[0])
+
+
+_CHECK_EXAMPLES = """
+\b
+Examples:
+  nkilab check kernel.py:softmax --arg 'f32[512,2048]'
+  nkilab check kernel.py:matmul --arg 'bf16[512,512]' --arg 'bf16[512,512]' --json
+  nkilab check kernel.py:exchange --arg 'f32[128,512]' --grid 2 --sarif findings.sarif
+  nkilab explain race-two-cores
+"""
+
+
+@main.command(epilog=_CHECK_EXAMPLES)
+@_shared
+@click.argument("kernel", metavar="FILE.py:KERNEL", default="")
+@click.option(
+    "--list", "lists", is_flag=True, help="List the rules, and documented rules that are not covered."
+)
+@click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
+@click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
+@click.option("--grid", default="", help="Program instances along each axis: 4,8.")
+@click.option("--replay", default=0, metavar="N", help="Compute N other orders of the rows and compare.")
+@click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
+@click.option("--strict", "is_strict", is_flag=True, help="Let warnings fail too.")
+@click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
+@click.option("--sarif", "sarif_file", default="", metavar="FILE", help="Write the findings as SARIF 2.1.0.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+def check(
+    version: str,
+    target: str,
+    kernel: str,
+    lists: bool,
+    args: Sequence[str],
+    keywords: Sequence[str],
+    grid: str,
+    replay: int,
+    numerics: bool,
+    is_strict: bool,
+    what_if: str,
+    sarif_file: str,
+    as_json: bool,
+) -> None:
+    """Run a kernel once and tell what the hardware would punish; 1 if there is an error."""
+    checking, runner = part("checking"), part("runner")
+    if lists:
+        part("explain").print_rules(as_json=as_json)
+        return
+    if not kernel:
+        raise UsageError("no kernel is named", hint="write nkilab check FILE.py:KERNEL")
+    positional, named = part("arguments").call_arguments(args, keywords)
+    instances = part("arguments").extents(grid)
+    runner.serve_names(version, target)
+    options = checking.Options(target, replay, numerics)
+    status = checking.run_check(
+        kernel,
+        (positional, named, instances),
+        options,
+        runner.kernel_from,
+        runner.guarded,
+        as_json=as_json,
+        is_strict=is_strict,
+        what_if=what_if,
+        sarif_file=sarif_file,
+        version=__version__,
+    )
+    sys.exit(status)
 
 
 @main.command()
