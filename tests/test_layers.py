@@ -17,7 +17,7 @@ ROOT = Path(nkilab.__file__).parent
 LEVELS = [
     "errors error_keys _lazy",
     "yaml_files",
-    "machine records heap",
+    "machine records heap progress",
     "tiles",
     "isa arrays benchmark",
     "trace arguments",
@@ -26,15 +26,15 @@ LEVELS = [
     "cores",
     "checks views tune launch",
     "files pages",
-    "api",
-    "einsum ledger frameworks examples checking",
+    "api what_if",
+    "ledger frameworks examples profiles checking",
     "hook",
-    "runner doctor explain demo neuron_profile autostart ops suites validate calibrate",
+    "runner doctor explain demo neuron_profile autostart ops reports suites validate calibrate einsum",
     "cli",
     "__init__ __main__",
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names.split()}
-HEAVY = {"numba", "llvmlite", "rich", "torch", "jax", "click", "islpy", "ruamel"}
+HEAVY = {"numba", "llvmlite", "rich", "torch", "jax", "click", "islpy", "ruamel", "pyarrow", "perfetto"}
 # The modules of the program declare their options with click; nothing else imports them.
 PROGRAM = {"cli.py", "neuron_profile.py"}
 # `nkilab.__version__` is a name of the package, not a module

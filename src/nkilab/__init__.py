@@ -13,18 +13,22 @@ if TYPE_CHECKING:
     from .checking import check as check
     from .checks.finding import Finding as Finding
     from .hook import activate as activate
+    from .profiles import Profile as Profile
+    from .profiles import profile as profile
 
 __version__ = "0.1.0"
 
 # Public names and the module that has each; loaded at first use.
 _HOMES = {
     "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
-    "check": "checking", "Finding": "checks.finding",
+    "profile": "profiles", "Profile": "profiles", "check": "checking", "Finding": "checks.finding",
 }  # fmt: skip
-__all__ = ["Estimate", "Finding", "activate", "check", "estimate", "simulate", "spec"]
+__all__ = ["Estimate", "Finding", "Profile", "activate", "check", "estimate", "profile", "simulate", "spec"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "einsum":
+        return import_module(f"{__name__}.einsum")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module nkilab has no attribute {name}")

@@ -26,10 +26,13 @@ from .launch import Launched, launch
 from .machine import Machine, machine_named
 from .place import Plan, plan
 from .place.compiled import compiled
+from .progress import phase
 from .timing import Timeline
 from .timing import simulate as run_clock
 from .trace.program import Program
 from .trace.session import set_world
+from .views.notebook import short_html
+from .views.run import Run
 from .views.summary import Summary, summarize
 
 DEFAULT_TARGET = "trn2"
@@ -45,11 +48,13 @@ class Settings:
         target: chip that overrides the kernel's and the environment's; "" for none.
         version: NKI version asked for; "" for whatever some version accepts.
         shows_notices: whether notices go to standard error.
+        watch: called with the programs of every launch of a script; None for nobody.
     """
 
     target: str = ""
     version: str = ""
     shows_notices: bool = True
+    watch: Callable[[tuple[Program, ...]], None] | None = None
 
 
 _DEFAULTS = Settings()
@@ -201,6 +206,14 @@ class Estimate:
         """Metrics under the names of the vendor's profiler."""
         return summarize(self.program, self.plan, self.timeline)
 
+    @cached_property
+    def run(self) -> Run:
+        """What views of the run are made from: critical path, stalls, lines, memories, transfers."""
+        return Run(self.program, self.plan, self.timeline, self.summary, self.interval_us, self.notes)
+
+    def _repr_html_(self) -> str:
+        return short_html(self.run)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything but the rows, ready for JSON."""
         low, high = self.interval_us
@@ -236,6 +249,17 @@ def estimate(
     Raises:
         UsageError: if no loop that asks stands on a line of `trips`.
     """
+    return estimate_programs(traced(kernel, args, kwargs, target, trips))
+
+
+def traced(
+    kernel: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    target: str = "",
+    trips: Mapping[str, int] | None = None,
+) -> tuple[Program, ...]:
+    """The programs of a launch on shapes, one per core; see `estimate`."""
     held = as_kernel(kernel)
     machine, said = machine_for(held, target), dict(trips or {})
     asked: set[str] = set()
@@ -245,7 +269,7 @@ def estimate(
             f"--trips names {place}; no register that only data could tell decides how often it goes round",
             hint="name the line that the error shows which is told without --trips",
         )
-    return estimate_programs(launched.programs)
+    return launched.programs
 
 
 def estimate_programs(programs: Sequence[Program]) -> Estimate:
@@ -265,9 +289,11 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
 
 def estimate_program(program: Program) -> Estimate:
     """Predict the latency of a traced program, as the compiler leaves it."""
-    program = compiled(program)
-    placed = plan(program)
-    timeline = run_clock(program, placed)
+    with phase("placing", total=len(program)):
+        program = compiled(program)
+        placed = plan(program)
+    with phase("simulating", total=len(program)):
+        timeline = run_clock(program, placed)
     return Estimate(
         program.kernel_name, program.machine.label, program, placed, timeline, tuple(program.notes)
     )
@@ -288,7 +314,16 @@ class NkilabWorld:
     simulate = run
 
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
-        return self.launching(kernel, args, kwargs, machine_for(kernel), has_data=True)
+        launched = self.launching(kernel, args, kwargs, machine_for(kernel), has_data=True)
+        _show(launched.programs)
+        return launched
+
+    def _estimate(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Estimate:
+        """Time a kernel from the shapes of arrays."""
+        shapes = tuple(map(_shape_only, args))
+        programs = traced(kernel, shapes, {name: _shape_only(value) for name, value in kwargs.items()})
+        _show(programs)
+        return estimate_programs(programs)
 
     def baremetal(
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
@@ -302,9 +337,7 @@ class NkilabWorld:
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
     ) -> BenchmarkResult:
         """Time a kernel from shapes, print the table, save files."""
-        predicted = estimate(
-            kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()}
-        )
+        predicted = self._estimate(kernel, args, kwargs)
         neff_name = options.get("save_neff_name")
         trace_name = options.get("save_trace_name")
         if trace_name and not neff_name:
@@ -328,9 +361,7 @@ class NkilabWorld:
         for path in (program, *traces, *reports):
             if path.exists() and not options.get("overwrite"):
                 raise FileError(f"{path} exists", hint="pass overwrite=True, or name another file")
-        predicted = estimate(
-            kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()}
-        )
+        predicted = self._estimate(kernel, args, kwargs)
         (folder / REPORTS).mkdir(parents=True, exist_ok=True)
         for trace, report in zip(traces, reports, strict=True):
             _save(predicted.program, program, trace, predicted.timeline)
@@ -373,6 +404,13 @@ def _executions(nth: Any, count: Any) -> list[int]:
         if not isinstance(number, int) or number < 1:
             raise UsageError(f"{name} is {number!r}; executions count from 1")
     return list(range(nth, count + 1, nth)) or [nth]
+
+
+def _show(programs: tuple[Program, ...]) -> None:
+    """Show the programs of a launch to whoever watches."""
+    watch = settings().watch
+    if watch is not None:
+        watch(programs)
 
 
 def _shape_only(value: Any) -> Any:

@@ -26,6 +26,7 @@ from .errors import NkilabError, RuleError, UseError
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
+from .progress import phase
 from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
@@ -172,13 +173,14 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
             own = {name: _map_tensors(v, partial(_seen_by, session)) for name, v in bound.arguments.items()}
             bound = BoundArguments(bound.signature, OrderedDict(own))
             session.catch_up()
-        for instance in instances:
-            session.begin(instance)
-            results = kernel.function(*bound.args, **bound.kwargs)
-            session.flush()
-        if session.lanes is not None:
-            # what this program computed is there before another one runs
-            session.lanes.drain()
+        with phase("executing" if session.has_data else "tracing", lambda: len(session.program)):
+            for instance in instances:
+                session.begin(instance)
+                results = kernel.function(*bound.args, **bound.kwargs)
+                session.flush()
+            if session.lanes is not None:
+                # what this program computed is there before another one runs
+                session.lanes.drain()
     return results
 
 

@@ -16,7 +16,7 @@ import pytest
 
 def hold(mib):
     held = b"a" * (mib << 20)
-    time.sleep(0.5)
+    time.sleep(0.2)
 
 def test_small(): pass
 

@@ -20,7 +20,7 @@ import pytest
 
 def hold(mib):
     held = b"a" * (mib << 20)
-    time.sleep(1)
+    time.sleep(0.4)
 
 def test_sleeps(): time.sleep(30)
 
@@ -38,10 +38,10 @@ def test_sleeps_and_skips():
 
 def test_small(): pass
 
-def test_large(): hold(500)
+def test_large(): hold(420)
 
 def test_untouched():
-    held = mmap.mmap(-1, 450 << 20)
+    held = mmap.mmap(-1, 380 << 20)
     time.sleep(0.2)
 
 def test_all_at_once(): hold(4000)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, log
 from statistics import mean
-from typing import Any
 
 import numpy as np
 
 from ..errors import UsageError
 from ..machine import Machine
 from ..machine.file import MachineFile
-from ..machine.model import fitted
 from .predict import Judged
 
 # How far a constant may be off, relatively, by its certainty: one standard deviation.
@@ -162,8 +160,8 @@ def fit(rows: Sequence[Judged], machine: Machine, progress: Progress | None = No
 
 def changed(machine: Machine, log_changes: Mapping[str, float]) -> Machine:
     """A machine with some constants multiplied by exp(change)."""
-    facts: Any = {n: fitted(machine[n] * exp(by), "calibrated") for n, by in log_changes.items() if by}
-    return replace(machine, **facts)
+    values = {name: machine[name] * exp(by) for name, by in log_changes.items() if by}
+    return machine.with_constants(values, "calibrated")
 
 
 def leave_one_family_out(

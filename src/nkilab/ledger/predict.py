@@ -14,6 +14,7 @@ from ..errors import FileError, UsageError
 from ..launch import launch
 from ..machine import Machine, machine_named
 from ..trace.program import Program
+from ..trace.recosting import recosted as recosted
 from .quantities import QUANTITIES
 from .row import Row
 
@@ -111,22 +112,6 @@ def judged(rows: Iterable[Row], predictor: Predictor, *, secondary: bool = False
 
 def _under(predictor: Predictor, row: Row, metric: str, machine: Machine) -> float:
     return predictor.predict(row, metric, machine)
-
-
-def recosted(program: Program, machine: Machine) -> Program:
-    """The same rows with the costs that another set of constants gives their forms.
-
-    Raises:
-        UsageError: if the constants belong to another chip; its kernels may differ.
-    """
-    if machine.name != program.machine.name:
-        raise UsageError(f"the program is for {program.machine.name}, the constants are of {machine.name}")
-    if machine is program.machine:
-        return program
-    forms = [type(form)(machine, form.layouts, form.attribute_values) for form in program.forms]
-    result = program.with_forms(forms, program.form_column)
-    result.machine = machine
-    return result
 
 
 def _argument(row: Row, given: Any) -> Any:

@@ -10,7 +10,7 @@ constants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from ..yaml_files import line_of, loaded, wrong
 from .chips import ALIASES, MACHINES, chip_named
-from .model import Machine, fitted
+from .model import Machine
 
 SCHEMA = "nkilab.machine/1"
 KEYS = ("schema", "chip", "source", "constants")
@@ -42,9 +42,7 @@ class MachineFile:
 
     def machine(self, name: str) -> Machine:
         """The chip with these constants; `name` is how results call it."""
-        chip = chip_named(self.chip)
-        facts: Any = {key: fitted(value, self.source or name) for key, value in self.constants.items()}
-        return replace(chip, calibration=name, **facts)
+        return chip_named(self.chip).with_constants(self.constants, self.source or name, name)
 
     def text(self) -> str:
         """The file."""

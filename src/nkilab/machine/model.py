@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 Certainty = Literal["documented", "measured", "fitted", "assumed"]
@@ -137,6 +138,20 @@ class Machine:
     def psum_bytes_per_partition(self) -> int:
         """Bytes of PSUM each partition holds, over all banks."""
         return self.limit("psum_banks") * self.limit("psum_bank_bytes")
+
+    def with_constants(
+        self, values: Mapping[str, float], source: str, name: str = "", certainty: Certainty = "fitted"
+    ) -> Machine:
+        """This chip with other values of constants.
+
+        Args:
+            values: by constant, in the unit that its name carries.
+            source: where they come from.
+            name: how results call the chip, behind its own name; as before if "".
+            certainty: how sure they are.
+        """
+        facts: Any = {constant: Fact(value, certainty, source) for constant, value in values.items()}
+        return replace(self, calibration=name or self.calibration, **facts)
 
     def facts(self) -> dict[str, Fact]:
         """Every fact of this row by name."""

@@ -4,7 +4,7 @@ Options:
     --limit-seconds N: fail a test that runs longer (POSIX).
     --limit-gib N: fail a test while whose call the process has more memory resident (POSIX). Memory that is
         reserved and never touched does not count, but for a guard: one call that asks for everything at once
-        cannot be interrupted, so that the process may not reserve more than 1.5 times N.
+        cannot be interrupted, so that the process may not reserve more than 1.25 times N.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .. import _lazy
 from .marks import OUT_OF_MEMORY, RESIDENT_GIB
 
 GIB = 1 << 30
-_GUARD = 1.5
+_GUARD = 1.25
 _PERIOD_SECONDS, _AGAIN_SECONDS = 0.02, 1.0
 _STATM = Path("/proc/self/statm")
 # PyTorch has no type of its own for it.

@@ -36,6 +36,7 @@ class Node:
         previous: the node that its engine was busy with when it was ready.
         queue: of a transfer.
         held, held_by: what a transfer was held up by, and the node that held it.
+        issued, issuer: when a transfer was issued, and the one whose issuing it waited for.
         next: the node behind it in the list in which it stands: of watchers, of issued transfers, of a queue.
         first_watcher, last_watcher: the list of nodes to wake when it is done.
         loads_table: whether it loads a function table first.
@@ -56,6 +57,8 @@ class Node:
     queue: int = NOBODY
     held: int = NOTHING
     held_by: int = NOBODY
+    issued: float = NOT_YET
+    issuer: int = NOBODY
     next: int = NOBODY
     first_watcher: int = NOBODY
     last_watcher: int = NOBODY

@@ -71,8 +71,8 @@ def _issue(clock: Clock, number: int) -> None:
     at = node.ready
     if unit.free > at:
         at = unit.free
-        node.held, node.held_by = ISSUE, unit.node
-    unit.free, unit.node = at + cost.issue, number
+        node.held, node.held_by, node.issuer = ISSUE, unit.node, unit.node
+    unit.free, unit.node, node.issued = at + cost.issue, number, at
     node.queue = best * QUEUES_OF_UNIT + cost.kind
     # the first byte moves while later descriptors are still being made
     node.start = at + cost.start
