@@ -170,6 +170,8 @@ Examples:
   nkilab check kernel.py:softmax --arg 'f32[512,2048]'
   nkilab check kernel.py:matmul --arg 'bf16[512,512]' --arg 'bf16[512,512]' --json
   nkilab check kernel.py:exchange --arg 'f32[128,512]' --grid 2 --sarif findings.sarif
+  nkilab check kernel.py:attention --arg 'bf16[1024,128]' --replay 8 --numerics
+  nkilab check --list
   nkilab explain race-two-cores
 """
 
@@ -183,7 +185,13 @@ Examples:
 @click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
 @click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
 @click.option("--grid", default="", help="Program instances along each axis: 4,8.")
-@click.option("--replay", default=0, metavar="N", help="Compute N other orders of the rows and compare.")
+@click.option(
+    "--replay",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Compute N other orders of the rows and compare.",
+)
 @click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
 @click.option("--strict", "is_strict", is_flag=True, help="Let warnings fail too.")
 @click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
