@@ -26,6 +26,7 @@ VERBS = (
     "check",
     "profile",
     "diff",
+    "einsum",
     "tune",
     "validate",
     "calibrate",

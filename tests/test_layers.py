@@ -27,10 +27,10 @@ LEVELS = [
     "checks views launch",
     "files pages",
     "api what_if",
-    "einsum ledger frameworks examples profiles checking",
+    "ledger frameworks examples profiles checking",
     "hook",
-    "runner doctor explain demo neuron_profile autostart ops reports suites validate calibrate",
-    "tune",
+    "runner doctor explain demo neuron_profile autostart ops reports suites validate calibrate einsum",
+    "tune tune_command",
     "cli",
     "__init__ __main__",
 ]
@@ -51,7 +51,7 @@ HEAVY = {
     "perfetto",
 }
 # The modules of the program declare their options with click; nothing else imports them.
-PROGRAM = {"cli.py", "neuron_profile.py"}
+PROGRAM = {"cli.py", "neuron_profile.py", "tune_command.py"}
 # `nkilab.__version__` is a name of the package, not a module
 PACKAGE_NAMES = {"__version__"}
 MODULES = sorted(ROOT.rglob("*.py"))

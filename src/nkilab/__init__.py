@@ -24,7 +24,7 @@ _HOMES = {
     "profile": "profiles", "Profile": "profiles", "check": "checking", "Finding": "checks.finding",
 }  # fmt: skip
 # Public parts with functions of their own.
-_PARTS = ("tune",)
+_PARTS = ("einsum", "tune")
 __all__ = ["Estimate", "Finding", "Profile", "activate", "check", "estimate", "profile", "simulate", "spec"]
 
 

@@ -113,3 +113,8 @@ def fcntl() -> ModuleType | None:
         return import_module("fcntl")
     except ModuleNotFoundError:
         return None
+
+
+def islpy() -> ModuleType:
+    """islpy, integer sets."""
+    return import_module("islpy")

@@ -14,6 +14,7 @@ import click
 from . import __version__
 from ._lazy import part
 from .errors import NkilabError, UsageError
+from .tune_command import tune
 
 EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 1, 2, 3
 
@@ -170,6 +171,8 @@ Examples:
   nkilab check kernel.py:softmax --arg 'f32[512,2048]'
   nkilab check kernel.py:matmul --arg 'bf16[512,512]' --arg 'bf16[512,512]' --json
   nkilab check kernel.py:exchange --arg 'f32[128,512]' --grid 2 --sarif findings.sarif
+  nkilab check kernel.py:attention --arg 'bf16[1024,128]' --replay 8 --numerics
+  nkilab check --list
   nkilab explain race-two-cores
 """
 
@@ -183,7 +186,13 @@ Examples:
 @click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
 @click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
 @click.option("--grid", default="", help="Program instances along each axis: 4,8.")
-@click.option("--replay", default=0, metavar="N", help="Compute N other orders of the rows and compare.")
+@click.option(
+    "--replay",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Compute N other orders of the rows and compare.",
+)
 @click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
 @click.option("--strict", "is_strict", is_flag=True, help="Let warnings fail too.")
 @click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
@@ -255,7 +264,13 @@ def profile(
     what_if: str,
     **options: Any,
 ) -> None:
-    """Show where the time of a kernel goes, and why, from shapes alone."""
+    """Show where the time of a kernel goes, and why, from shapes alone.
+
+    \b
+    nkilab profile kernel.py:product --arg f32[512,256] --arg f32[512,512]
+    nkilab profile kernel.py:product --arg ... --html report.html --trace trace.json
+    nkilab profile kernel.py:product --arg ... --what-if dma_bandwidth=2x,psum_banks=16
+    """
     files = {"html": html, "trace": trace, "parquet": parquet}
     profiles = part("profiles")
     profiles.check_files(files, options["target"], what_if)
@@ -305,7 +320,12 @@ def diff(
     html: str,
     **options: Any,
 ) -> None:
-    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone."""
+    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone.
+
+    \b
+    nkilab diff kernel.py:first kernel.py:second --arg f32[512,256] --arg f32[512,512]
+    nkilab diff kernel.py:product kernel.py:product --arg ... --kw tiles=2 --kw-b tiles=4 --html diff.html
+    """
     profiles = part("profiles")
     profiles.check_files({"html": html}, options["target"])
     second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
@@ -321,47 +341,37 @@ def diff(
 
 
 @main.command()
-@_shared
-@click.argument("kernel", metavar="FILE.py:KERNEL")
-@click.option("--space", default="", metavar="SPACE.yaml", help="Parameters, their values and constraints.")
 @click.option(
-    "--arg", "args", multiple=True, help="As of estimate; 'f32[128,512] | f32[128,4096]' for two cases."
-)
-@click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
-@click.option("--grid", default="", help="Program instances along each axis: 4,8.")
-@click.option("--weights", default="", metavar="W,...", help="How often each case counts.")
-@click.option(
-    "--objective", default="latency", show_default=True, help="latency, or latency,sbuf or latency,dma."
-)
-@click.option("--trials", default=1000, show_default=True, type=click.IntRange(1), help="Points at most.")
-@click.option("--seconds", default=0.0, type=click.FloatRange(0), help="Seconds at most; 0 for no limit.")
-@click.option(
-    "--seed", default=0, show_default=True, type=int, help="The same seed looks at the same points."
-)
-@click.option("--sampler", default="auto", show_default=True, help="exhaustive, random, tpe, nsga2 or gp.")
-@click.option(
-    "--workers", default="1", show_default=True, help="Processes, or the address of a dask scheduler."
+    "-o", "output", default="", metavar="KERNEL.py", help="Write the kernel there, not to standard output."
 )
 @click.option(
-    "--journal", default="", metavar="FILE", help="Where outcomes are kept; again, it goes on there."
+    "--dialect", type=click.Choice(["nki", "neuronxcc"]), default="nki", show_default=True, help="Spelling."
 )
-@click.option("--confirm", default="", metavar="FILE.yaml", help="Measured points to calibrate with.")
-@click.option("--picture", default="", metavar="FILE.svg", help="Draw the points.")
+@click.option("--as-written", is_flag=True, help="Print what the published generator prints, faults and all.")
+@click.option("--strict", is_flag=True, help="Refuse what is otherwise repaired.")
+@click.option(
+    "--search", default=0.0, metavar="SECONDS", help="Try other choices on the timing model so long."
+)
+@click.option(
+    "--test", "tests", is_flag=True, help="Check the kernel in the simulator; write its scripts beside it."
+)
+@click.option("--notebook", default="", metavar="F.ipynb", help="Write all six parts as a notebook.")
+@click.option(
+    "--explain", "explains", is_flag=True, help="Tell the story: loops, tensors, traffic, what binds."
+)
+@click.option(
+    "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
+)
+@click.option("--dtype", "dtypes", multiple=True, metavar="[TENSOR=]TYPE", help="Type of inputs and outputs.")
+@click.option("--target", default="", metavar="CHIP", help="trn1, trn2 (default) or trn3.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
-def tune(version: str, target: str, kernel: str, weights: str, objective: str, **given: Any) -> None:
-    """Search the parameters of a kernel for the lowest predicted latency."""
-    runner, verb = part("runner"), part("tune.verb")
-    found: list[int] = []
+@click.argument("spec")
+def einsum(spec: str, **options: Any) -> None:
+    """Compile the Einsums of SPEC (YAML, docstring, notebook or an expression) into a kernel."""
+    sys.exit(part("einsum.verb").run(spec, **options))
 
-    def work() -> None:
-        held = verb.Work(
-            kernel, given.pop("args"), given.pop("keywords"), verb.numbers(weights), given.pop("grid"),
-            tuple(word.strip() for word in objective.split(",")), version, target,
-        )  # fmt: skip
-        found.append(verb.run_tuning(held, verb.Options(**given)))
 
-    status = runner.guarded(work)
-    sys.exit(status or found[0])
+main.add_command(tune)
 
 
 @main.command()

@@ -225,3 +225,52 @@ def _is_destroyed(ops: list[Op], one: int, other: int) -> bool:
             last = op.dst
             written.add(op.dst)
     return False
+
+
+# places of an iteration, as functions of its number
+PLACES = {"i": lambda i: i, "0": lambda i: 0, "i // 2": lambda i: i // 2, "3 - i": lambda i: 3 - i}
+
+
+@longer
+@given(data=st.data())
+def test_what_affine_iterations_carry_is_found_and_nothing_else(data: Any) -> None:
+    """Each iteration loads one place of a tensor, or the input, and stores to another place."""
+    writes = data.draw(st.sampled_from(list(PLACES)))
+    reads = data.draw(st.sampled_from([None, *PLACES]))
+    kind = data.draw(st.sampled_from(["affine_range", "sequential_range", "static_range"]))
+    place, source = PLACES[writes], PLACES.get(reads or "")
+
+    @nki1.jit
+    def kernel(x):
+        out = nl1.ndarray((4, 128, WIDTH), nl1.float32, buffer=nl1.shared_hbm)
+        for i in nl1.static_range(4):
+            nl1.store(out[i], nl1.load(x[i]))
+        for i in getattr(nl1, kind)(4):
+            held = nl1.load(x[i] if source is None else out[source(i)])
+            nl1.store(out[place(i)], nl1.add(held, 1.0))
+        return out
+
+    wanted = set()
+    if kind == "affine_range":
+        wanted = _carried(
+            [place(i) for i in range(4)], None if source is None else [source(i) for i in range(4)]
+        )
+    assert rules(checked(kernel)) == wanted
+
+
+def _carried(writes: list[int], reads: list[int] | None) -> set[str]:
+    """The rules that iterations break which write and read these places, in this order."""
+    found = set()
+    for later in range(4):
+        for earlier in range(later):
+            # what a write in between covers is that one's
+            between = writes[earlier + 1 : later]
+            if reads is not None and reads[later] == writes[earlier] and writes[earlier] not in between:
+                found.add("affine-carried")
+            if writes[later] == writes[earlier] and writes[earlier] not in between:
+                found.add("affine-output")
+    overwritten = reads is not None and any(
+        writes[later] == reads[earlier] for later in range(4) for earlier in range(later)
+    )
+    # reading what a later iteration overwrites counts where nothing else is told
+    return found or ({"affine-carried"} if overwritten else set())

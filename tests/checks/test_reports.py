@@ -17,11 +17,12 @@ from nkilab.checks.sarif import sarif
 from nkilab.checks.sources import SourceFile, Sources
 from nkilab.checks.terminal import text_of
 from nkilab.errors import UsageError
-from tests.checks.gallery import memory
+from tests.checks.gallery import memory, races
 from tests.checks.gallery.case import CASES
 from tests.program import call, script, told
 
 assert memory
+assert races
 KERNEL = """\
 import nki
 import nki.isa as nisa

@@ -17,6 +17,8 @@ from .evidence import Evidence, Track
 from .finding import Finding, Site
 
 _LARGEST = 5
+# points of the curve of occupancy
+_POINTS = 64
 _SPILLED = """
 out = nl.ndarray((128, 8192), nl.float32, buffer=nl.shared_hbm)
 tiles = []
@@ -192,8 +194,23 @@ def occupancy(track: Track) -> dict[str, Any]:
             "capacity": use.capacity,
             "peak": use.peak,
             "peak_line": str(_site(track.compiled, use.peak_row)) if use.peak else "",
+            "over_time": _curve(track.compiled, use),
             "largest": largest_live(track, memory, use.peak_row) if use.peak else [],
         }
+    return found
+
+
+def _curve(program: Program, use: Use) -> list[dict[str, Any]]:
+    """How full a memory is where it is fullest within each of up to `_POINTS` stretches of the rows."""
+    if not len(use.row):
+        return []
+    stretch = use.row * _POINTS // max(1, int(use.row[-1]) + 1)
+    found = []
+    for number in np.unique(stretch).tolist():
+        own = np.flatnonzero(stretch == number)
+        most = own[int(np.argmax(use.used[own]))]
+        row = int(use.row[most])
+        found.append({"row": row, "line": str(_site(program, row)), "used": int(use.used[most])})
     return found
 
 

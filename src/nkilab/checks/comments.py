@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatch
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +81,20 @@ def settings_near(file: str) -> Settings:
     for folder in Path(file).resolve().parents:
         path = folder / "pyproject.toml"
         if path.is_file():
-            try:
-                held = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("nkilab", {}).get("check")
-            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-                raise UsageError(f"{path} cannot be read: {error}") from None
+            held = _settings_in(path, path.stat().st_mtime_ns)
             if held is not None:
-                return _settings(path, held)
+                return held
     return Settings()
+
+
+@lru_cache(16)
+def _settings_in(path: Path, _changed: int) -> Settings | None:
+    """The settings in a file as it was when it was last changed; None if it has none."""
+    try:
+        held = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("nkilab", {}).get("check")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    return None if held is None else _settings(path, held)
 
 
 def _settings(path: Path, held: Any) -> Settings:

@@ -88,12 +88,10 @@ class Conflicts:
         return int(self.base[touch.track] + self.tracks[touch.track].slots.row[touch.slot])
 
     def pairs(self) -> list[Pair]:
-        """All neighbouring pairs; in memory of one tensor those that `place` orders."""
+        """Neighbouring pairs in memory that is touched in more than one way."""
         found: list[Pair] = []
         for number, track in enumerate(self.tracks):
-            special = self._special(track)
-            found += self._plain(number, track, special)
-            for storage in special:
+            for storage in self._special(track):
                 found += self._within(number, storage)
             if DIRECT in self.evidence.table:
                 for space in _spaces(track):
@@ -119,16 +117,14 @@ class Conflicts:
                 found |= {s for s in here if track.program.storages[s].memory == HBM}
         return sorted(found & written)
 
-    def _plain(self, number: int, track: Track, special: list[int]) -> Iterator[Pair]:
-        """Pairs in memory that one tensor has."""
-        slots = _without(track.slots, special)
-        waits = waits_of(track.program, slots, track.boxes, track.overlaps, _ALL)
-        later = np.repeat(np.arange(len(track.program)), np.diff(waits.start))
-        base = int(self.base[number])
-        nobody = Touch(number, -1)
-        kinds = [KINDS[k] for k in waits.kind.tolist()]
-        for after, before, kind in zip(later.tolist(), waits.node.tolist(), kinds, strict=True):
-            yield Pair(kind, nobody, nobody, base + before, base + after)
+    def through_one(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Per program the pairs of rows that touch what one tensor has: later and earlier nodes, kind."""
+        for number, track in enumerate(self.tracks):
+            slots = _without(track.slots, self._special(track))
+            waits = waits_of(track.program, slots, track.boxes, track.overlaps, _ALL)
+            later = np.repeat(np.arange(len(track.program)), np.diff(waits.start))
+            base = int(self.base[number])
+            yield later + base, waits.node + base, waits.kind
 
     def _within(self, number: int, storage: int) -> Iterator[Pair]:
         """Pairs in a storage that is touched in several ways."""

@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from ..place.slots import DMA, ENGINES
-from .conflicts import SEMAPHORE, Conflicts, Pair
+from ..place.walk import KINDS
+from .conflicts import SEMAPHORE, Conflicts, Pair, Touch
 from .evidence import Evidence
 from .order import NOBODY, Order
 
@@ -28,14 +29,32 @@ class Graph:
         self.conflicts = Conflicts(evidence, self.sequence)
         self.base = self.conflicts.base
         self.open: list[Pair] = []
-        edges: list[tuple[int, int]] = []
+        self._tensor_edges = [self._through_one(*columns) for columns in self.conflicts.through_one()]
+        special: list[tuple[int, int]] = []
         for pair in self.conflicts.pairs():
             kind = self._governing(pair)
             if evidence.orders(kind):
-                edges.append((pair.later, pair.earlier))
+                special.append((pair.later, pair.earlier))
             else:
                 self.open.append(pair._replace(kind=kind))
-        self._tensor_edges = edges
+        self._tensor_edges.append(np.array(special, np.int64).reshape(-1, 2))
+
+    def _through_one(self, later: np.ndarray, earlier: np.ndarray, kind: np.ndarray) -> np.ndarray:
+        """The edges [n, 2] among pairs of rows that share a tensor; what the table leaves open is kept."""
+        orders = np.array([self.evidence.orders(name) for name in KINDS], np.bool_)
+        ordered = orders[kind]
+        if not self.evidence.orders(SEMAPHORE):
+            ordered &= self._engines[earlier] != DMA
+        for edge in np.flatnonzero(~ordered).tolist():
+            number = self.track_of(int(later[edge]))
+            name = KINDS[kind[edge]] if not orders[kind[edge]] else SEMAPHORE
+            nobody = Touch(number, -1)
+            self.open.append(Pair(name, nobody, nobody, int(earlier[edge]), int(later[edge])))
+        return np.column_stack([later[ordered], earlier[ordered]])
+
+    @cached_property
+    def _engines(self) -> np.ndarray:
+        return np.concatenate([track.slots_engine for track in self.tracks])
 
     def _governing(self, pair: Pair) -> str:
         """The row of the table that decides: its own, or that of the signal of a transfer."""
@@ -50,19 +69,18 @@ class Graph:
 
     def engine_of(self, node: int) -> int:
         """The engine of a node."""
-        number = self.track_of(node)
-        return int(self.tracks[number].slots_engine[node - self.base[number]])
+        return int(self._engines[node])
 
     @cached_property
-    def edges(self) -> list[tuple[int, int]]:
-        """(later, earlier) of all orders but streams: through tensors, and as the kernel asks."""
+    def edges(self) -> np.ndarray:
+        """(later, earlier) of all orders but streams, [n, 2]: through tensors, and as the kernel asks."""
         asked: list[tuple[int, int]] = []
         for number, track in enumerate(self.tracks):
             base = int(self.base[number])
             asked += [(base + c, base + p) for c, p in track.marks.edges if p < c]
             for first, end in track.marks.blocks:
                 asked += [(base + row, base + row - 1) for row in range(first + 1, end)]
-        return [*self._tensor_edges, *asked]
+        return np.concatenate([*self._tensor_edges, np.array(asked, np.int64).reshape(-1, 2)])
 
     @cached_property
     def joins(self) -> list[tuple[int, int]]:
@@ -82,7 +100,7 @@ class Graph:
         return self._order(np.full(int(self.base[-1]), NOBODY))
 
     def _order(self, stream: np.ndarray) -> Order:
-        pairs = np.array(self.edges, np.int64).reshape(-1, 2)
+        pairs = self.edges
         return Order(int(self.base[-1]), pairs[:, 0], pairs[:, 1], stream, self.sequence, self.joins)
 
     @cached_property

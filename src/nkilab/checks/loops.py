@@ -13,7 +13,7 @@ import numpy as np
 from ..isa.declare import Instruction
 from ..isa.operators import Operator
 from ..place.edges import waits_of
-from ..place.walk import KINDS
+from ..place.walk import ANTI, KINDS
 from ..tiles.tile import HBM
 from .declare import Example, Rule, rule
 from .evidence import Evidence, Track
@@ -32,7 +32,8 @@ _X = {"x": "f32[4,128,512]"}
 CARRIED = rule(
     "affine-carried", "loops", "error",
     title="an iteration of affine_range needs nothing of another one",
-    what="an iteration of an affine_range loop reads what another iteration wrote, and the two do not "
+    what="an iteration of an affine_range loop touches what another iteration wrote or reads, and the two "
+    "do not "
     "accumulate by "
     "one associative operator",
     why="the compiler runs iterations in any order and side by side; only sums of matmuls, loop_reduce and "
@@ -136,18 +137,23 @@ def _carried(track: Track) -> Iterator[Finding]:
     position = np.asarray(program.position_column, np.int64)
     instance = _instances(track)
     apart = (position[later] != position[earlier]) | (instance[later] != instance[earlier])
-    # who reads first and writes later is told of by the flow the other way round, or may be renamed
-    apart &= kind != KINDS.index("anti")
-    told: set[tuple[int, int]] = set()
     line = np.asarray(program.line_column, np.int64)
-    for edge in np.flatnonzero(apart).tolist():
+    is_carried = cache(lambda here, there: _carrier(track, here, there) is not None)
+    told: set[tuple[int, int]] = set()
+    storages: set[int] = set()
+    # what is read first and written later counts only where nothing else is told of the tensor
+    edges = np.flatnonzero(apart)
+    for edge in edges[np.argsort(kind[edges] == ANTI, kind="stable")].tolist():
         row, before = int(later[edge]), int(earlier[edge])
-        if (int(line[row]), int(line[before])) in told:
+        elsewhere = bool(instance[row] != instance[before])
+        pair = (int(line[row]), int(line[before]))
+        if pair in told or not (elsewhere or is_carried(int(position[row]), int(position[before]))):
             continue
-        held = _broken(track, row, before, KINDS[kind[edge]], bool(instance[row] != instance[before]))
-        if held is not None:
-            told.add((int(line[row]), int(line[before])))
-            yield held
+        held = _broken(track, row, before, KINDS[kind[edge]], elsewhere)
+        if held is not None and not (kind[edge] == ANTI and held[0] in storages):
+            told.add(pair)
+            storages.add(held[0])
+            yield held[1]
 
 
 def _instances(track: Track) -> np.ndarray:
@@ -156,44 +162,48 @@ def _instances(track: Track) -> np.ndarray:
     return np.searchsorted(starts, np.arange(len(track.program)), "right") - 1
 
 
-def _broken(track: Track, row: int, before: int, kind: str, is_other_instance: bool) -> Finding | None:
+def _broken(
+    track: Track, row: int, before: int, kind: str, is_other_instance: bool
+) -> tuple[int, Finding] | None:
+    """The tensor that two rows share and what is wrong with that, if anything is."""
     shared = _shared(track, row, before)
     if shared is None:
         return None
     storage, is_hbm = shared
     if is_other_instance:
-        return _told(INSTANCES, track, row, before, storage, "instances", kind) if is_hbm else None
-    loop = _carrier(track, row, before)
-    if loop is None or _accumulate(track, row, before) or storage in track.marks.carried:
+        found = _told(INSTANCES, track, row, before, storage, "instance", kind)
+        return (storage, found) if is_hbm else None
+    carried = track.marks.carried
+    if _accumulate(track, row, before) or any(a.storage in carried for a in track.program.accesses(row)):
         return None
-    if any(a.storage in track.marks.carried for a in track.program.accesses(row)):
-        return None
-    return _told(CARRIED if kind == "flow" else TWICE, track, row, before, storage, "iterations", kind)
+    held = TWICE if kind == "output" else CARRIED
+    return storage, _told(held, track, row, before, storage, "iteration", kind)
 
 
 def _told(held: Rule, track: Track, row: int, before: int, storage: int, who: str, kind: str) -> Finding:
     verb = "reads" if kind == "flow" else "writes"
+    other = "read" if kind == "anti" else "wrote"
+    now = "reads" if kind == "anti" else "writes"
     return held.finding(
-        f"{track.called(row)} {verb} {track.describe(storage)}, which {track.called(before)} wrote in "
+        f"{track.called(row)} {verb} {track.describe(storage)}, which {track.called(before)} {other} in "
         f"another "
-        f"{who[:-1]}",
-        track.site(row), track.site(before), f"{track.called(before)} writes it here",
+        f"{who}",
+        track.site(row), track.site(before), f"{track.called(before)} {now} it here",
     )  # fmt: skip
 
 
 def _shared(track: Track, row: int, before: int) -> tuple[int, bool] | None:
-    """The storage that one row wrote and the other touches, and whether it lies in HBM."""
-    written = {a.storage for a in track.program.accesses(before) if a.is_written}
+    """The storage that both rows touch and one writes, and whether it lies in HBM."""
+    touched = {a.storage: a.is_written for a in track.program.accesses(before)}
     for access in track.program.accesses(row):
-        if access.storage in written:
+        if access.storage in touched and (access.is_written or touched[access.storage]):
             return access.storage, access.layout.memory == HBM
     return None
 
 
-def _carrier(track: Track, row: int, before: int) -> int | None:
-    """The affine loop of which two rows are in different iterations; None if another loop comes first."""
-    column = track.program.position_column
-    here, there = (track.loops_of_position[int(column[r])] for r in (row, before))
+def _carrier(track: Track, position: int, other_position: int) -> int | None:
+    """The affine loop of which two places are in different iterations; None if another loop comes first."""
+    here, there = track.loops_of_position[position], track.loops_of_position[other_position]
     for (loop, turn), (other, other_turn) in zip(here, there, strict=False):
         if loop != other:
             return None

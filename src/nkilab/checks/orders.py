@@ -72,7 +72,7 @@ def orderings(graph: Graph, races: list[Pair], seed: int = 0) -> Iterator[Orderi
 def _constraints(graph: Graph) -> tuple[np.ndarray, list[list[int]]]:
     """Per node how many it waits for, and who waits for it; rows that meet wait for what either waits for."""
     count = int(graph.base[-1])
-    edges = {(later, earlier) for later, earlier in graph.edges if later != earlier}
+    edges = {(later, earlier) for later, earlier in graph.edges.tolist() if later != earlier}
     stream = graph.streams
     for own in np.unique(stream[stream != NOBODY]).tolist():
         nodes = graph.sequence[stream[graph.sequence] == own].tolist()
@@ -116,6 +116,7 @@ def permuted_rows(track: Track) -> np.ndarray:
     kinds = track.marks.loops
     position = np.asarray(track.program.position_column, np.int64).tolist()
     if "affine" not in kinds.values() or track.marks.carried:
+        # what is made in the first iteration for all others must come first
         return np.arange(len(position))
     first: dict[int, int] = {}
     for row, own in enumerate(position):

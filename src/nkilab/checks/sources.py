@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -139,6 +140,17 @@ class SourceFile:
         return found
 
 
+@lru_cache(64)
+def _file(path: str, _changed: int, _size: int) -> SourceFile:
+    """A file as it was when it was last changed; a script may launch its kernels thousands of times."""
+    try:
+        raw = Path(path).read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        return SourceFile(path, raw.decode(encoding))
+    except (OSError, SyntaxError, LookupError, ValueError):
+        return SourceFile(path, "")
+
+
 class Sources:
     """The files of the user's that findings speak of."""
 
@@ -150,12 +162,11 @@ class Sources:
         known = self._files.get(path)
         if known is None:
             try:
-                raw = Path(path).read_bytes()
-                encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
-                text = raw.decode(encoding)
-            except (OSError, SyntaxError, UnicodeDecodeError, LookupError, ValueError):
-                text = ""
-            known = self._files[path] = SourceFile(path, text)
+                status = os.stat(path)
+                known = _file(path, status.st_mtime_ns, status.st_size)
+            except OSError:
+                known = SourceFile(path, "")
+            self._files[path] = known
         return known
 
     def line(self, site: Site) -> str:

@@ -63,7 +63,7 @@ class Marks:
         names: row of each instruction that has a name.
         instances: first row of each program instance, and its coordinates.
         loops: kind of each loop, by its number: "affine", "sequential", "static" or "dynamic".
-        carried: tiles in which loop_reduce carries a value from one iteration to the next.
+        carried: tiles that outlive iterations by design: running values of loop_reduce, constants.
         unwritten: reads of what was never written.
         returned: what the kernel returned in HBM.
     """

@@ -62,6 +62,18 @@ def right_the_input_is_read(x):
 
 @case(X)
 @nki.jit
+def wrong_the_next_place_is_read_before_it_is_overwritten(x):
+    """Each iteration needs what the next one overwrites."""
+    out = nl.ndarray((5, 128, 512), x.dtype, buffer=nl.shared_hbm)
+    for i in nl.static_range(5):
+        nl.store(out[i], nl.load(x[0]))
+    for i in nl.affine_range(4):
+        nl.store(out[i], nl.add(nl.load(out[i + 1]), 1.0))  # finds: affine-carried
+    return out
+
+
+@case(X)
+@nki.jit
 def wrong_all_iterations_store_to_one_place(x):
     out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(4):
