@@ -201,3 +201,13 @@ def test_what_if_refuses_files_of_one_run_before_it_runs(kernels):
     )
     assert told(done) == (2, "", message)
     assert told(profile(kernels, *ADDED, "--what-if", "psum_banks"))[0] == 2
+
+
+def test_a_kernel_that_is_only_measured_has_a_report_too(kernels):
+    host = script(
+        kernels,
+        "import numpy as np\nfrom kernels import added\nimport neuronxcc.nki as nki\n"
+        "x = np.ones((64, 512), np.float32)\nnki.benchmark(added)(x, x)\n",
+    )
+    done = call("run", "--profile", "reports", host, folder=kernels)
+    assert (done.returncode, done.stderr) == (0, "nkilab: wrote reports/001-added.html\n")

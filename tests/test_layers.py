@@ -22,21 +22,36 @@ LEVELS = [
     "isa arrays benchmark",
     "trace arguments",
     "place dialects",
-    "execute timing",
+    "execute timing migrate",
     "cores",
-    "checks views tune launches",
+    "checks views launches",
     "files pages",
     "api what_if",
-    "einsum ledger frameworks examples profiles",
+    "ledger frameworks examples profiles checking",
     "hook",
-    "runner doctor explain demo neuron_profile autostart migrate ops ranks reports suites validate calibrate",
+    "runner doctor explain demo neuron_profile autostart ops ranks reports suites validate calibrate einsum",
+    "tune tune_command",
     "cli",
     "__init__ __main__",
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names.split()}
-HEAVY = {"numba", "llvmlite", "rich", "torch", "jax", "click", "islpy", "ruamel", "pyarrow", "perfetto"}
+HEAVY = {
+    "numba",
+    "llvmlite",
+    "rich",
+    "torch",
+    "jax",
+    "click",
+    "islpy",
+    "ruamel",
+    "optuna",
+    "distributed",
+    "dask",
+    "pyarrow",
+    "perfetto",
+}
 # The modules of the program declare their options with click; nothing else imports them.
-PROGRAM = {"cli.py", "neuron_profile.py"}
+PROGRAM = {"cli.py", "neuron_profile.py", "tune_command.py"}
 # `nkilab.__version__` is a name of the package, not a module
 PACKAGE_NAMES = {"__version__"}
 MODULES = sorted(ROOT.rglob("*.py"))

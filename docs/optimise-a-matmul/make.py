@@ -53,6 +53,8 @@ STAGES = {
         published=(28.30, 21.54, 99.50, 10.55),
     ),
 }  # fmt: skip
+# Stages whose reports stand beside the page.
+REPORTS = ("tiled", "fully-blocked")
 _ACTIVE = (
     "dma_active_time_percent",
     "tensor_engine_active_time_percent",
@@ -80,6 +82,8 @@ def blocks_of(name: str, stage: Stage, found: Profile, kernels: Any) -> dict[str
         picture = timeline_svg(run, start_ns=start, end_ns=end, title=title)
         write_whole(FOLDER / f"{name}{ending}.svg", picture.encode())
         shown.append(f"![{title}](optimise-a-matmul/{name}{ending}.svg)")
+    if name in REPORTS:
+        found.save_html(FOLDER / f"{name}.html")
     options = " ".join(f"--arg '{arg}'" for arg in stage.args)
     options += "".join(f" --kw {key}={value}" for key, value in stage.keywords.items())
     command = f"$ nkilab profile matmul.py:{stage.kernel} {options} --html {name}.html"

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from .api import estimate as estimate
     from .api import simulate as simulate
     from .api import spec as spec
+    from .checking import check as check
+    from .checks.finding import Finding as Finding
     from .hook import activate as activate
     from .machine import Topology as Topology
     from .profiles import Profile as Profile
@@ -22,16 +24,20 @@ __version__ = "0.1.0"
 # Public names and the module that has each; loaded at first use.
 _HOMES = {
     "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
-    "profile": "profiles", "Profile": "profiles",
+    "profile": "profiles", "Profile": "profiles", "check": "checking", "Finding": "checks.finding",
     "launch": "ranks", "per_rank": "ranks", "Topology": "machine",
 }  # fmt: skip
+# Public parts with functions of their own.
+_PARTS = ("einsum", "tune")
 __all__ = [
-    "Estimate", "Profile", "Topology", "activate", "estimate", "launch", "per_rank", "profile", "simulate",
-    "spec",
+    "Estimate", "Finding", "Profile", "Topology", "activate", "check", "estimate", "launch", "per_rank",
+    "profile", "simulate", "spec",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module nkilab has no attribute {name}")

@@ -50,13 +50,13 @@ class Settings:
         target: chip that overrides the kernel's and the environment's; "" for none.
         version: NKI version asked for; "" for whatever some version accepts.
         shows_notices: whether notices go to standard error.
-        watch: called with every launch that has computed; None for nobody.
+        watch: called with the programs of every launch of a script; None for nobody.
     """
 
     target: str = ""
     version: str = ""
     shows_notices: bool = True
-    watch: Callable[[Launched], None] | None = None
+    watch: Callable[[tuple[Program, ...]], None] | None = None
 
 
 _DEFAULTS = Settings()
@@ -356,6 +356,8 @@ class NkilabWorld:
 
     def __init__(self) -> None:
         self._noticed: set[str] = set()
+        # what launches kernels; checks put themselves around it
+        self.launching: Callable[..., Launched] = launch
 
     def run(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel on arrays; specs among them are refused by the launch."""
@@ -364,11 +366,16 @@ class NkilabWorld:
     simulate = run
 
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
-        launched = launch(kernel, args, kwargs, machine_for(kernel), has_data=True)
-        watch = settings().watch
-        if watch is not None:
-            watch(launched)
+        launched = self.launching(kernel, args, kwargs, machine_for(kernel), has_data=True)
+        _show(launched.programs)
         return launched
+
+    def _estimate(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Estimate:
+        """Time a kernel from the shapes of arrays."""
+        shapes = tuple(map(_shape_only, args))
+        programs = traced(kernel, shapes, {name: _shape_only(value) for name, value in kwargs.items()})
+        _show(programs)
+        return estimate_programs(programs)
 
     def baremetal(
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
@@ -382,9 +389,7 @@ class NkilabWorld:
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
     ) -> BenchmarkResult:
         """Time a kernel from shapes, print the table, save files."""
-        predicted = estimate(
-            kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()}
-        )
+        predicted = self._estimate(kernel, args, kwargs)
         neff_name = options.get("save_neff_name")
         trace_name = options.get("save_trace_name")
         if trace_name and not neff_name:
@@ -408,9 +413,7 @@ class NkilabWorld:
         for path in (program, *traces, *reports):
             if path.exists() and not options.get("overwrite"):
                 raise FileError(f"{path} exists", hint="pass overwrite=True, or name another file")
-        predicted = estimate(
-            kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()}
-        )
+        predicted = self._estimate(kernel, args, kwargs)
         (folder / REPORTS).mkdir(parents=True, exist_ok=True)
         for trace, report in zip(traces, reports, strict=True):
             _save(predicted.program, program, trace, predicted.timeline)
@@ -453,6 +456,13 @@ def _executions(nth: Any, count: Any) -> list[int]:
         if not isinstance(number, int) or number < 1:
             raise UsageError(f"{name} is {number!r}; executions count from 1")
     return list(range(nth, count + 1, nth)) or [nth]
+
+
+def _show(programs: tuple[Program, ...]) -> None:
+    """Show the programs of a launch to whoever watches."""
+    watch = settings().watch
+    if watch is not None:
+        watch(programs)
 
 
 def _shape_only(value: Any) -> Any:

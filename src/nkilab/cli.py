@@ -14,6 +14,7 @@ import click
 from . import __version__
 from ._lazy import part
 from .errors import NkilabError, UsageError
+from .tune_command import tune
 
 EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 1, 2, 3
 
@@ -62,6 +63,7 @@ def demo(as_json: bool, output: str) -> None:
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @_shared
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option("--check", "checks", is_flag=True, help="Check every kernel that runs; 1 if there is an error.")
 @click.option(
     "--profile", "folder", default="", metavar="DIR", help="Write a report of every kernel launch there."
 )
@@ -74,6 +76,7 @@ def run(
     version: str,
     target: str,
     as_module: bool,
+    checks: bool,
     folder: str,
     ranks: int,
     script: str,
@@ -86,8 +89,13 @@ def run(
         raise UsageError("--ranks and --profile are both given", hint="leave one of them out")
     if folder:
         part("api").choose(watch=part("reports").Reports(Path(folder)))
-    with runner.put_tools_on_path():
+    if ranks and checks:
+        raise UsageError("--ranks and --check are both given", hint="leave one of them out")
+    checking = part("checking") if checks else None
+    with runner.put_tools_on_path(), checking.every_launch() if checking else nullcontext([]) as reports:
         status = runner.run_script(script, arguments, as_module=as_module, ranks=ranks)
+    if checking is not None:
+        status = checking.told_of_script(reports) or status
     sys.exit(status)
 
 
@@ -165,6 +173,80 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
         terminal.print_estimate(results[0])
 
 
+_CHECK_EXAMPLES = """
+\b
+Examples:
+  nkilab check kernel.py:softmax --arg 'f32[512,2048]'
+  nkilab check kernel.py:matmul --arg 'bf16[512,512]' --arg 'bf16[512,512]' --json
+  nkilab check kernel.py:exchange --arg 'f32[128,512]' --grid 2 --sarif findings.sarif
+  nkilab check kernel.py:attention --arg 'bf16[1024,128]' --replay 8 --numerics
+  nkilab check --list
+  nkilab explain race-two-cores
+"""
+
+
+@main.command(epilog=_CHECK_EXAMPLES)
+@_shared
+@click.argument("kernel", metavar="FILE.py:KERNEL", default="")
+@click.option(
+    "--list", "lists", is_flag=True, help="List the rules, and documented rules that are not covered."
+)
+@click.option("--arg", "args", multiple=True, help="An argument: f32[128,512], @FILE.npy, or name=either.")
+@click.option("--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value.")
+@click.option("--grid", default="", help="Program instances along each axis: 4,8.")
+@click.option(
+    "--replay",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Compute N other orders of the rows and compare.",
+)
+@click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
+@click.option("--strict", "is_strict", is_flag=True, help="Let warnings fail too.")
+@click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
+@click.option("--sarif", "sarif_file", default="", metavar="FILE", help="Write the findings as SARIF 2.1.0.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+def check(
+    version: str,
+    target: str,
+    kernel: str,
+    lists: bool,
+    args: Sequence[str],
+    keywords: Sequence[str],
+    grid: str,
+    replay: int,
+    numerics: bool,
+    is_strict: bool,
+    what_if: str,
+    sarif_file: str,
+    as_json: bool,
+) -> None:
+    """Run a kernel once and tell what the hardware would punish; 1 if there is an error."""
+    checking, runner = part("checking"), part("runner")
+    if lists:
+        part("explain").print_rules(as_json=as_json)
+        return
+    if not kernel:
+        raise UsageError("no kernel is named", hint="write nkilab check FILE.py:KERNEL")
+    positional, named = part("arguments").call_arguments(args, keywords)
+    instances = part("arguments").extents(grid)
+    runner.serve_names(version, target)
+    options = checking.Options(target, replay, numerics)
+    status = checking.run_check(
+        kernel,
+        (positional, named, instances),
+        options,
+        runner.kernel_from,
+        runner.guarded,
+        as_json=as_json,
+        is_strict=is_strict,
+        what_if=what_if,
+        sarif_file=sarif_file,
+        version=__version__,
+    )
+    sys.exit(status)
+
+
 @main.command()
 @click.argument("kernel", metavar="FILE.py:KERNEL")
 @_of_kernel
@@ -190,7 +272,13 @@ def profile(
     what_if: str,
     **options: Any,
 ) -> None:
-    """Show where the time of a kernel goes, and why, from shapes alone."""
+    """Show where the time of a kernel goes, and why, from shapes alone.
+
+    \b
+    nkilab profile kernel.py:product --arg f32[512,256] --arg f32[512,512]
+    nkilab profile kernel.py:product --arg ... --html report.html --trace trace.json
+    nkilab profile kernel.py:product --arg ... --what-if dma_bandwidth=2x,psum_banks=16
+    """
     files = {"html": html, "trace": trace, "parquet": parquet}
     profiles = part("profiles")
     profiles.check_files(files, options["target"], what_if)
@@ -240,7 +328,12 @@ def diff(
     html: str,
     **options: Any,
 ) -> None:
-    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone."""
+    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone.
+
+    \b
+    nkilab diff kernel.py:first kernel.py:second --arg f32[512,256] --arg f32[512,512]
+    nkilab diff kernel.py:product kernel.py:product --arg ... --kw tiles=2 --kw-b tiles=4 --html diff.html
+    """
     profiles = part("profiles")
     profiles.check_files({"html": html}, options["target"])
     second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
@@ -256,17 +349,59 @@ def diff(
 
 
 @main.command()
+@click.option(
+    "-o", "output", default="", metavar="KERNEL.py", help="Write the kernel there, not to standard output."
+)
+@click.option(
+    "--dialect", type=click.Choice(["nki", "neuronxcc"]), default="nki", show_default=True, help="Spelling."
+)
+@click.option("--as-written", is_flag=True, help="Print what the published generator prints, faults and all.")
+@click.option("--strict", is_flag=True, help="Refuse what is otherwise repaired.")
+@click.option(
+    "--search", default=0.0, metavar="SECONDS", help="Try other choices on the timing model so long."
+)
+@click.option(
+    "--test", "tests", is_flag=True, help="Check the kernel in the simulator; write its scripts beside it."
+)
+@click.option("--notebook", default="", metavar="F.ipynb", help="Write all six parts as a notebook.")
+@click.option(
+    "--explain", "explains", is_flag=True, help="Tell the story: loops, tensors, traffic, what binds."
+)
+@click.option(
+    "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
+)
+@click.option("--dtype", "dtypes", multiple=True, metavar="[TENSOR=]TYPE", help="Type of inputs and outputs.")
+@click.option("--target", default="", metavar="CHIP", help="trn1, trn2 (default) or trn3.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
+@click.argument("spec")
+def einsum(spec: str, **options: Any) -> None:
+    """Compile the Einsums of SPEC (YAML, docstring, notebook or an expression) into a kernel."""
+    sys.exit(part("einsum.verb").run(spec, **options))
+
+
+main.add_command(tune)
+
+
+@main.command()
 @click.option("--family", default="", help="Only rows whose family begins so.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 @click.option("--picture", default="", metavar="FILE.svg", help="Draw predicted against measured.")
 @click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
+@click.option("--regret", is_flag=True, help="What choosing block sizes by prediction costs, grid by grid.")
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="")
-def validate(family: str, as_json: bool, picture: str, leave_out: bool, ledger: str) -> None:
+def validate(
+    family: str, as_json: bool, picture: str, leave_out: bool, regret: bool, ledger: str
+) -> None:  # fmt: skip
     """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
     runner, held = part("runner"), part("validate")
     found: list[int] = []
+    if regret and (picture or leave_out):
+        raise UsageError("--regret goes with --family and --json alone", hint="leave the other options out")
 
     def work() -> None:
+        if regret:
+            found.append(held.run_regret(ledger, family, as_json=as_json, load=runner.kernel_from))
+            return
         given = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
         found.append(held.run_validation(ledger, family, picture, **given))
 

@@ -30,9 +30,13 @@ from .progress import phase
 from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
+from .trace.marks import Returned
 from .trace.program import Program
-from .trace.session import MemoryKey, Session, Together, tracing
+from .trace.session import Execute, MemoryKey, Session, Together, tracing
 from .trace.source import is_users, place_of, user_frame
+
+# From what computes a row, what computes it and looks on.
+Watch = Callable[[Execute], Execute]
 
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 # From 0.3 on a kernel may write to any input, and the caller's array has the new values.
@@ -103,7 +107,7 @@ class Launched:
 
 def launch(
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool,
-    keyed: Mapping[Any, Any] | None = None,
+    keyed: Mapping[Any, Any] | None = None, watch: Watch | None = None,
 ) -> Launched:  # fmt: skip
     """Run a kernel once per program instance.
 
@@ -117,6 +121,7 @@ def launch(
         machine: the chip.
         has_data: whether to compute; False traces shapes alone.
         keyed: what each session is told beforehand; see `Session.keyed`.
+        watch: makes of what computes a row what is called in its place.
 
     Raises:
         KernelError: what the kernel asks for and the machine or the language does not allow.
@@ -124,8 +129,9 @@ def launch(
         UseError: if the arguments do not fit the kernel's parameters.
     """
     try:
+        compute = _computing(watch) if has_data else None
         seats = Seats((0,), len(_instances(kernel, machine)))
-        return _launch(kernel, [(args, kwargs)], seats, machine, None, has_data, keyed or {})[0]
+        return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed or {})[0]
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -158,7 +164,8 @@ def launch_ranks(
     """
     seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
     try:
-        return _launch(kernel, calls, seats, machine, topology, has_data, keyed or {}, own)
+        compute = execute if has_data else None
+        return _launch(kernel, calls, seats, machine, topology, compute, keyed or {}, own)
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -167,6 +174,10 @@ def launch_ranks(
 
 def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:
     return instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
+
+
+def _computing(watch: Watch | None) -> Execute:
+    return execute if watch is None else watch(execute)
 
 
 @dataclass
@@ -180,12 +191,12 @@ class _Rank:
 
 def _launch(
     kernel: Kernel, calls: Sequence[Call], seats: Seats, machine: Machine, topology: Topology | None,
-    has_data: bool, keyed: Mapping[Any, Any], own: Sequence[Kernel] = (),
+    compute: Execute | None, keyed: Mapping[Any, Any], own: Sequence[Kernel] = (),
 ) -> list[Launched]:  # fmt: skip
     cores = _instances(kernel, machine)
     kernels = own or [kernel] * len(calls)
     ranks = [
-        _prepared(kernel, call, _sessions(kernel, machine, seats, rank, topology, has_data), keyed)
+        _prepared(kernel, call, _sessions(kernel, machine, seats, rank, topology, compute), keyed)
         for call, rank in zip(calls, seats.ranks, strict=True)
     ]
     sessions = [session for rank in ranks for session in rank.sessions]
@@ -195,7 +206,7 @@ def _launch(
         for session, instances in zip(rank.sessions, cores, strict=True)
     ]
     meetings: list[Meeting] = []
-    with one_blas_thread() if has_data else nullcontext():
+    with nullcontext() if compute is None else one_blas_thread():
         results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, seats, meetings)
     _note_meetings([session.program for session in sessions], seats, meetings)
     per = seats.cores
@@ -254,11 +265,11 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
 
 
 def _sessions(
-    kernel: Kernel, machine: Machine, seats: Seats, rank: int, topology: Topology | None, has_data: bool
-) -> list[Session]:
+    kernel: Kernel, machine: Machine, seats: Seats, rank: int, topology: Topology | None,
+    compute: Execute | None,
+) -> list[Session]:  # fmt: skip
     """A session per core of a rank."""
     together = Together(seats.cores, rank, seats.launched, topology)
-    compute = execute if has_data else None
     sizes = kernel.grid_sizes
     sessions = [
         Session(machine, Program(machine, kernel.name), compute, kernel.version, sizes, together, core)
@@ -267,7 +278,7 @@ def _sessions(
     for session in sessions:
         session.program.compiler = _compiler_of(kernel)
         # programs that run together see the same memory through storages of their own, which lanes tell apart
-        session.lanes = open_lanes() if has_data and len(seats) == 1 else None
+        session.lanes = open_lanes() if compute is not None and len(seats) == 1 else None
         session.changed_inputs = sessions[0].changed_inputs
     return sessions
 
@@ -443,6 +454,8 @@ def _output(session: Session, kernel: Kernel, tensor: View, framework: str) -> A
         storage.allocate()
     assert storage.data is not None
     state = storage.written.of(tensor)
+    count = storage.written.count(tensor)
+    session.program.marks.returned.append(Returned(storage.number, count, tensor.layout.size))
     if state != "all":
         storage.data.reshape(-1)[~storage.written.bits] = unwritten_value(storage.dtype)
         session.where = (kernel.function.__code__.co_filename, kernel.function.__code__.co_firstlineno)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nkilab.launches import Launched
 from nkilab.reports import Reports
 from nkilab.timing import REASON_TEXTS, REASONS
 from nkilab.views.difference import Difference
@@ -324,7 +323,7 @@ def test_two_runs_side_by_side_load_without_complaint(opened) -> None:
 def test_the_page_of_launches_loads_without_complaint(opened, tmp_path) -> None:
     run = kernel_run("tiled")
     reports = Reports(tmp_path / "reports")
-    reports(Launched((run.program,), None))
+    reports((run.program,))
     page = opened((tmp_path / "reports" / "index.html").read_text())
     assert page.page.get_attribute("td a", "href") == "001-tiled.html"
 

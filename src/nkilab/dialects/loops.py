@@ -58,6 +58,7 @@ class LoopRange:
         outer = session.position
         loop = len(program.positions)
         session.keyed["loop", loop] = self.kind
+        program.marks.loops[loop] = self.kind
         if self.kind == "static":
             program.unrolled.append(loop)
         try:

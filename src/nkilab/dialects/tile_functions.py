@@ -197,6 +197,8 @@ def _ones(to: Lowering, columns: int, dtype: DType) -> View:
         made = to.make(Memset, [None], plain(Memset), (1,), dtype=dtype, shape=(1, columns), memory=SBUF)
         session.flush()
         session.keyed[key] = made
+        # the compiler's own tile: no loop of the kernel's makes it
+        session.program.marks.carried.add(made.storage.number)
     ones: View = session.keyed[key]
     return ones
 

@@ -13,6 +13,7 @@ from ..isa.declare import Instruction
 from ..machine import Machine
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, View
+from .marks import Marks
 
 
 class StorageRecord(NamedTuple):
@@ -84,6 +85,8 @@ class Program:
         self.compiler = ""
         # whether all descriptors of transfers are made before the kernel runs
         self.has_static_descriptors = False
+        # of the run that wrote the rows; those of a changed program stay with the original
+        self.marks = Marks()
         # per row: form, line, position, values; per tile operand: storage, offset
         self._rows: list[int] = []
         self._slots: list[int] = []

@@ -107,6 +107,7 @@ class Session:
     def begin(self, instance: tuple[int, ...]) -> None:
         """Turn to the next program instance that runs on this core."""
         self.program_id = instance
+        self.program.marks.instances.append((len(self.program), instance))
         self._created.clear()
 
     def new_storage(
@@ -121,6 +122,7 @@ class Session:
     def register(self, storage: Storage) -> None:
         """Number a storage that was made ahead of its first use."""
         storage.number = len(self.program.storages)
+        self.program.marks.births.append(self.position)
         self.program.storages.append(
             StorageRecord(
                 storage.name, storage.shape, storage.dtype, storage.memory, storage.scope, storage.line

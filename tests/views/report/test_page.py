@@ -14,6 +14,7 @@ import pytest
 
 from nkilab.views.report import report_html
 from nkilab.views.report.columns import Columns, narrowest, tick_of
+from nkilab.views.report.data import short_paths
 from nkilab.views.report.page import SCRIPTS, asset, data_block
 from nkilab.views.run import Run
 from tests.place.handmade import Kernel
@@ -125,6 +126,7 @@ def hostile() -> Run:
         "x" * 5000,
         "<!--<script>",
         "\u2028",
+        "\udc80",
     ]
     for name in names:
         tile = k.tile(128, 8, name=name)
@@ -141,6 +143,13 @@ def test_hostile_names_stay_text() -> None:
     assert tables["profile"]["kernel"] == "</script><script>alert(1)</script>"
     assert "<!--<script>" in tables["names"]
     assert max(map(len, tables["names"])) == 200
+    assert text.encode()
+
+
+def test_a_name_that_no_encoding_has_is_no_fault() -> None:
+    k = loaded_copied_stored()
+    k.program.kernel_name = "k\udc80"
+    assert "<title>k? on trn2</title>" in report_html(run_of(k)).encode().decode()
 
 
 def test_data_hold_no_sign_that_ends_an_element() -> None:
@@ -186,3 +195,15 @@ def test_scripts_stay_readable_and_end_no_element(name: str) -> None:
     assert "</script" not in text
     assert "innerHTML" not in text
     assert "eval" not in text
+
+
+def test_files_are_shown_without_the_folders_of_their_owner() -> None:
+    text = report_html(kernel_run("tiled"))
+    assert "ledger/kernels" not in text
+    tables, _ = read(text)
+    assert {path for path, _, _ in tables["files"]} >= {"matmul.py"}
+    assert {line["path"] for line in tables["profile"]["lines"]} == {"matmul.py"}
+    assert short_paths(["/home/me/a/k.py", "/home/me/b/k.py", "/x/y.py"]) == {
+        "/home/me/a/k.py": "a/k.py", "/home/me/b/k.py": "b/k.py", "/x/y.py": "y.py",
+    }  # fmt: skip
+    assert short_paths(["k.py", "/a/k.py"]) == {"k.py": "k.py", "/a/k.py": "a/k.py"}

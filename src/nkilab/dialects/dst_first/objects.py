@@ -117,6 +117,7 @@ class NkiInstruction:
             error = self._refusal(producer)
             if error is not None:
                 raise error.located(place_of(user_frame()), "depends_on")
+        current().program.marks.edges += [(self.row, producer.row) for producer in producers]
         return self
 
     def _refusal(self, producer: Any) -> NkilabError | None:

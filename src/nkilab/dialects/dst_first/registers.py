@@ -210,6 +210,7 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     try:
         while held.value != 0 if trips is None else trips.goes_on():
             session.position = len(program.positions)
+            program.marks.loops[loop] = "dynamic"
             program.positions.append((outer, loop, turn))
             held = _register(body_fun(register_alloc(held)), "the value that the body returns")
             turn += 1

@@ -321,7 +321,10 @@ def _access_pattern(
     is_relative = not version or order(version) < order(ABSOLUTE_SINCE)
     if scalar_offset is None and vector_offset is None:
         try:
-            return view_methods.access_pattern(tensor, pattern, offset, held, is_relative=is_relative)
+            view = view_methods.access_pattern(tensor, pattern, offset, held, is_relative=is_relative)
+            if session is not None:
+                session.program.marks.patterns.add((view.storage.number, view.offset, view.layout))
+            return view
         except view_methods.OutOfReachError as error:
             return view_methods.Unreachable(error)
     return dynamic.access_pattern(

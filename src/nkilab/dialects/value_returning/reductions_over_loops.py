@@ -55,7 +55,8 @@ class LoopReduction:
                 session, TensorCopy, [None, self.tile], ("unknown",), (),
                 mask=self.mask, memory=SBUF, dtype=self.dtype,
             )  # fmt: skip
-            session.keyed[self.key] = settled(made)
+            tile = session.keyed[self.key] = settled(made)
+            session.program.marks.carried.add(tile.storage.number)
         else:
             self._combine(session, known)
 
@@ -95,6 +96,7 @@ class LoopReduction:
             carried = session.keyed[key] = settled(
                 fresh(session, TensorTensor, operands, (self.op, "unknown"), (), dtype=FLOAT32, memory=SBUF)
             )
+            session.program.marks.carried.add(carried.storage.number)
         else:
             self._combine(session, carried)
         record(session, TensorCopy, [dst, carried], ("unknown",), (), None, self.where)

@@ -46,6 +46,7 @@ class Pending:
         "is_void",
         "mask",
         "operands",
+        "position",
         "session",
         "slot",
         "tensor",
@@ -79,6 +80,7 @@ class Pending:
         self.form = form
         self.where = where or user_site(2)
         self.tensor: Tensor | None = None
+        self.position = session.position
 
     def result(self) -> Tensor:
         """The tensor that stands for the result, with a storage; it is registered when it is needed."""
@@ -90,13 +92,17 @@ class Pending:
         return tensor
 
     def commit(self) -> None:
-        """Write the result to a tile of its own."""
-        tensor = self.result()
+        """Write the result to a tile of its own, at the place in loops where it was called."""
+        tensor, session = self.result(), self.session
         tensor.pending = None
-        self.session.register(tensor.storage)
-        if tensor.layout.memory == PSUM:
-            self.session.keyed.setdefault("products", WeakSet()).add(tensor.storage)
-        self.write(tensor, self.values)
+        here, session.position = session.position, self.position
+        try:
+            session.register(tensor.storage)
+            if tensor.layout.memory == PSUM:
+                session.keyed.setdefault("products", WeakSet()).add(tensor.storage)
+            self.write(tensor, self.values)
+        finally:
+            session.position = here
 
     def target(self, dst: Tensor) -> Tensor | None:
         """The part of a destination that the call writes; None if it writes nothing."""

@@ -147,11 +147,15 @@ def _stays(stays: Stays, memory: str, run: Run, columns: Columns, names: _Names,
 
 def _tables(run: Run, tick: float) -> dict[str, Any]:
     program, machine = run.program, run.program.machine
+    short = short_paths(list(run.sources))
+    profile = profile_dict(run)
+    for line in profile["lines"]:
+        line["path"] = short[line["path"]]
     return {
         "schema": "nkilab.report/1",
         "tick": tick,
         "latency": run.timeline.latency_ns,
-        "profile": profile_dict(run),
+        "profile": profile,
         "metrics": [
             [name, quantity(value, METRICS[name].unit), METRICS[name].definition]
             for name, value in run.summary.values.items()
@@ -168,12 +172,25 @@ def _tables(run: Run, tick: float) -> dict[str, Any]:
         "queueKinds": list(QUEUES),
         "rows": len(program),
         "forms": [_form(form) for form in program.forms],
-        "files": [[f.path, f.name, f.lines] for f in run.sources.values()],
+        "files": [[short[f.path], f.name, f.lines] for f in run.sources.values()],
         "lines": [[list(run.sources).index(path), line] for path, line in program.lines],
         "sbufBytes": machine.limit("sbuf_bytes_per_partition"),
         "psumBanks": machine.limit("psum_banks"),
         "psumBankBytes": machine.limit("psum_bank_bytes"),
     }
+
+
+def short_paths(paths: list[str]) -> dict[str, str]:
+    """Per path its last parts, as few as tell it from the others: whose folders they are is not shown."""
+    parts = {path: path.replace("\\", "/").strip("/").split("/") for path in paths}
+    short: dict[str, str] = {}
+    for path, own in parts.items():
+        others = [other for name, other in parts.items() if name != path]
+        count = 1
+        while count < len(own) and any(other[-count:] == own[-count:] for other in others):
+            count += 1
+        short[path] = "/".join(own[-count:])
+    return short
 
 
 def _form(form: Any) -> list[Any]:
@@ -186,7 +203,7 @@ def _form(form: Any) -> list[Any]:
     attributes = [
         f"{name}={_short(value)}"
         for name, value in zip(type(form).attributes, form.attribute_values, strict=True)
-        if value not in (None, "", False, (), "none")
+        if value not in (None, "", False, (), "none", "unknown")
     ]
     return [form.name, operands[:_OPERANDS], ", ".join(attributes)]
 

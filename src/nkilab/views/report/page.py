@@ -50,7 +50,9 @@ def page(
     filled = {"title": escape(title), "policy": policy, "style": sheet, "script": script, **blocks}
     parts = asset(template).split("@")
     # marks stand between two @; what is put in is not searched again
-    return "".join(filled[part] if place % 2 else part for place, part in enumerate(parts))
+    text = "".join(filled[part] if place % 2 else part for place, part in enumerate(parts))
+    # a name may hold what no encoding has
+    return text.encode("utf-8", "replace").decode()
 
 
 def _digest(text: str) -> str:

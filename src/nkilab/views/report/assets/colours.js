@@ -44,7 +44,7 @@ const REASON_COLOURS = {
 const PATH_COLOURS = {
   launch: 10,
   execute: 2,
-  result: 8,
+  result: 10,
   weights: 9,
   table: 5,
   signal: 3,
@@ -66,11 +66,17 @@ const STALL_COLOURS = {
   weights: 9,
   port: 9,
   issue: 1,
-  "first byte": 7,
+  "first byte": 4,
   start: 10,
   end: 10,
 };
+// An instruction on the critical path has the colour of its engine.
+const ENGINE_COLOURS = { tensor: 2, vector: 5, scalar: 8, gpsimd: 4, sync: 11 };
 const OTHERS = 10;
+
+function pathColour(kind, engine) {
+  return kind === "execute" ? ENGINE_COLOURS[engine] : PATH_COLOURS[kind];
+}
 
 const theme = {
   isDark: false,
@@ -96,6 +102,15 @@ const theme = {
     this.changed.send();
   },
 };
+
+// Per piece of the critical path the position of its colour.
+function pathColours() {
+  const engines = T.lanes.map(([, engine]) => engine);
+  return Uint8Array.from(D.pathKind, (kind, i) => {
+    const event = D.pathEvent[i];
+    return pathColour(T.pathKinds[kind][0], event >= 0 ? engines[laneOf(event)] : "");
+  });
+}
 
 // Per event the position of its colour, and what the colours stand for: [position, name].
 function colouring(mode) {

@@ -101,7 +101,7 @@ const details = {
       ["lane", "Lane", lane[0]],
     ];
     const busy = ns(D.busy[event]);
-    if (lane[1] !== "dma" && busy < length - 1e-6) {
+    if (lane[1] !== "dma" && lane[0] !== "Tensor" && busy < length - 1e-6) {
       fields.push([
         "busy",
         "Occupies the engine",
@@ -151,6 +151,7 @@ const details = {
       before.push([D.nodeEvent[D.waitNode[at]], T.waitKinds[D.waitKind[at]]]);
     }
     const after = Array.from(waitingFor(node), (other) => [D.nodeEvent[other], ""]);
+    after.sort((one, other) => D.start[one[0]] - D.start[other[0]]);
     return [
       ["waits", `Waits for ${before.length}`, ...this.list(before)],
       ["waited", `Waited for by ${after.length}`, ...this.list(after)],

@@ -110,7 +110,7 @@ function drawPath(profile) {
   const rows = profile.critical_path.map((piece) => {
     const bar = element("span", {
       class: "bar",
-      "data-colour": PATH_COLOURS[piece.kind],
+      "data-colour": pathColour(piece.kind, piece.engine),
       width: `${Math.max(0.5, 100 * piece.share)}%`,
     });
     const lines = piece.lines.slice(0, 2).map((line) => whereLink(line.where));

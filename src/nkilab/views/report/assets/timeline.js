@@ -28,7 +28,7 @@ const timeline = {
 
   makeLanes() {
     const pathText = (i) => T.pathKinds[D.pathKind[i]][0];
-    const pathColours = T.pathKinds.map(([name]) => PATH_COLOURS[name]);
+    const colours = pathColours();
     this.lanes = [
       {
         name: "Critical path",
@@ -39,7 +39,7 @@ const timeline = {
         start: D.pathStart,
         busy: D.pathLength,
         length: D.pathLength,
-        colourOf: (i) => pathColours[D.pathKind[i]],
+        colourOf: (i) => colours[i],
         textOf: pathText,
       },
     ];

@@ -1,0 +1,9 @@
+"""Einsum in, kernel out: cascades of Einsums are compiled into readable NKI kernels."""
+
+from __future__ import annotations
+
+from .compiled import CompiledEinsum
+from .compiler import compile, verify
+from .probes import Verdict
+
+__all__ = ["CompiledEinsum", "Verdict", "compile", "verify"]

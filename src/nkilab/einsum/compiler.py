@@ -1,0 +1,226 @@
+"""Compiling: a specification becomes a kernel, and all that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import UnsupportedError, UsageError
+from ..machine import Machine, machine_named
+from ..tiles.dtypes import as_dtype
+from .checks.judge import judge
+from .checks.names import check_cascade
+from .compiled import CompiledEinsum
+from .emit.neuronxcc import NeuronxccPrinter
+from .emit.nki import NkiPrinter
+from .grades import Finding, enforce
+from .language.ast import Cascade
+from .language.extents import merged_sizes, sized, sizes_of_arrays
+from .language.forms import spec_from
+from .language.spec import Spec
+from .mapped.build import build
+from .plan.lower import lower
+from .probes import Verdict, verdicts
+from .prove import prove
+from .search import searched, with_axes_swapped
+from .tree.nodes import Kernel
+from .written.generator import as_written as text_as_written
+
+PRINTERS = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
+
+
+def compile(
+    spec: Any,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    dtypes: Mapping[str, Any] | str | None = None,
+    scalars: Mapping[str, float] | None = None,
+    outputs: tuple[str, ...] = (),
+    dialect: str = "",
+    as_written: bool = False,
+    strict: bool = False,
+    search: float = 0.0,
+    target: str = "trn2",
+    name: str = "",
+) -> CompiledEinsum:
+    """Compile a specification into a kernel.
+
+    Args:
+        spec: see `language.forms.spec_from`.
+        sizes: extents of ranks that the specification leaves open.
+        shapes: of tensors, instead of or beside `sizes`.
+        dtypes: of inputs and outputs by name, or one for all; float32, or that of the inputs, if not given.
+        scalars, outputs: for expressions.
+        dialect: nki or neuronxcc; nki if not given, neuronxcc for `as_written`.
+        as_written: print what the published generator prints, faults and all.
+        strict: refuse what is otherwise repaired.
+        search: seconds to spend on other choices.
+        target: chip to choose for.
+        name: of the kernel.
+
+    Raises:
+        SpecError: if the specification has no meaning, or contradicts itself.
+        UnsupportedError: if no nest covers an Einsum.
+    """
+    dialect = dialect or ("neuronxcc" if as_written else "nki")
+    if dialect not in PRINTERS:
+        raise UsageError(f"dialect is {dialect}; it is one of {', '.join(PRINTERS)}")
+    if as_written and dialect != "neuronxcc":
+        raise UsageError("as_written prints neuronxcc only", hint="leave dialect out")
+    if search < 0:
+        raise UsageError(f"search is {search:g} seconds; it is at least 0")
+    machine = machine_named(target)
+    held = spec_from(spec, scalars, outputs)
+    held = replace(held, kernel_name=name or held.kernel_name or "kernel")
+    extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
+    cascade = merged_sizes(held.cascade, extents)
+    known = replace(held, cascade=cascade)
+    if as_written:
+        enforce(check_cascade(known))
+        return _as_written(held, cascade, target)
+    found = judge(known, machine)
+    enforce(found, strict=strict)
+    if held.is_mapped:
+        if search or dtypes:
+            told = "search" if search else "dtypes"
+            raise UsageError(f"{told} is given beside a mapping, which decides", hint="leave one of them out")
+        return _mapped(held, cascade, machine, dialect, found)
+    cascade = sized(cascade)
+    result = _lowered(held, cascade, types_of(cascade, held, dtypes), dialect, machine, search)
+    return replace(result, findings=found)
+
+
+def _lowered(
+    spec: Spec, cascade: Cascade, types: dict[str, str], dialect: str, machine: Machine, search: float
+) -> CompiledEinsum:
+    """The kernel of a cascade without a mapping: by the rules, or the best that a search finds."""
+    name, title = spec.kernel_name, title_of(cascade)
+
+    def compiled(kernel: Kernel, choices: Sequence[str], tried: tuple[str, ...] = ()) -> CompiledEinsum:
+        proofs = tuple(prove(kernel, machine))
+        return CompiledEinsum(
+            spec, cascade, name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(), tree=kernel,
+            changes=tuple(choices), alternatives=tried, proofs=proofs,
+        )  # fmt: skip
+
+    if search:
+        found = searched(
+            cascade, types, machine, name, title, search, lambda k: compiled(k, ()).estimate.latency_us
+        )
+        told = f"searched {len(found.tried)} kernels; taken: {found.knobs}"
+        return compiled(found.kernel, (*found.ctx.choices, told), found.tried)
+    kernel, ctx = lower(cascade, types, machine, name, title)
+    result = compiled(kernel, ctx.choices)
+    for output in sorted(spec.any_layout & set(cascade.outputs)):
+        result = _cheaper_layout(result, output, machine)
+    return result
+
+
+def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> CompiledEinsum:
+    """The kernel, or the one that stores an output of two axes the other way round, whichever is faster."""
+    if len(compiled.cascade.tensors[output].ranks) != 2:
+        return compiled
+    turned = with_axes_swapped(compiled.cascade, output)
+    spec = replace(compiled.spec, any_layout=frozenset())
+    other = _lowered(spec, turned, dict(compiled.dtypes), compiled.dialect, machine, 0.0)
+    first, second = compiled.estimate.latency_us, other.estimate.latency_us
+    told = f"{output} as declared {first:.1f} us, transposed {second:.1f} us"
+    if second >= first:
+        return replace(compiled, changes=(*compiled.changes, f"any-layout: {told}; taken: as declared"))
+    changes = (*compiled.changes, f"any-layout: {told}; taken: transposed, and the host transposes back")
+    return replace(other, spec=compiled.spec, changes=changes, transposed=compiled.transposed | {output})
+
+
+def _mapped(
+    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...]
+) -> CompiledEinsum:
+    """The kernel of a mapping; extents that the specification leaves open stay its parameters."""
+    _need_whole_mapping(spec)
+    kernel, changes = build(spec, machine, spec.kernel_name, title_of(cascade))
+    types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
+    return CompiledEinsum(
+        spec, cascade, spec.kernel_name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(),
+        tuple(kernel.parameters), kernel, found, tuple(dict.fromkeys(changes)),
+    )  # fmt: skip
+
+
+def _need_whole_mapping(spec: Spec) -> None:
+    """Refuse a mapping that leaves Einsums or layouts out, and Einsums that it has no words for."""
+    read = {t for e in spec.cascade.einsums for t in e.reads}
+    for tensor in spec.cascade.inputs:
+        if tensor not in read:
+            error = UnsupportedError(f"{tensor} is used by no Einsum, and a mapping places it nowhere",
+                                     hint="leave it out")  # fmt: skip
+            raise error.located(str(spec.cascade.tensors[tensor].place), "einsum.declaration")
+    for einsum, block in spec.cascade.walk():
+        told = hint = ""
+        held_by = {"mapping.loop-order": spec.loop_order, "binding.engine": spec.engines}
+        missing = [key for key, held in held_by.items() if einsum.name not in held]
+        unplaced = [t for t in (einsum.name, *einsum.reads) if (t, einsum.name) not in spec.placements]
+        odd = [a for a in (einsum.output, *einsum.accesses) if any(not i.plain for i in a.indices)]
+        if block is not None or einsum.condition is not None or odd:
+            told, hint = (
+                f"{einsum.name} has a form that a mapping has no words for",
+                "leave mapping and binding out",
+            )
+        elif missing:
+            told, hint = (
+                f"{einsum.name} has no entry in {missing[0]}",
+                "add one, or leave mapping and binding out",
+            )
+        elif unplaced:
+            told = f"the binding does not say where {unplaced[0]} lies in {einsum.name}"
+            hint = f"add an entry with name: {unplaced[0]} and einsum: {einsum.name} to binding.tensor"
+        if told:
+            error = UnsupportedError(f"{told}; part of a mapping is not completed yet", hint=hint)
+            raise error.located(str(einsum.place), "einsum.expressions")
+
+
+def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:
+    types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
+    declared = dict.fromkeys(r for t in cascade.tensors.values() for r in t.ranks)
+    parameters = tuple(r for r in declared if r not in spec.cascade.sizes)
+    return CompiledEinsum(
+        spec, cascade, spec.kernel_name, "neuronxcc", target, types, text_as_written(spec), parameters
+    )
+
+
+def verify(kernel: Any, spec: Any, seed: int = 0) -> list[Verdict]:
+    """Run a kernel on probes and compare it with the cascade of a specification that has all extents.
+
+    Args:
+        kernel: callable with plain arrays.
+        spec: see `compile`.
+        seed: of the probes.
+    """
+    held = spec_from(spec)
+    cascade = sized(held.cascade)
+    return list(verdicts(kernel, cascade, types_of(cascade, held, None), seed))
+
+
+def types_of(cascade: Cascade, spec: Spec, given: Mapping[str, Any] | str | None) -> dict[str, str]:
+    """The type of every input and output: given, of the specification, or that of the inputs."""
+    by_name = given if isinstance(given, Mapping) else {}
+    found: dict[str, str] = {}
+    for tensor in by_name:
+        if tensor not in cascade.tensors:
+            raise UsageError(f"dtype of {tensor} is given; the tensors are {', '.join(cascade.tensors)}")
+    for tensor in cascade.inputs:
+        gathered = any(
+            g.access.tensor == tensor for e in cascade.einsums for a in e.accesses for g in a.gathers
+        )
+        default = "int32" if gathered else given if isinstance(given, str) else "float32"
+        found[tensor] = as_dtype(by_name.get(tensor) or spec.dtypes.get(tensor) or default).name
+    floats = [d for d in found.values() if as_dtype(d).is_float]
+    common = floats[0] if floats and len(set(floats)) == 1 else "float32"
+    for tensor in cascade.outputs:
+        found[tensor] = as_dtype(by_name.get(tensor) or spec.dtypes.get(tensor) or common).name
+    return found
+
+
+def title_of(cascade: Cascade) -> str:
+    """The first line of a kernel's module."""
+    inputs = ", ".join(cascade.inputs) or "nothing"
+    return f"{', '.join(cascade.outputs)} from {inputs}, compiled from Einsums by nkilab."

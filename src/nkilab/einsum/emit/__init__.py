@@ -1,0 +1,1 @@
+"""Printing loop trees, in either spelling."""

@@ -1,0 +1,171 @@
+"""What both spellings share: lines, subscripts, numbers, the head of the kernel."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from math import prod
+
+from ..tree.expr import Expr, Whole, expr
+from ..tree.nodes import HBM, Alloc, At, Buffer, Comment, Cut, Kernel, Loop, Number, Statement, View
+
+LONGEST = 100
+
+
+def number(value: float) -> str:
+    """A Python literal of a number."""
+    if value in (float("inf"), float("-inf")):
+        return f'float("{value}")'
+    return repr(int(value)) + ".0" if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+class Printer(ABC):
+    """Prints one kernel; a spelling says how its statements are written."""
+
+    imports: tuple[str, ...] = ()
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.depth = kernel, 0
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        """The module that holds the kernel."""
+        kernel = self.kernel
+        self.lines = [f'"""{kernel.title}"""', "", *self.imports, "", "", "@nki.jit"]
+        scalars = [f"{a.name}={number(a.value)}" for a in kernel.arguments if a.value is not None]
+        tensors = [a.name for a in kernel.arguments if a.value is None]
+        self.call(f"def {kernel.name}", [*tensors, *kernel.parameters, *scalars], ":")
+        self.depth = 1
+        self.head()
+        self.body(kernel.body)
+        self.put(f"return {', '.join(b.name for b in kernel.outputs)}")
+        return "\n".join(self.lines) + "\n"
+
+    def head(self) -> None:
+        """Views of the arguments in the shapes the kernel is compiled for."""
+        for claim in self.kernel.asserts:
+            self.put(f"assert {claim}")
+        for argument in self.kernel.arguments:
+            if argument.value is None:
+                shape = self.shape(argument.shape or (1,))
+                self.put(f"{argument.name} = {argument.name}.reshape({shape})")
+
+    def put(self, text: str) -> None:
+        """A line at the present depth."""
+        self.lines.append("    " * self.depth + text)
+
+    def call(self, head: str, arguments: list[str], tail: str = "") -> None:
+        """A call, broken over lines where it is long."""
+        line = f"{head}({', '.join(arguments)}){tail}"
+        if len(line) + 4 * self.depth <= LONGEST:
+            self.put(line)
+            return
+        self.put(f"{head}(")
+        inner = "    " * (self.depth + 1)
+        text = ", ".join(arguments)
+        if len(text) + len(inner) <= LONGEST:
+            self.lines.append(inner + text)
+        else:
+            self.lines.extend(f"{inner}{argument}," for argument in arguments)
+        self.put(f"){tail}")
+
+    def shape(self, shape: tuple[Whole, ...]) -> str:
+        """A tuple of extents."""
+        return f"({', '.join(str(expr(s)) for s in shape)}{',' if len(shape) == 1 else ''})"
+
+    def body(self, body: list[Statement]) -> None:
+        """Statements in order."""
+        for statement in body:
+            if isinstance(statement, Loop):
+                self.loop(statement)
+            elif isinstance(statement, Comment):
+                self.comment(statement.text)
+            elif isinstance(statement, Alloc):
+                self.put(f"{statement.buffer.name} = {self.made(statement.buffer)}")
+            else:
+                self.statement(statement)
+
+    def comment(self, text: str) -> None:
+        """A comment, an Einsum per line where it names several that do not fit into one."""
+        parts = re.split(r"(?<!;); ", text)
+        room = LONGEST - 4 * self.depth - 2
+        lines = [text] if len(text) <= room else parts
+        for line in lines:
+            self.put(f"# {line}")
+
+    def loop(self, loop: Loop) -> None:
+        """A loop with its comment and the count of its ragged tiles."""
+        if loop.comment:
+            self.comment(loop.comment)
+        self.put(f"for {loop.variable} in {self.range(loop)}:")
+        self.depth += 1
+        if loop.count_name:
+            self.put(f"{loop.count_name} = {loop.count}")
+        self.body(loop.body)
+        self.depth -= 1
+
+    @abstractmethod
+    def range(self, loop: Loop) -> str:
+        """What a loop runs over."""
+
+    @abstractmethod
+    def made(self, buffer: Buffer) -> str:
+        """The call that makes a buffer."""
+
+    @abstractmethod
+    def statement(self, statement: Statement) -> None:
+        """One tile statement."""
+
+    def subscript(self, index: tuple[At | Cut, ...]) -> str:
+        """Slices and positions of a view."""
+        return ", ".join(self.one(i) for i in index)
+
+    def one(self, index: At | Cut) -> str:
+        """A position, or start:stop:step."""
+        if isinstance(index, At):
+            return str(index.at)
+        if index.step == 1:
+            return f"{index.start}:{index.start + index.count}"
+        return f"{index.start}:{index.start + (index.count - 1) * index.step + 1}:{index.step}"
+
+    def view(self, view: View) -> str:
+        """A part of a buffer that needs no turning."""
+        return f"{self.base(view)}[{self.subscript(view.index)}]"
+
+    def base(self, view: View) -> str:
+        """The buffer of a view, with an axis of one in front where the index has one more."""
+        shape = view.buffer.shape or (1,)
+        return (
+            view.buffer.name
+            if len(view.index) == len(shape)
+            else (f"{view.buffer.name}.reshape({self.shape((1, *shape))})")
+        )
+
+    def operand(self, value: Number) -> str:
+        """A number, the name of a scalar or a column."""
+        if isinstance(value, View):
+            return self.view(value)
+        return value if isinstance(value, str) else number(value)
+
+    def keywords(self, **given: str) -> list[str]:
+        """Keyword arguments."""
+        return [f"{name}={value}" for name, value in given.items()]
+
+
+def strides(buffer: Buffer) -> list[Expr]:
+    """Elements between neighbours along each axis of an HBM tensor."""
+    found, step = [], expr(1)
+    for extent in reversed(buffer.shape):
+        found.append(step)
+        step = step * extent
+    return found[::-1]
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    """How many elements a shape has."""
+    return prod(shape)
+
+
+def is_hbm(view: View) -> bool:
+    """Whether a view lies in HBM."""
+    return view.buffer.memory == HBM

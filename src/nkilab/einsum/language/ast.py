@@ -1,0 +1,314 @@
+"""The syntax tree of a cascade of Einsums.
+
+A cascade is a list of steps in order, each an Einsum or an iterate block. Every index is affine in
+rank variables (lower case) and extents (upper case), or the value of another tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands; line and column count from 1, 0 where unknown."""
+
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """constant + sum of coefficient * name over rank variables and extents."""
+
+    terms: tuple[tuple[str, int], ...] = ()
+    constant: int = 0
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Its rank variables, in order."""
+        return tuple(name for name, _ in self.terms if is_variable(name))
+
+    @property
+    def plain(self) -> str:
+        """The variable that it is alone; "" if it is anything else."""
+        is_one = len(self.terms) == 1 and self.terms[0][1] == 1 and not self.constant
+        return self.terms[0][0] if is_one and is_variable(self.terms[0][0]) else ""
+
+    def coefficient(self, name: str) -> int:
+        """What a name is multiplied with; 0 if it does not occur."""
+        return dict(self.terms).get(name, 0)
+
+    def at(self, values: Mapping[str, int]) -> Affine:
+        """With names replaced by values where known."""
+        known = sum(c * values[n] for n, c in self.terms if n in values)
+        return Affine(tuple((n, c) for n, c in self.terms if n not in values), self.constant + known)
+
+    def renamed(self, names: Mapping[str, str]) -> Affine:
+        """With other names."""
+        return affine([(names.get(n, n), c) for n, c in self.terms], self.constant)
+
+    def __str__(self) -> str:
+        text = ""
+        for name, c in self.terms:
+            body = name if abs(c) == 1 else f"{abs(c)}*{name}"
+            text += (f" {'-' if c < 0 else '+'} " if text else "-" if c < 0 else "") + body
+        if self.constant or not text:
+            sign = "-" if self.constant < 0 else "+"
+            text = f"{text} {sign} {abs(self.constant)}" if text else str(self.constant)
+        return text
+
+
+def affine(terms: list[tuple[str, int]], constant: int = 0) -> Affine:
+    """An affine index with the terms of one name taken together."""
+    merged: dict[str, int] = {}
+    for name, c in terms:
+        merged[name] = merged.get(name, 0) + c
+    return Affine(tuple((n, c) for n, c in merged.items() if c), constant)
+
+
+@dataclass(frozen=True)
+class Gather:
+    """An index that a tensor holds."""
+
+    access: Access
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Rank variables of its indices."""
+        return self.access.variables
+
+    @property
+    def plain(self) -> str:
+        """It is no variable."""
+        return ""
+
+    def __str__(self) -> str:
+        return str(self.access)
+
+
+Index = Affine | Gather
+
+
+@dataclass(frozen=True)
+class Access:
+    """A tensor with its indices."""
+
+    tensor: str
+    indices: tuple[Index, ...] = ()
+    place: Place = field(default=Place(), compare=False)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Rank variables in order of first appearance."""
+        return tuple(dict.fromkeys(v for index in self.indices for v in index.variables))
+
+    @property
+    def gathers(self) -> tuple[Gather, ...]:
+        """Indices that other tensors hold."""
+        return tuple(i for i in self.indices if isinstance(i, Gather))
+
+    def __str__(self) -> str:
+        return f"{self.tensor}[{', '.join(map(str, self.indices))}]"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A parameter by name, or a number."""
+
+    name: str = ""
+    value: float = 0.0
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """It has none."""
+        return ()
+
+    def __str__(self) -> str:
+        return self.name or f"{self.value:g}"
+
+
+Operand = Access | Scalar
+
+
+@dataclass(frozen=True)
+class Condition:
+    """left relation right, over affine expressions."""
+
+    left: Affine
+    relation: str
+    right: Affine
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Rank variables of both sides."""
+        return tuple(dict.fromkeys((*self.left.variables, *self.right.variables)))
+
+    @property
+    def difference(self) -> Affine:
+        """left - right."""
+        return affine(
+            [*self.left.terms, *((n, -c) for n, c in self.right.terms)],
+            self.left.constant - self.right.constant,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}"
+
+
+@dataclass(frozen=True)
+class Einsum:
+    """One Einsum: output = reduce over the variables that only stand on the right of map(operands).
+
+    Args:
+        output: what it writes.
+        operands: what it reads, in order.
+        map_op: name of the operator that combines the operands; "" for a copy.
+        reduce_op: name of the operator over variables that vanish; "".
+        condition: where the mapped value counts; None for everywhere.
+        otherwise: the value elsewhere.
+        text: as written.
+        place: of the expression.
+    """
+
+    output: Access
+    operands: tuple[Operand, ...]
+    map_op: str = ""
+    reduce_op: str = ""
+    condition: Condition | None = None
+    otherwise: float = 0.0
+    text: str = field(default="", compare=False)
+    place: Place = field(default=Place(), compare=False)
+
+    @property
+    def name(self) -> str:
+        """Einsums are named by their output."""
+        return self.output.tensor
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """Operands that are tensors."""
+        return tuple(o for o in self.operands if isinstance(o, Access))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Every rank variable, those of the output first."""
+        inner = (v for access in self.accesses for v in access.variables)
+        asked = self.condition.variables if self.condition else ()
+        return tuple(dict.fromkeys((*self.output.variables, *inner, *asked)))
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """Variables that vanish."""
+        kept = set(self.output.variables)
+        return tuple(v for v in self.variables if v not in kept)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Tensors it reads, those that hold indices too."""
+        found: list[str] = []
+        for access in self.accesses:
+            found.append(access.tensor)
+            found.extend(g.access.tensor for g in access.gathers)
+        return tuple(dict.fromkeys(found))
+
+    def __str__(self) -> str:
+        actions = "".join(f" {a} {n}" for a, n in (("M", self.map_op), ("V", self.reduce_op)) if n)
+        tail = f" if {self.condition} else {self.otherwise:g}" if self.condition else ""
+        right = " . ".join(map(str, self.operands))
+        return f"{self.output} = {right}{' ;;' + actions if actions else ''}{tail}"
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """Einsums that run once per value of a rank variable, in order."""
+
+    variable: str
+    body: tuple[Einsum, ...]
+    place: Place = field(default=Place(), compare=False)
+
+
+Step = Einsum | Iterate
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A declared tensor and its ranks."""
+
+    name: str
+    ranks: tuple[str, ...]
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Einsums with what they declare.
+
+    Args:
+        tensors: by name, in the order of the declaration.
+        steps: in order.
+        outputs: tensors that are returned.
+        scalars: parameters and their values.
+        sizes: extents of ranks, where known.
+    """
+
+    tensors: Mapping[str, Tensor]
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def einsums(self) -> tuple[Einsum, ...]:
+        """All Einsums, those of iterate blocks too, in order."""
+        return tuple(einsum for einsum, _ in self.walk())
+
+    def walk(self) -> Iterator[tuple[Einsum, Iterate | None]]:
+        """Every Einsum with the block it stands in."""
+        for step in self.steps:
+            if isinstance(step, Iterate):
+                yield from ((einsum, step) for einsum in step.body)
+            else:
+                yield step, None
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Tensors that an Einsum writes, in order."""
+        return tuple(dict.fromkeys(e.name for e in self.einsums))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Tensors that no Einsum writes, in the order of the declaration."""
+        written = set(self.written)
+        return tuple(name for name in self.tensors if name not in written)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Extents of a tensor; every rank has a size."""
+        return tuple(self.sizes[r] for r in self.tensors[name].ranks)
+
+    def extent(self, variable: str, einsum: Einsum) -> int:
+        """How many values a rank variable takes in an Einsum.
+
+        That of the rank of its name in capitals, else that of the first axis it indexes alone.
+        """
+        known = self.sizes.get(variable.upper())
+        if known is not None:
+            return known
+        for access in (einsum.output, *einsum.accesses):
+            for rank, index in zip(self.tensors[access.tensor].ranks, access.indices, strict=True):
+                if index.plain == variable:
+                    return self.sizes[rank]
+        raise KeyError(variable)
+
+
+NOWHERE = Place()
+
+
+def is_variable(name: str) -> bool:
+    """Whether a name is a rank variable: its first letter is small."""
+    return name[:1].islower()

@@ -1,0 +1,277 @@
+"""Reading expressions: tokens, then recursive descent over the grammar of docs/einsum.md."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...errors import SpecError
+from .ast import NOWHERE, Access, Affine, Condition, Einsum, Gather, Index, Operand, Place, Scalar, affine
+from .operators import OPERATORS, Operator, operator_named, reducing
+
+LONGEST = 4000
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<sign>;;|<=|>=|==|!=|[][(),.=+*<>-]))"
+)
+RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word of an expression and the column it begins in, from 0."""
+
+    kind: str
+    text: str
+    at: int
+
+
+class Reader:
+    """Reads one expression.
+
+    Args:
+        text: of the expression.
+        place: where its first character stands.
+        called: key that holds it, for messages.
+    """
+
+    def __init__(self, text: str, place: Place = NOWHERE, called: str = "einsum.expressions") -> None:
+        self.text, self.place, self.called = text, place, called
+        self.tokens = self._tokens()
+        self.at = 0
+
+    def fail(self, problem: str, hint: str = "", at: int | None = None) -> SpecError:
+        """An error at a column of the expression."""
+        column = self.here if at is None else at
+        spot = Place(self.place.file, self.place.line, self.place.column + column if self.place.column else 0)
+        error = SpecError(problem, hint=hint)
+        error.located(str(spot), self.called, (f"expression: {self.text.strip()[:200]}",))
+        return error
+
+    def _tokens(self) -> list[Token]:
+        if len(self.text) > LONGEST:
+            self.tokens, self.at = [], 0
+            raise self.fail(
+                f"the expression has {len(self.text)} characters; at most {LONGEST} are read", at=0
+            )
+        found, at = [], 0
+        while at < len(self.text.rstrip()):
+            match = _TOKEN.match(self.text, at)
+            if match is None:
+                self.tokens, self.at = [], 0
+                at += len(self.text[at:]) - len(self.text[at:].lstrip())
+                raise self.fail(f"{self.text[at]!r} means nothing here", at=at)
+            kind = match.lastgroup or ""
+            found.append(Token(kind, match[kind], match.start(kind)))
+            at = match.end()
+        return found
+
+    @property
+    def here(self) -> int:
+        """Column of the next token."""
+        return self.tokens[self.at].at if self.at < len(self.tokens) else len(self.text.rstrip())
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The next token, or one after it."""
+        place = self.at + ahead
+        return self.tokens[place] if place < len(self.tokens) else Token("end", "", len(self.text))
+
+    def take(self, text: str) -> bool:
+        """Go past a sign or word if it comes next."""
+        if self.peek().text == text and self.peek().kind != "end":
+            self.at += 1
+            return True
+        return False
+
+    def need(self, text: str, where: str) -> None:
+        """Go past a sign that must come next."""
+        if not self.take(text):
+            raise self.fail(f"{self._found()} where {where} needs {text!r}")
+
+    def _found(self) -> str:
+        token = self.peek()
+        return "the expression ends" if token.kind == "end" else f"{token.text!r} stands"
+
+    def name(self, what: str) -> str:
+        """A word that must come next."""
+        token = self.peek()
+        if token.kind != "name":
+            raise self.fail(f"{self._found()} where {what} is needed")
+        self.at += 1
+        return token.text
+
+    def number(self) -> float:
+        """A number with its sign; inf too."""
+        sign = -1.0 if self.take("-") else 1.0
+        token = self.peek()
+        if token.text == "inf" or token.kind == "number":
+            self.at += 1
+            return sign * float(token.text)
+        raise self.fail(f"{self._found()} where a number is needed")
+
+    def einsum(self) -> Einsum:
+        """The whole expression."""
+        output = self.access("the output")
+        self.need("=", "the output")
+        operands = [self.operand()]
+        while self.take("."):
+            operands.append(self.operand())
+        map_op, reduce_op, condition, otherwise = "", "", None, 0.0
+        if self.take(";;"):
+            map_op, reduce_op = self.actions(len(operands))
+        if self.take("if"):
+            condition = self.condition()
+            self.need("else", "a condition")
+            otherwise = self.number()
+        if self.peek().kind != "end":
+            raise self.fail(f"{self._found()} after the end of the expression")
+        read = Einsum(
+            output, tuple(operands), map_op, reduce_op, condition, otherwise, self.text.strip(), self.place
+        )
+        self._check(read)
+        return read
+
+    def _check(self, read: Einsum) -> None:
+        if len(read.operands) > 1 and not read.map_op:
+            raise self.fail(
+                f"{len(read.operands)} operands and no map operator",
+                "write ';; M mul' or another operator",
+                0,
+            )
+        if read.reduced and not read.reduce_op:
+            names = ", ".join(read.reduced)
+            raise self.fail(
+                f"{names} vanishes from the right to the left and nothing reduces it",
+                "write ';; V add' or another operator, or keep the variable on the left",
+                0,
+            )
+
+    def access(self, what: str) -> Access:
+        """TENSOR[index, ...]."""
+        at = self.here
+        name = self.name(what)
+        self.need("[", f"tensor {name}")
+        indices: list[Index] = []
+        while not self.take("]"):
+            if indices:
+                self.need(",", f"an index of {name}")
+            indices.append(self.index())
+        column = self.place.column + at if self.place.column else 0
+        return Access(name, tuple(indices), Place(self.place.file, self.place.line, column))
+
+    def index(self) -> Index:
+        """An affine sum, or TENSOR[...]."""
+        if self.peek().kind == "name" and self.peek(1).text == "[":
+            return Gather(self.access("a tensor of indices"))
+        return self.affine()
+
+    def affine(self) -> Affine:
+        """Sums of whole numbers, names, and products of both."""
+        terms: list[tuple[str, int]] = []
+        constant, sign = 0, -1 if self.take("-") else 1
+        while True:
+            factor, name = self.term()
+            if name:
+                terms.append((name, sign * factor))
+            else:
+                constant += sign * factor
+            if self.take("+"):
+                sign = 1
+            elif self.take("-"):
+                sign = -1
+            else:
+                return affine(terms, constant)
+
+    def term(self) -> tuple[int, str]:
+        """A whole number, a name, or their product either way round."""
+        token = self.peek()
+        if token.kind == "number":
+            if not token.text.isdigit():
+                raise self.fail(f"{token.text} is no whole number; indices are affine in whole numbers")
+            self.at += 1
+            return int(token.text), self.name("a rank variable") if self.take("*") else ""
+        name = self.name("an index")
+        if not self.take("*"):
+            return 1, name
+        token = self.peek()
+        if token.kind != "number" or not token.text.isdigit():
+            raise self.fail(
+                f"{name} is multiplied with {token.text or 'nothing'}; indices are affine: a whole number "
+                "times a variable"
+            )
+        self.at += 1
+        return int(token.text), name
+
+    def operand(self) -> Operand:
+        """A tensor, const(NUMBER), a number or the name of a scalar."""
+        token = self.peek()
+        if token.kind == "name" and token.text == "const" and self.peek(1).text == "(":
+            self.at += 2
+            value = self.number()
+            self.need(")", "const")
+            return Scalar(value=value)
+        if token.kind == "name" and token.text != "inf":
+            if self.peek(1).text == "[":
+                return self.access("an operand")
+            self.at += 1
+            return Scalar(token.text)
+        return Scalar(value=self.number())
+
+    def actions(self, operands: int) -> tuple[str, str]:
+        """M op, V op, or both."""
+        map_op = reduce_op = ""
+        at = self.here
+        if self.take("M"):
+            found = self.operator(operands)
+            map_op = found.name
+        if self.take("V"):
+            at = self.here
+            found = self.operator(0)
+            if found.identity is None:
+                raise self.fail(
+                    f"{found.name} reduces nothing: it has no identity; {', '.join(reducing())} do", at=at
+                )
+            reduce_op = found.name
+        if not map_op and not reduce_op:
+            raise self.fail(f"{self._found()} where M or V is needed after ';;'", at=at)
+        return map_op, reduce_op
+
+    def operator(self, operands: int) -> Operator:
+        """A name, unary(name) or binary(name), that fits the number of operands; 0 for a reduction."""
+        at = self.here
+        spelled = name = self.name("an operator")
+        form = 0
+        if name in ("unary", "binary") and self.take("("):
+            form = 1 if name == "unary" else 2
+            name = self.name("an operator")
+            self.need(")", spelled)
+        found = operator_named(name)
+        if found is None:
+            raise self.fail(f"{name} is no operator", f"use one of {', '.join(OPERATORS)}", at)
+        if (form and found.arity not in (0, form)) or (form == 1 and found.arity == 0):
+            raise self.fail(f"{found.name} is not {spelled}: it takes {_count(found)}", at=at)
+        if operands and found.arity not in (0, operands):
+            raise self.fail(f"{found.name} takes {_count(found)}; {operands} are given", at=at)
+        return found
+
+    def condition(self) -> Condition:
+        """affine RELATION affine."""
+        left = self.affine()
+        relation = self.peek().text
+        if relation not in RELATIONS:
+            raise self.fail(f"{self._found()} where a comparison is needed: {', '.join(RELATIONS)}")
+        self.at += 1
+        return Condition(left, relation, self.affine())
+
+
+def _count(op: Operator) -> str:
+    return {0: "two or more operands", 1: "one operand", 2: "two operands"}[op.arity]
+
+
+def read_einsum(text: str, place: Place = NOWHERE, called: str = "einsum.expressions") -> Einsum:
+    """The Einsum that an expression means.
+
+    Raises:
+        SpecError: at the column where it stops to make sense.
+    """
+    return Reader(text, place, called).einsum()

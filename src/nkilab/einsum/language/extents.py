@@ -1,0 +1,121 @@
+"""Extents: every rank and rank variable gets a size, or the key that lacks one is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...errors import SpecError
+from .ast import Affine, Cascade, Einsum, Iterate
+
+
+def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
+    """A cascade in which every rank has an extent.
+
+    Args:
+        cascade: perhaps with extents of its own.
+        sizes: further extents, which may not contradict.
+
+    Raises:
+        SpecError: if a rank has none or two, or what an iteration writes lies outside its tensor.
+    """
+    known = merged_sizes(cascade, sizes or {})
+    held = known.sizes
+    for tensor in cascade.tensors.values():
+        for rank in tensor.ranks:
+            if rank not in held:
+                raise SpecError(
+                    f"rank {rank} of {tensor.name} has no extent",
+                    hint=f"add {rank}: NUMBER under einsum.shape, or give --size {rank}=NUMBER",
+                ).located(str(tensor.place), "einsum.shape")
+    for einsum, block in known.walk():
+        _check(einsum, block, known)
+    return known
+
+
+def merged_sizes(cascade: Cascade, sizes: Mapping[str, int]) -> Cascade:
+    """A cascade with further extents.
+
+    Raises:
+        SpecError: if one contradicts those it has.
+    """
+    held = dict(cascade.sizes)
+    for rank, size in sizes.items():
+        if held.setdefault(rank, int(size)) != size:
+            raise SpecError(f"rank {rank} is {held[rank]} in the specification and {size} is asked for")
+    return replace(cascade, sizes=held)
+
+
+def sizes_of_arrays(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Extents of ranks that shapes of tensors tell.
+
+    Raises:
+        SpecError: if a shape does not fit its declaration, or two tell different extents.
+    """
+    found = dict(cascade.sizes)
+    for name, shape in shapes.items():
+        tensor = cascade.tensors.get(name)
+        if tensor is None:
+            raise SpecError(f"{name} is not declared", hint=f"the inputs are {', '.join(cascade.inputs)}")
+        if len(shape) != len(tensor.ranks):
+            raise SpecError(f"{name} has the shape {list(shape)}; it is declared [{', '.join(tensor.ranks)}]")
+        for rank, size in zip(tensor.ranks, shape, strict=True):
+            if found.setdefault(rank, int(size)) != size:
+                raise SpecError(f"rank {rank} is {found[rank]} and, in {name}, {size}")
+    return found
+
+
+def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
+    bound = {block.variable} if block else set()
+    variables = tuple(dict.fromkeys((*einsum.variables, *bound)))
+    extents = {}
+    for v in variables:
+        try:
+            extents[v] = (
+                block_extent(block, cascade) if block and v == block.variable else cascade.extent(v, einsum)
+            )
+        except KeyError:
+            raise _at(
+                einsum,
+                f"the variable {v} has no extent",
+                f"add {v.upper()}: NUMBER under einsum.shape, or give --size {v.upper()}=NUMBER",
+            ) from None
+    for rank, index in zip(cascade.tensors[einsum.name].ranks, einsum.output.indices, strict=True):
+        if not isinstance(index, Affine):
+            continue
+        low, high = bounds(index.at(cascade.sizes), extents)
+        if low < 0 or high >= cascade.sizes[rank]:
+            raise _at(
+                einsum,
+                f"the index {index} of {einsum.name} runs from {low} to {high}; rank {rank} has "
+                f"{cascade.sizes[rank]} elements",
+                "change the extents, or the index",
+            )
+
+
+def block_extent(block: Iterate, cascade: Cascade) -> int:
+    """How often the body of an iterate block runs."""
+    known = cascade.sizes.get(block.variable.upper())
+    if known is None:
+        for einsum in block.body:
+            try:
+                return cascade.extent(block.variable, einsum)
+            except KeyError:
+                continue
+        raise SpecError(
+            f"the variable {block.variable} has no extent",
+            hint=f"add {block.variable.upper()}: NUMBER under einsum.shape",
+        ).located(str(block.place), "einsum.expressions")
+    return known
+
+
+def bounds(index: Affine, extents: Mapping[str, int]) -> tuple[int, int]:
+    """The least and the greatest value of an index whose extents are replaced by numbers."""
+    ends = [sorted((0, c * (extents[n] - 1))) for n, c in index.terms]
+    return index.constant + sum(e[0] for e in ends), index.constant + sum(e[1] for e in ends)
+
+
+def _at(einsum: Einsum, problem: str, hint: str) -> SpecError:
+    error = SpecError(problem, hint=hint)
+    error.located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text or einsum}",))
+    return error

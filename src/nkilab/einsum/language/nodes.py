@@ -1,0 +1,212 @@
+"""YAML as data with places: parsed without running anything, bounded in size, without aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any
+
+from ..._lazy import ruamel_yaml
+from ...errors import SpecError
+from .ast import Place
+
+MOST_CHARACTERS = 1 << 20
+MOST_NODES = 100_000
+DEEPEST = 32
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of a specification, with its key and place.
+
+    Args:
+        value: a dictionary of nodes, a list of nodes, or a text, number, truth value or None.
+        path: keys from the root, joined by dots.
+        place: of the value.
+        key_place: of the key it stands under.
+    """
+
+    value: Any
+    path: str
+    place: Place
+    key_place: Place = field(default=Place())
+
+    def fail(self, problem: str, hint: str = "", *, at_key: bool = False) -> SpecError:
+        """An error at this place."""
+        error = SpecError(problem, hint=hint)
+        error.located(str(self.key_place if at_key and self.key_place.line else self.place), self.path)
+        return error
+
+    def entries(self) -> dict[str, Node]:
+        """The keys and values of a mapping; none where nothing is written.
+
+        Raises:
+            SpecError: if it is none.
+        """
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, dict):
+            raise self.fail(f"{shown(self.value)} stands where keys and values are needed")
+        return self.value
+
+    def items(self) -> list[Node]:
+        """The entries of a list; none where nothing is written.
+
+        Raises:
+            SpecError: if it is none.
+        """
+        if self.value is None:
+            return []
+        if not isinstance(self.value, list):
+            raise self.fail(f"{shown(self.value)} stands where a list is needed")
+        return self.value
+
+    def text(self) -> str:
+        """A word.
+
+        Raises:
+            SpecError: if it is none.
+        """
+        if not isinstance(self.value, str):
+            raise self.fail(f"{shown(self.value)} stands where a name is needed")
+        return self.value
+
+    def words(self) -> tuple[str, ...]:
+        """A list of words."""
+        return tuple(entry.text() for entry in self.items())
+
+    def whole(self, least: int = 1) -> int:
+        """A whole number.
+
+        Raises:
+            SpecError: if it is none, or below `least`.
+        """
+        if isinstance(self.value, bool) or not isinstance(self.value, int) or self.value < least:
+            raise self.fail(f"{shown(self.value)} stands where a whole number of at least {least} is needed")
+        return self.value
+
+    def number(self) -> float:
+        """A number.
+
+        Raises:
+            SpecError: if it is none.
+        """
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise self.fail(f"{shown(self.value)} stands where a number is needed")
+        return float(self.value)
+
+    def only(self, *known: str) -> dict[str, Node]:
+        """The entries of a mapping all of whose keys are known.
+
+        Raises:
+            SpecError: at the first key that is not.
+        """
+        held = self.entries()
+        for key, node in held.items():
+            if key not in known:
+                close = [k for k in known if k.lower().replace("_", "-") == key.lower().replace("_", "-")]
+                raise node.fail(
+                    f"{key} is no key here; the keys are {', '.join(known)}",
+                    f"write {close[0]}" if close else "",
+                    at_key=True,
+                )
+        return held
+
+
+def shown(value: Any) -> str:
+    """A value in a message."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return "nothing" if value is None else repr(value)[:60]
+
+
+class _Builder:
+    def __init__(self, file: str, first_line: int) -> None:
+        self.file, self.first, self.count = file, first_line, 0
+
+    def place(self, mark: tuple[int, int] | None) -> Place:
+        return Place(self.file, mark[0] + self.first, mark[1] + 1) if mark else Place(self.file)
+
+    def node(self, value: Any, path: str, place: Place, key_place: Place, depth: int = 0) -> Node:
+        self.count += 1
+        if self.count > MOST_NODES or depth > DEEPEST:
+            told = f"more than {MOST_NODES} values" if depth <= DEEPEST else f"more than {DEEPEST} levels"
+            raise SpecError(f"the specification has {told}").located(str(place), path or "spec")
+        if isinstance(value, Mapping):
+            marks: Any = value
+            held = {}
+            for key in value:
+                at_key, at = self.place(marks.lc.key(key)), self.place(marks.lc.value(key))
+                name = f"{path}.{key}" if path else str(key)
+                held[str(key)] = self.node(value[key], name, at, at_key, depth + 1)
+            return Node(held, path, place, key_place)
+        if isinstance(value, list):
+            marks = value
+            entries = [
+                self.node(entry, f"{path}[{i}]", self.place(marks.lc.item(i)), key_place, depth + 1)
+                for i, entry in enumerate(value)
+            ]
+            return Node(entries, path, place, key_place)
+        return Node(_plain(value, path, place), path, place, key_place)
+
+
+def _plain(value: Any, path: str, place: Place) -> Any:
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if value is None:
+        return None
+    raise SpecError(f"a value of type {type(value).__name__} is no text or number").located(str(place), path)
+
+
+def read_nodes(text: str, file: str = "", first_line: int = 1) -> Node:
+    """The values of a YAML text with their places.
+
+    Args:
+        text: YAML; tags are refused, so that it can only hold texts, numbers, lists and mappings.
+        file: name for messages.
+        first_line: line of the file that the text begins on.
+
+    Raises:
+        SpecError: if it does not parse, is too large or too deep.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise SpecError(
+            f"the specification has {len(text)} characters; at most {MOST_CHARACTERS} are read"
+        ).located(file, "spec")
+    yaml = ruamel_yaml()
+    try:
+        for event in yaml.YAML(typ="rt").parse(StringIO(text)):
+            _refuse(event, file, first_line)
+        loaded = yaml.YAML(typ="rt").load(text)
+    except yaml.error.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"{file}:{mark.line + first_line}:{mark.column + 1}" if mark else file
+        told = (getattr(error, "problem", None) or "it does not parse").split("\n")[0]
+        raise SpecError(f"this is no YAML: {told}").located(line, "spec") from None
+    builder = _Builder(file, first_line)
+    return builder.node(loaded, "", Place(file, first_line, 1), Place())
+
+
+def _refuse(event: Any, file: str, first_line: int) -> None:
+    """Refuse tags, and aliases, which can make a small text large."""
+    told = ""
+    if getattr(event, "tag", None) and not str(event.tag).startswith("tag:yaml.org,2002:"):
+        told = f"the tag {event.tag} is refused; a specification holds texts, numbers, lists and mappings"
+    elif type(event).__name__ == "AliasEvent":
+        told = f"the alias *{event.anchor} is refused; write the value out"
+    if told:
+        mark = event.start_mark
+        raise SpecError(told).located(f"{file}:{mark.line + first_line}:{mark.column + 1}", "spec")
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all below it."""
+    yield node
+    below = node.value.values() if isinstance(node.value, dict) else node.value
+    if isinstance(node.value, dict | list):
+        for entry in below:
+            yield from walk(entry)

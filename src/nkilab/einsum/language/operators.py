@@ -1,0 +1,94 @@
+"""Operators of cascades: one table with arity, identity, meaning and how engines compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...isa.activations import ACTIVATIONS
+from ...isa.operators import OPERATORS as ENGINE_OPERATORS
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of the language.
+
+    Args:
+        name: as in `unary(name)` or `binary(name)`.
+        arity: operands it takes; 0 for any number.
+        function: over float64 arrays, with `arity` arguments, or two where the arity is 0.
+        identity: the value that changes nothing; None if it has none, and then it reduces nothing.
+        is_commutative: whether its operands may be swapped.
+        alu: operator of VectorE that computes it; "" if none does.
+        activation: function of ScalarE that computes it; "" if none does.
+        steps: what it is made of where no engine has it: (operator, positions) with -1 for the step before.
+    """
+
+    name: str
+    arity: int
+    function: Callable[..., Any]
+    identity: float | None = None
+    is_commutative: bool = False
+    alu: str = ""
+    activation: str = ""
+    steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, b: function(a, b).astype(np.float64)
+
+
+def _activation(name: str) -> Operator:
+    return Operator(name, 1, ACTIVATIONS[name].function, activation=name)
+
+
+_NARY = (
+    Operator("multiply", 0, np.multiply, 1.0, True, "multiply"),
+    Operator("add", 0, np.add, 0.0, True, "add"),
+    Operator("maximum", 0, np.maximum, -np.inf, True, "maximum"),
+    Operator("minimum", 0, np.minimum, np.inf, True, "minimum"),
+)
+_BINARY = (
+    Operator("subtract", 2, np.subtract, alu="subtract"),
+    Operator("divide", 2, np.divide, steps=(("reciprocal", (1,)), ("multiply", (0, -1)))),
+    Operator("subtract_exp", 2, lambda a, b: np.exp(a - b), steps=(("subtract", (0, 1)), ("exp", (-1,)))),
+    Operator("logexp", 2, lambda a, b: np.log(a) + b, steps=(("log", (0,)), ("add", (-1, 1)))),
+    *(
+        Operator(name, 2, _truth(getattr(np, name)), is_commutative=name.endswith("equal"), alu=name)
+        for name in ("equal", "not_equal")
+    ),
+    *(
+        Operator(name, 2, _truth(getattr(np, name)), alu=name)
+        for name in ("greater", "greater_equal", "less", "less_equal")
+    ),
+    Operator("power", 2, np.power, alu="power"),
+)
+_UNARY = (
+    Operator("negative", 1, np.negative, steps=(("multiply", (0, -2)),)),
+    Operator("reciprocal", 1, np.reciprocal, activation="reciprocal"),
+    *(
+        _activation(name)
+        for name in (
+            "exp", "log", "sqrt", "rsqrt", "square", "abs", "sign", "relu", "sigmoid", "silu", "gelu", "tanh",
+            "gelu_apprx_tanh", "softplus", "mish", "erf", "sin", "arctan",
+        )
+    ),
+)  # fmt: skip
+OPERATORS: dict[str, Operator] = {op.name: op for op in (*_NARY, *_BINARY, *_UNARY)}
+ALIASES = {"mul": "multiply", "max": "maximum", "min": "minimum", "sub": "subtract", "div": "divide",
+           "true_divide": "divide", "neg": "negative", "eq": "equal"}  # fmt: skip
+
+assert all(not op.alu or op.alu in ENGINE_OPERATORS for op in OPERATORS.values())
+
+
+def operator_named(name: str) -> Operator | None:
+    """The operator of a name or alias; None if there is none."""
+    return OPERATORS.get(ALIASES.get(name, name))
+
+
+def reducing() -> list[str]:
+    """Names of operators that may reduce."""
+    return [op.name for op in OPERATORS.values() if op.identity is not None]

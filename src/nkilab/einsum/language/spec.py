@@ -1,0 +1,384 @@
+"""Specifications: a cascade, and what is given of its mapping, format, binding and options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import NkilabError, SpecError
+from ...tiles.dtypes import as_dtype
+from .ast import Cascade, Einsum, Iterate, Place, Step, Tensor
+from .expressions import read_einsum
+from .nodes import Node, read_nodes, shown
+from .sources import Source
+
+_SPLIT = re.compile(r"uniform_shape\(\s*(\w+)\s*\)")
+COMPONENTS = ("HBM", "SBUF", "PSUM")
+CONSTRUCTORS = ("empty", "zeros")
+BIT_WIDTHS = {32: "float32", 16: "float16"}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a tensor lies as one Einsum sees it.
+
+    Args:
+        tensor: its name.
+        einsum: the Einsum.
+        component: HBM, SBUF or PSUM.
+        constructor: empty or zeros at the producer; "" elsewhere.
+        unbound: ranks that exist over time only.
+        outer: partition ranks, in HBM the noncontiguous ones.
+        inner: free ranks, in HBM the contiguous ones.
+        node: of the entry.
+    """
+
+    tensor: str
+    einsum: str
+    component: str
+    constructor: str
+    unbound: tuple[str, ...]
+    outer: tuple[str, ...]
+    inner: tuple[str, ...]
+    node: Node = field(compare=False)
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """Ranks of the tensor's shape, in order."""
+        return self.outer + self.inner
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Which instruction of which engine runs an Einsum, and which ranks it consumes."""
+
+    einsum: str
+    component: str
+    instruction: str
+    ranks: tuple[str, ...]
+    node: Node = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A fused section: its Einsums, and groups of (einsum, rank) that share a loop."""
+
+    einsums: tuple[str, ...] | None
+    groups: tuple[tuple[tuple[str, str], ...], ...]
+    node: Node = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything that a specification says.
+
+    Args:
+        cascade: its Einsums.
+        partitioning: per Einsum and rank, the shapes it is split by, the outermost first.
+        loop_order: per Einsum.
+        spacetime: per Einsum, ranks in space and time.
+        rank_order: per tensor and Einsum.
+        dtypes: per tensor, where given.
+        any_layout: outputs that may be returned transposed.
+        fusion, engines, placements: the binding.
+        kernel_name: of the function.
+        root: all of it, with places.
+        text: as it was given; "" for what was made in Python.
+    """
+
+    cascade: Cascade
+    partitioning: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    loop_order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spacetime: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+    rank_order: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    any_layout: frozenset[str] = frozenset()
+    fusion: tuple[Fusion, ...] = ()
+    engines: Mapping[str, Execution] = field(default_factory=dict)
+    placements: Mapping[tuple[str, str], Placement] = field(default_factory=dict)
+    kernel_name: str = ""
+    root: Node | None = field(default=None, compare=False)
+    text: str = field(default="", compare=False)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it says how Einsums run: a loop order, engines or placements."""
+        return bool(self.loop_order or self.engines or self.placements)
+
+    def node(self, path: str) -> Node:
+        """The node at a path, or the nearest above it that is written."""
+        assert self.root is not None
+        found = self.root
+        for key in path.split("."):
+            held = found.value
+            if not isinstance(held, dict) or key not in held:
+                break
+            found = held[key]
+        return found
+
+
+def read_spec(source: Source) -> Spec:
+    """The specification that a YAML text holds.
+
+    Raises:
+        SpecError: at the key that has no meaning.
+    """
+    root = read_nodes(source.text, source.file, source.first_line)
+    top = root.only("einsum", "mapping", "format", "binding", "options")
+    if "einsum" not in top:
+        raise root.fail("the key einsum is missing", "add einsum: with declaration and expressions")
+    options = top["options"].only("kernel-name", "cascade-outputs") if "options" in top else {}
+    cascade = _cascade(top["einsum"], options.get("cascade-outputs"))
+    mapping = top["mapping"].only("partitioning", "loop-order", "spacetime") if "mapping" in top else {}
+    binding = top["binding"].only("fusion", "engine", "tensor") if "binding" in top else {}
+    formats = _formats(top["format"]) if "format" in top else _Formats({}, {}, frozenset())
+    return Spec(
+        cascade,
+        {e: _splits(n) for e, n in _of(mapping, "partitioning").items()},
+        {e: n.words() for e, n in _of(mapping, "loop-order").items()},
+        {e: _spacetime(n) for e, n in _of(mapping, "spacetime").items()},
+        formats.rank_order,
+        formats.dtypes,
+        formats.any_layout,
+        tuple(_fusion(n) for n in binding["fusion"].items()) if "fusion" in binding else (),
+        _unique([_execution(n) for n in binding["engine"].items()] if "engine" in binding else []),
+        _placements(binding["tensor"]) if "tensor" in binding else {},
+        _identifier(options["kernel-name"]) if "kernel-name" in options else "",
+        root,
+        source.text,
+    )
+
+
+def _of(held: Mapping[str, Node], key: str) -> dict[str, Node]:
+    return held[key].entries() if key in held else {}
+
+
+def _identifier(node: Node) -> str:
+    name = node.text()
+    if not name.isidentifier():
+        raise node.fail(f"{name!r} is no Python name")
+    return name
+
+
+def _cascade(node: Node, outputs: Node | None) -> Cascade:
+    held = node.only("declaration", "expressions", "shape", "scalars")
+    for key in ("declaration", "expressions"):
+        if key not in held:
+            raise node.fail(f"the key {key} is missing", f"add {key}: under einsum:", at_key=True)
+    tensors = {}
+    for name, ranks in held["declaration"].entries().items():
+        if not name.isidentifier():
+            raise ranks.fail(f"{name!r} is no name of a tensor", at_key=True)
+        tensors[name] = Tensor(name, ranks.words(), ranks.key_place)
+    steps = tuple(_step(entry) for entry in held["expressions"].items())
+    if not steps:
+        raise held["expressions"].fail("there are no expressions", at_key=True)
+    sizes = {rank: n.whole() for rank, n in _of(held, "shape").items()}
+    scalars = {name: n.number() for name, n in _of(held, "scalars").items()}
+    return _checked(Cascade(tensors, steps, (), scalars, sizes), outputs, node)
+
+
+def _step(node: Node) -> Step:
+    if isinstance(node.value, str):
+        return read_einsum(node.value, node.place, node.path)
+    if not isinstance(node.value, dict):
+        raise node.fail(f"{shown(node.value)} stands where an expression or an iterate block is needed")
+    held = node.only("iterate", "body")
+    if set(held) != {"iterate", "body"}:
+        raise node.fail("an iterate block has the keys iterate and body")
+    body = tuple(read_einsum(n.text(), n.place, n.path) for n in held["body"].items())
+    return Iterate(held["iterate"].text(), body, held["iterate"].place)
+
+
+def _checked(cascade: Cascade, outputs: Node | None, node: Node) -> Cascade:
+    """The cascade with its outputs, after its names are found to be declared and used with their ranks."""
+    for einsum in cascade.einsums:
+        check_einsum(einsum, cascade)
+    written = cascade.written
+    names = outputs.words() if outputs else (written[-1],)
+    for name in names:
+        if name not in written:
+            told = "is never written" if name in cascade.tensors else "is not declared"
+            raise (outputs or node).fail(
+                f"the output {name} {told}", f"the tensors written are {', '.join(written)}"
+            )
+    return Cascade(cascade.tensors, cascade.steps, names, cascade.scalars, cascade.sizes)
+
+
+def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
+    """Refuse names that are not declared, and accesses with another number of indices than ranks.
+
+    Raises:
+        SpecError: at the access.
+    """
+    held = [einsum.output, *einsum.accesses]
+    for access in [*held, *(g.access for a in held for g in a.gathers)]:
+        tensor = cascade.tensors.get(access.tensor)
+        told = hint = ""
+        if tensor is None:
+            told, hint = f"{access.tensor} is not declared", f"add {access.tensor}: [...] to declaration"
+        elif len(tensor.ranks) != len(access.indices):
+            told = (
+                f"{access.tensor} is declared with {len(tensor.ranks)} ranks [{', '.join(tensor.ranks)}] "
+                f"and has {len(access.indices)} indices here"
+            )
+        if told:
+            place = access.place if access.place.line else einsum.place
+            raise SpecError(told, hint=hint).located(
+                str(place), "einsum.expressions", (f"expression: {einsum.text}",)
+            )
+    for operand in einsum.operands:
+        name = getattr(operand, "name", "")
+        if name and name not in cascade.scalars:
+            raise SpecError(
+                f"the scalar {name} has no value", hint=f"add {name}: VALUE under einsum.scalars"
+            ).located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text}",))
+
+
+def _splits(node: Node) -> dict[str, tuple[int, ...]]:
+    found = {}
+    for rank, directives in node.entries().items():
+        sizes = []
+        for entry in directives.items():
+            match = _SPLIT.fullmatch(entry.text().strip())
+            if match is None or not match[1].isdigit() or int(match[1]) < 1:
+                raise entry.fail(f"{entry.value!r} is no split; write uniform_shape(NUMBER)")
+            sizes.append(int(match[1]))
+        if not sizes:
+            raise directives.fail("no split is given", f"leave {rank} out", at_key=True)
+        found[rank] = tuple(sizes)
+    return found
+
+
+def _spacetime(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    held = node.only("space", "time", "opt")
+    return tuple(held[k].words() if k in held else () for k in ("space", "time"))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class _Formats:
+    rank_order: dict[str, dict[str, tuple[str, ...]]]
+    dtypes: dict[str, str]
+    any_layout: frozenset[str]
+
+
+def _formats(node: Node) -> _Formats:
+    orders, dtypes, free = {}, {}, set()
+    for tensor, entry in node.entries().items():
+        held = entry.only("rank-order", "bit-width", "dtype", "layout")
+        if "rank-order" in held:
+            orders[tensor] = {e: n.words() for e, n in held["rank-order"].entries().items()}
+        if "dtype" in held:
+            dtypes[tensor] = _dtype(held["dtype"])
+        elif "bit-width" in held:
+            width = held["bit-width"].whole()
+            if width not in BIT_WIDTHS:
+                raise held["bit-width"].fail(
+                    f"{width} bits name no type; {', '.join(f'{w} is {d}' for w, d in BIT_WIDTHS.items())}",
+                    "write dtype: with a name instead",
+                )
+            dtypes[tensor] = BIT_WIDTHS[width]
+        if "layout" in held:
+            if held["layout"].text() != "any-layout":
+                raise held["layout"].fail(
+                    f"{held['layout'].value!r} is no layout; it is any-layout or left out"
+                )
+            free.add(tensor)
+    return _Formats(orders, dtypes, frozenset(free))
+
+
+def _dtype(node: Node) -> str:
+    try:
+        return as_dtype(node.text()).name
+    except NkilabError as error:
+        raise node.fail(error.problem) from None
+
+
+def _fusion(node: Node) -> Fusion:
+    held = node.only("einsums", "ranks")
+    groups = []
+    for group in held["ranks"].items() if "ranks" in held else []:
+        members = []
+        for entry in group.items():
+            einsum, dot, rank = entry.text().partition(".")
+            if not dot:
+                raise entry.fail(f"{entry.value!r} is no EINSUM.RANK")
+            members.append((einsum, rank))
+        if not members:
+            raise group.fail("the group is empty", "leave it out")
+        groups.append(tuple(members))
+    return Fusion(held["einsums"].words() if "einsums" in held else None, tuple(groups), node)
+
+
+def _execution(node: Node) -> Execution:
+    held = node.only("einsum", "component", "instruction", "ranks")
+    for key in ("einsum", "instruction"):
+        if key not in held:
+            raise node.fail(f"the key {key} is missing")
+    return Execution(
+        held["einsum"].text(),
+        held["component"].text() if "component" in held else "",
+        held["instruction"].text(),
+        held["ranks"].words() if "ranks" in held else (),
+        node,
+    )
+
+
+def _unique(entries: list[Execution]) -> dict[str, Execution]:
+    found: dict[str, Execution] = {}
+    for entry in entries:
+        if entry.einsum in found:
+            raise entry.node.fail(
+                f"{entry.einsum} is bound twice; the first binding is at {found[entry.einsum].node.place}"
+            )
+        found[entry.einsum] = entry
+    return found
+
+
+def _placements(node: Node) -> dict[tuple[str, str], Placement]:
+    found: dict[tuple[str, str], Placement] = {}
+    for entry in node.items():
+        held = entry.only("name", "einsum", "component", "constructor", "ranks")
+        for key in ("name", "einsum", "component", "ranks"):
+            if key not in held:
+                raise entry.fail(f"the key {key} is missing")
+        component = held["component"].text()
+        if component not in COMPONENTS:
+            raise held["component"].fail(f"{component} is no memory; it is one of {', '.join(COMPONENTS)}")
+        kinds = ("noncontiguous", "contiguous") if component == "HBM" else ("partition", "free")
+        ranks = held["ranks"].only("unbound", *kinds)
+        constructor = held["constructor"].text() if "constructor" in held else ""
+        if constructor and constructor not in CONSTRUCTORS:
+            raise held["constructor"].fail(f"{constructor} is no constructor; it is empty or zeros")
+        unbound, outer, inner = (ranks[k].words() if k in ranks else () for k in ("unbound", *kinds))
+        tensor, einsum = key_of = held["name"].text(), held["einsum"].text()
+        if key_of in found:
+            raise entry.fail(f"{tensor} in {einsum} is placed twice; first at {found[key_of].node.place}")
+        found[key_of] = Placement(tensor, einsum, component, constructor, unbound, outer, inner, entry)
+    return found
+
+
+def spec_of_cascade(cascade: Cascade, dtypes: Mapping[str, Any] | None = None, kernel_name: str = "") -> Spec:
+    """A specification that says nothing but a cascade.
+
+    Raises:
+        SpecError: if its names are not declared.
+    """
+    for einsum in cascade.einsums:
+        check_einsum(einsum, cascade)
+    named = {name: as_dtype(dtype).name for name, dtype in (dtypes or {}).items()}
+    return Spec(cascade, dtypes=named, kernel_name=kernel_name)
+
+
+__all__ = [
+    "Execution",
+    "Fusion",
+    "Place",
+    "Placement",
+    "Spec",
+    "check_einsum",
+    "read_spec",
+    "spec_of_cascade",
+]

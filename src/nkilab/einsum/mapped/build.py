@@ -1,0 +1,414 @@
+"""From a mapped specification to the loop tree: loops and places as given, better where nothing forbids it.
+
+What is changed against the published generator, and told: transfers take what lies side by side in one
+piece; Einsums on which a loop has no influence move out of it; sums are kept in float32 and begun
+explicitly; a broadcast is a transfer that reads a row again and again; element-wise Einsums that only each
+other read become one instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import UnsupportedError
+from ...machine import Machine
+from ..language.ast import Access, Einsum
+from ..language.operators import OPERATORS
+from ..language.spec import Placement, Spec
+from ..plan.build import Builder, Scope
+from ..plan.context import Context, part_of
+from ..plan.values import Tile, Value
+from ..tree import nodes
+from ..tree.expr import ZERO, Expr, Whole, expr, name_of
+from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, View
+from ..written.ranks import Group, Ranks
+from .decide import Decisions, Plan
+from .layouts import Digit, digit, digits, extent_of, merged, whole_rank
+
+ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor")
+
+
+@dataclass
+class Place:
+    """A tensor of the kernel: its buffer and what lies along its axes.
+
+    Args:
+        buffer: in the kernel.
+        parts: digits on the partitions; in HBM none.
+        axes: digits along the other axes, one each.
+        unbound: ranks that became axes because their loop is outside of the place's own.
+    """
+
+    buffer: Buffer
+    parts: list[Digit]
+    axes: list[Digit]
+
+
+def build(spec: Spec, machine: Machine, name: str, title: str) -> tuple[Kernel, list[str]]:
+    """The loop tree of a mapped specification, and what was changed against the published rules.
+
+    Raises:
+        UnsupportedError: if it has an instruction, or a combination, that is not served.
+    """
+    return _Build(spec, machine, name, title).kernel()
+
+
+class _Build:
+    def __init__(self, spec: Spec, machine: Machine, name: str, title: str) -> None:
+        self.spec, self.machine, self.name, self.title = spec, machine, name, title
+        self.ranks = Ranks(spec)
+        cascade = spec.cascade
+        self.parameters = tuple(r for r in self.ranks.declared if r not in cascade.sizes)
+        build = Builder({*cascade.inputs, *cascade.outputs, *self.parameters, name})
+        types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
+        self.ctx = Context(cascade, machine, types, build)
+        self.places: dict[str, Place] = {}
+        self.pending: dict[str, Value] = {}
+        self.bytes: list[Expr] = []
+        decided = Decisions(spec, self.ranks, types)
+        self.einsums, self.plans = decided.einsums, decided.plans
+        self.notes, self.sequential, self.is_reduced = decided.notes, decided.sequential, decided.is_reduced
+        self.variables: dict[str, str] = {}
+
+    # the kernel
+
+    def kernel(self) -> tuple[Kernel, list[str]]:
+        cascade = self.spec.cascade
+        arguments = []
+        for tensor in cascade.inputs:
+            placed = next(p for p in self.spec.placements.values() if p.tensor == tensor)
+            axes = digits(self.ranks, placed.einsum, placed.ranks)
+            shape = tuple(d.extent for d in axes) or (1,)
+            self.places[tensor] = Place(
+                Buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, "input", tensor), [], axes
+            )
+            arguments.append(Argument(tensor, shape, self.ctx.dtypes[tensor]))
+        for tensor in cascade.outputs:
+            self.allocate_hbm(tensor)
+        order = sorted(self.einsums, key=lambda n: (not self.is_first(n), list(self.einsums).index(n)))
+        self.emit([n for n in order if not self.plans[n].is_skipped], 0)
+        outputs = tuple(self.places[t].buffer for t in cascade.outputs)
+        kernel = Kernel(
+            self.name,
+            tuple(arguments),
+            self.ctx.build.body,
+            outputs,
+            self.title,
+            self.parameters,
+            self.asserts(),
+        )
+        return kernel, self.notes
+
+    def is_first(self, name: str) -> bool:
+        """Whether an Einsum left loops that others stay in: it runs before them."""
+        return bool(self.plans[name].dropped)
+
+    def asserts(self) -> tuple[str, ...]:
+        """What must hold of the parameters."""
+        found = []
+        for splits in self.spec.partitioning.values():
+            for base, shapes in splits.items():
+                if base in self.parameters and shapes[0] > 1:
+                    found.append(f"{base} % {shapes[0]} == 0")
+        total = sum(self.bytes, ZERO)
+        if total.names:
+            found.append(f"{total} <= {self.machine['sbuf_bytes_per_partition']}")
+        return tuple(dict.fromkeys(found))
+
+    def allocate_hbm(self, tensor: str) -> None:
+        placed = self.ranks.placement(tensor, tensor)
+        axes = digits(self.ranks, tensor, placed.ranks)
+        self.ctx.build.taken.discard(tensor)
+        buffer = self.ctx.build.buffer(
+            tensor, tuple(d.extent for d in axes), self.ctx.dtypes[tensor], HBM, "output", tensor
+        )
+        self.places[tensor] = Place(buffer, [], axes)
+
+    def emit(self, names: list[str], depth: int) -> None:
+        """Statements and loops of Einsums at a depth, in order; those with the same next loop share it."""
+        done: set[str] = set()
+        for name in names:
+            if name in done:
+                continue
+            loops = self.plans[name].loops
+            if len(loops) == depth:
+                self.allocate(name, depth)
+                self.statement(self.plans[name])
+                done.add(name)
+                continue
+            group = loops[depth]
+            together = [
+                n
+                for n in names
+                if n not in done and len(self.plans[n].loops) > depth and self.plans[n].loops[depth] is group
+            ]
+            together = [n for n in together if self.is_first(n) == self.is_first(name)]
+            for member in together:
+                self.allocate(member, depth)
+            self.loop(group, name, together, depth)
+            done.update(together)
+
+    def loop(self, group: Group, name: str, together: list[str], depth: int) -> None:
+        rank = next(r for e, r in group.members if e == name)
+        variable = self.ctx.build.fresh(group.variable)
+        comment = "; ".join(
+            str(self.einsums[n].text) for n in together if len(self.plans[n].loops) == depth + 1
+        )
+        body: list[nodes.Statement] = []
+        self.ctx.build.add(
+            Loop(
+                variable,
+                extent_of(self.ranks, name, rank),
+                body,
+                self.carries(group, together),
+                comment=comment,
+            )
+        )
+        self.ctx.build.scopes.append(Scope(body=body))
+        self.variables = {**self.variables, group.variable: variable}
+        self.emit(together, depth + 1)
+        self.ctx.build.scopes.pop()
+        self.ctx.build.taken.discard(variable)
+
+    def carries(self, group: Group, together: list[str]) -> bool:
+        """Whether a turn of a loop adds to what the turn before left."""
+        return any((name, group.variable) in self.sequential for name in together)
+
+    # places
+
+    def allocate(self, name: str, depth: int) -> None:
+        placed = self.ranks.producer(name)
+        if placed is None or placed.component == "HBM" or name in self.places or self.is_fused(name):
+            return
+        plan = self.plans[name]
+        unbound = [r for r in placed.unbound if r not in plan.dropped]
+        if plan.dropped:
+            # loops that it shares with others only outside become axes of its place
+            extra, unbound = unbound, []
+        else:
+            extra = []
+        if len(unbound) != depth:
+            return
+        parts = merged(digits(self.ranks, name, placed.outer))
+        axes = merged([*digits(self.ranks, name, tuple(extra)), *digits(self.ranks, name, placed.inner)])
+        rows: Whole = expr(1)
+        for part in parts:
+            rows = expr(rows) * part.extent
+        memory = placed.component.lower()
+        dtype = "float32" if memory == PSUM else self.ctx.dtypes[name]
+        shape = (rows, *(d.extent for d in axes)) if axes else (rows, 1)
+        role = "sum" if memory == PSUM else "tile"
+        made = Buffer(self.ctx.build.fresh(name), shape, dtype, memory, role, name)
+        self.ctx.build.add(Alloc(made))
+        self.places[name] = Place(made, parts, axes)
+        if memory == SBUF:
+            size = expr(self.ctx.bytes_of(dtype))
+            for extent in shape[1:]:
+                size = size * extent
+            self.bytes.append(size)
+        if self.spec.engines[name].instruction == "LoopReduce":
+            whole = View(made, tuple(Cut(ZERO, expr(e)) for e in shape))
+            self.ctx.build.add(nodes.Fill(whole, float(OPERATORS[plan.einsum.reduce_op].identity or 0.0)))
+
+    def is_fused(self, name: str) -> bool:
+        """Whether an element-wise result is read once, by an element-wise Einsum in the same loops."""
+        if self.spec.engines[name].instruction not in ELEMENTWISE:
+            return False
+        readers = [e for e in self.einsums.values() if name in e.reads]
+        if len(readers) != 1 or self.spec.engines[readers[0].name].instruction not in ELEMENTWISE:
+            return False
+        return self.plans[readers[0].name].loops == self.plans[name].loops
+
+    # statements
+
+    def statement(self, plan: Plan) -> None:
+        einsum, name = plan.einsum, plan.einsum.name
+        match self.spec.engines[name].instruction:
+            case "Load":
+                self.ctx.build.add(
+                    nodes.Load(self.view(name, name, plan), self.view(einsum.reads[0], name, plan))
+                )
+            case "Store":
+                self.ctx.build.add(nodes.Store(self.view(name, name, plan), self.in_sbuf(einsum, plan)))
+            case "BroadcastTo":
+                self.broadcast(plan)
+            case "MatVec":
+                self.product(plan)
+            case "LoopReduce":
+                dst = self.view(name, name, plan)
+                source = self.view(einsum.reads[0], name, plan)
+                self.ctx.build.add(nodes.Combine(dst, dst, OPERATORS[einsum.reduce_op].alu, source))
+            case "SimpleTensorScalar" | "SimpleTensorTensor":
+                self.elementwise(plan)
+            case other:
+                raise UnsupportedError(f"the instruction {other} of {name} is not served")
+
+    def in_sbuf(self, einsum: Einsum, plan: Plan) -> View:
+        return self.view(einsum.reads[0], einsum.name, plan)
+
+    def broadcast(self, plan: Plan) -> None:
+        """Read a row of an input to every partition."""
+        name = plan.einsum.name
+        loader = self.plans[plan.einsum.reads[0]].einsum
+        dst = self.view(name, name, plan)
+        columns = [c for c in dst.index[1:] if isinstance(c, Cut)]
+        tensor = loader.reads[0]
+        held = self.places[tensor]
+        source = self.row(plan, tensor, loader.name, held, columns[0].count)
+        self.ctx.build.add(nodes.Load(dst, View(source.buffer, source.index, repeat=dst.index[0].count)))  # type: ignore[union-attr]
+
+    def row(self, plan: Plan, tensor: str, einsum: str, held: Place, columns: Expr) -> View:
+        """The row of an HBM tensor that a broadcast covers, its ranks taken together."""
+        axes = merged(held.axes)
+        flat = Buffer(
+            held.buffer.name, tuple(d.extent for d in axes), held.buffer.dtype, HBM, held.buffer.role, tensor
+        )
+        name = plan.einsum.name
+        index: list[At | Cut] = []
+        for axis in axes:
+            looped = [
+                g
+                for g in plan.loops
+                for e, r in g.members
+                if e == name and digit(self.ranks, name, r).base == axis.base
+            ]
+            index.append(At(name_of(self.variables[looped[0].variable])) if looped else Cut(ZERO, columns))
+        if flat.shape != held.buffer.shape:
+            shape = ", ".join(str(expr(e)) for e in flat.shape)
+            flat = Buffer(
+                f"{held.buffer.name}.reshape(({shape}))", flat.shape, flat.dtype, HBM, flat.role, tensor
+            )
+        return View(flat, tuple(index))
+
+    def product(self, plan: Plan) -> None:
+        """A sum of products; the operand with the rank of the result's partitions is stationary."""
+        einsum, name = plan.einsum, plan.einsum.name
+        made = self.ranks.placement(name, name)
+        stationary = moving = None
+        for access in einsum.accesses:
+            inner = {
+                digit(self.ranks, name, r)
+                for r in self.ranks.placement(access.tensor, name).inner
+                if r in plan.consumed
+            }
+            on_parts = set(digits(self.ranks, name, made.outer))
+            if inner & on_parts:
+                stationary = access
+            else:
+                moving = access
+        if stationary is None or moving is None:
+            raise UnsupportedError(f"no operand of {name} has the rank that its partitions have")
+        running = tuple(
+            self.variables[g.variable]
+            for g in plan.loops[len(made.unbound) :]
+            if any(self.is_reduced(einsum, r) for e, r in g.members if e == name)
+        )
+        self.ctx.build.add(
+            nodes.MatMul(
+                self.view(name, name, plan),
+                self.view(stationary.tensor, name, plan),
+                self.view(moving.tensor, name, plan),
+                running,
+            )
+        )
+
+    def elementwise(self, plan: Plan) -> None:
+        einsum, name = plan.einsum, plan.einsum.name
+        widest = self.view(name, name, plan) if name in self.places else None
+        tile = Tile(self.ctx, lambda hint: self.like(plan, hint), lambda hint: self.like(plan, hint, 1))
+        operands = []
+        for operand in einsum.operands:
+            if not isinstance(operand, Access):
+                operands.append(Value(number=self.ctx.number(operand)))
+            elif operand.tensor in self.pending:
+                operands.append(self.pending.pop(operand.tensor))
+            else:
+                view = self.view(operand.tensor, name, plan)
+                is_column = view.cuts[-1].count.value == 1 and not self.is_one(plan)
+                operands.append(Value(view=view, is_column=is_column))
+        value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+        if self.is_fused(name):
+            self.pending[name] = value
+            reader = next(e.name for e in self.einsums.values() if name in e.reads)
+            self.notes.append(
+                f"changed: {name} is computed on the way to {reader}; it has no place of its own"
+            )
+            return
+        assert widest is not None
+        tile.into(value, widest)
+
+    def is_one(self, plan: Plan) -> bool:
+        """Whether the result has one column."""
+        placed = self.ranks.placement(plan.einsum.name, plan.einsum.name)
+        return all(
+            r not in plan.consumed or extent_of(self.ranks, plan.einsum.name, r).value == 1
+            for r in placed.inner
+        )
+
+    def like(self, plan: Plan, hint: str, columns: int = 0) -> View:
+        """A new float32 tile of the size of an Einsum's result."""
+        name = plan.einsum.name
+        placed = self.ranks.placement(name, name)
+        rows, width = expr(1), expr(1)
+        for rank in placed.outer:
+            rows = rows * extent_of(self.ranks, name, rank)
+        for rank in placed.inner:
+            if rank in plan.consumed:
+                width = width * extent_of(self.ranks, name, rank)
+        width = expr(columns) if columns else width
+        buffer = Buffer(self.ctx.build.fresh(hint), (rows, width), "float32", SBUF)
+        self.ctx.build.add(Alloc(buffer))
+        return part_of(buffer, rows, width)
+
+    # views
+
+    def view(self, tensor: str, einsum: str, plan: Plan) -> View:
+        """A tensor as the statement of an Einsum sees it, in its loops."""
+        held = self.places[tensor]
+        placed = self.ranks.placement(tensor, einsum)
+        names = [*placed.unbound, *placed.ranks]
+        index: list[At | Cut] = []
+        if held.buffer.memory != HBM:
+            rows = expr(held.buffer.shape[0])
+            index.append(Cut(ZERO, rows))
+        for axis in held.axes:
+            index.append(self.along(axis, einsum, plan, names, placed))
+        if held.buffer.memory != HBM:
+            if not held.axes:
+                index.append(Cut(ZERO, expr(1)))
+            elif not any(isinstance(i, Cut) for i in index[1:]):
+                last = index[-1]
+                assert isinstance(last, At)
+                index[-1] = Cut(last.at, expr(1))
+        return View(held.buffer, tuple(index))
+
+    def along(self, axis: Digit, einsum: str, plan: Plan, names: list[str], placed: Placement) -> At | Cut:
+        """The positions along one axis: what loops chose, and what the statement covers."""
+        start, count, step = ZERO, None, 1
+        for rank in names:
+            own = digit(self.ranks, einsum, rank)
+            if (
+                own.base != axis.base
+                or own.is_unit
+                or own.stride < axis.stride
+                or not self.is_within(own, axis)
+            ):
+                continue
+            group = self.ranks.group(einsum, rank)
+            factor = own.stride // axis.stride
+            if rank in plan.consumed:
+                count = expr(own.extent) * (count if count is not None else 1)
+                step = min(step, factor) if count is not None else factor
+            elif group is not None and group.variable in self.variables:
+                start = start + name_of(self.variables[group.variable]) * factor
+        if count is None:
+            return At(start)
+        return Cut(start, expr(whole_rank(Digit(axis.base, axis.stride, count)).extent), step)
+
+    def is_within(self, own: Digit, axis: Digit) -> bool:
+        """Whether a digit runs inside of an axis."""
+        extent = expr(axis.extent).value
+        return extent is None or own.stride < axis.stride * extent
+
+
+__all__ = ["build"]

@@ -1,0 +1,157 @@
+"""What is decided about the Einsums of a mapped specification before anything is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...errors import UnsupportedError
+from ..language.ast import Einsum
+from ..language.spec import Spec
+from ..written.ranks import Group, Ranks
+from .invariants import invariant
+from .layouts import digit, digits, extent_of, merged
+
+
+@dataclass
+class Plan:
+    """What is decided about one Einsum.
+
+    Args:
+        einsum: the Einsum.
+        loops: around its statement, the outermost first.
+        consumed: ranks that its statement covers at once.
+        dropped: ranks whose loops it left, because nothing it reads depends on them.
+        is_skipped: whether another statement does its work.
+    """
+
+    einsum: Einsum
+    loops: list[Group]
+    consumed: set[str]
+    dropped: list[str] = field(default_factory=list)
+    is_skipped: bool = False
+
+
+class Decisions:
+    """Loops, transfers and types, better than written where nothing forbids it.
+
+    Args:
+        spec: without errors.
+        ranks: of it.
+        dtypes: of its tensors, which sums may widen.
+    """
+
+    def __init__(self, spec: Spec, ranks: Ranks, dtypes: dict[str, str]) -> None:
+        self.spec, self.ranks, self.dtypes = spec, ranks, dtypes
+        self.notes: list[str] = []
+        self.sequential: set[tuple[str, str]] = set()
+        self.einsums = {e.name: e for e in spec.cascade.einsums}
+        self.plans = {e.name: self.planned(e) for e in spec.cascade.einsums}
+        self.drop_broadcast_sources()
+        self.mark_sums()
+
+    def planned(self, einsum: Einsum) -> Plan:
+        name = einsum.name
+        loops = list(self.ranks.loops(name))
+        looped = {r for g in loops for e, r in g.members if e == name}
+        consumed = {r for r in self.spec.engines[name].ranks if r not in looped}
+        plan = Plan(einsum, loops, consumed)
+        for rank in invariant(self.spec, einsum):
+            group = self.ranks.group(name, rank)
+            if group in plan.loops:
+                assert group is not None
+                plan.loops.remove(group)
+                plan.dropped.append(rank)
+        if plan.dropped:
+            self.notes.append(
+                f"changed: {name} does not depend on {', '.join(plan.dropped)} and is done once"
+            )
+        if self.spec.engines[name].instruction in ("Load", "Store"):
+            self.merge_rows(plan)
+        return plan
+
+    def merge_rows(self, plan: Plan) -> None:
+        """Take the innermost loops of a transfer into it where memory goes on on both sides."""
+        name = plan.einsum.name
+        source = plan.einsum.reads[0]
+        joined = []
+        while plan.loops and len(plan.loops[-1].members) == 1:
+            (_, rank), *_ = plan.loops[-1].members
+            if not all(self.goes_on(t, name, rank, plan.consumed) for t in (source, name)):
+                break
+            plan.consumed.add(rank)
+            plan.loops.pop()
+            joined.append(rank)
+        if joined:
+            self.notes.append(
+                f"changed: the transfer of {name} takes {', '.join(joined)} too, so that its rows are longer"
+            )
+
+    def goes_on(self, tensor: str, einsum: str, rank: str, consumed: set[str]) -> bool:
+        """Whether a rank stands right before the consumed ranks along the columns of a tensor."""
+        placed = self.ranks.placement(tensor, einsum)
+        names = [
+            r
+            for r in (placed.ranks if placed.component == "HBM" else placed.inner)
+            if extent_of(self.ranks, einsum, r).value != 1
+        ]
+        if rank not in names:
+            return False
+        behind = names[names.index(rank) + 1 :]
+        return bool(behind) and all(r in consumed for r in behind)
+
+    def drop_broadcast_sources(self) -> None:
+        """A broadcast of what was just loaded is a transfer that repeats the row."""
+        for name, plan in self.plans.items():
+            if self.spec.engines[name].instruction != "BroadcastTo":
+                continue
+            source = plan.einsum.reads[0]
+            maker = self.plans.get(source)
+            readers = [e.name for e in self.einsums.values() if source in e.reads]
+            if maker is None or self.spec.engines[source].instruction != "Load" or readers != [name]:
+                raise UnsupportedError(f"{name} broadcasts {source}, which is not loaded for it alone")
+            maker.is_skipped = True
+            self.merge_broadcast(plan)
+            self.notes.append(
+                f"changed: {name} is loaded to every partition from {maker.einsum.reads[0]}, without {source}"
+            )
+
+    def merge_broadcast(self, plan: Plan) -> None:
+        name = plan.einsum.name
+        placed = self.ranks.placement(name, name)
+        while plan.loops and len(plan.loops[-1].members) == 1:
+            (_, rank), *_ = plan.loops[-1].members
+            if rank not in placed.inner:
+                break
+            own = digit(self.ranks, name, rank)
+            joined = merged(
+                [
+                    own,
+                    *(
+                        d
+                        for d in digits(self.ranks, name, placed.inner)
+                        if d.base == own.base and d.stride < own.stride
+                    ),
+                ]
+            )
+            if len(joined) != 1:
+                break
+            plan.consumed.add(rank)
+            plan.loops.pop()
+
+    def mark_sums(self) -> None:
+        """Sums are float32 where they grow; loops that carry them run in order."""
+        for name, plan in self.plans.items():
+            if self.spec.engines[name].instruction == "LoopReduce":
+                if self.dtypes[name] != "float32":
+                    self.notes.append(f"changed: {name} is summed in float32, not {self.dtypes[name]}")
+                    self.dtypes[name] = "float32"
+                for group in plan.loops:
+                    if any(self.is_reduced(plan.einsum, r) for e, r in group.members if e == name):
+                        self.sequential.add((name, group.variable))
+            elif self.spec.engines[name].instruction == "MatVec":
+                self.notes.append(
+                    f"changed: the first product of {name} overwrites PSUM; nothing relies on zeros set there"
+                )
+
+    def is_reduced(self, einsum: Einsum, rank: str) -> bool:
+        return any(rank in self.ranks.names_after(einsum.name, v.upper()) for v in einsum.reduced)

@@ -1,0 +1,83 @@
+"""Layouts as maps from ranks to places: equal where their digits are, whatever the splits are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..tree.expr import Expr, Whole, expr, name_of
+from ..written.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A part of a rank: index = sum over digits of digit * stride.
+
+    Args:
+        base: the rank.
+        stride: what one step of the digit is worth.
+        extent: how many values it has.
+    """
+
+    base: str
+    stride: int
+    extent: Whole
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether it has one value, so that its place does not matter."""
+        return expr(self.extent).value == 1
+
+
+def extent_of(ranks: Ranks, einsum: str, rank: str) -> Expr:
+    """The extent of a rank as an expression over the kernel's parameters."""
+    held = ranks.extent(einsum, rank)
+    if isinstance(held, int):
+        return expr(held)
+    outer, _, inner = held.partition(" // ")
+    return name_of(outer) // int(inner) if inner else name_of(outer)
+
+
+def digit(ranks: Ranks, einsum: str, rank: str) -> Digit:
+    """A rank of an Einsum as a digit of the rank it was split from."""
+    found = ranks.split(einsum, rank)
+    extent = extent_of(ranks, einsum, rank)
+    if found is None:
+        return Digit(rank, 1, extent)
+    base, number = found
+    shapes = ranks.spec.partitioning[einsum][base]
+    at = len(shapes) - number
+    return Digit(base, shapes[at] if at < len(shapes) else 1, extent)
+
+
+def digits(ranks: Ranks, einsum: str, names: tuple[str, ...]) -> list[Digit]:
+    """Ranks of an Einsum as digits, those of one value left out."""
+    found = (digit(ranks, einsum, rank) for rank in names)
+    return [d for d in found if not d.is_unit]
+
+
+def merged(found: list[Digit]) -> list[Digit]:
+    """Neighbouring digits of one rank taken together where the outer goes on where the inner ends."""
+    result: list[Digit] = []
+    for one in found:
+        last = result[-1] if result else None
+        inner = expr(one.extent).value
+        if (
+            last is not None
+            and last.base == one.base
+            and inner is not None
+            and last.stride == one.stride * inner
+        ):
+            result[-1] = Digit(one.base, one.stride, expr(last.extent) * inner)
+        else:
+            result.append(one)
+    return [whole_rank(d) for d in result]
+
+
+def whole_rank(held: Digit) -> Digit:
+    """(N // 512) * 512 is N, which the kernel asserts to be a multiple."""
+    terms = expr(held.extent).terms
+    if len(terms) == 1 and len(terms[0][0]) == 1:
+        atom, factor = terms[0][0][0], terms[0][1]
+        if atom == f"({held.base} // {factor})":
+            return Digit(held.base, held.stride, name_of(held.base))
+    return held

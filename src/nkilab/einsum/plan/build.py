@@ -1,0 +1,192 @@
+"""Building a loop tree: scopes, names, loops over tiles, and statements hoisted out of loops."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from ...tiles.dtypes import as_dtype
+from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
+from ..tree.nodes import HBM, SBUF, Alloc, Buffer, Comment, Cut, Loop, Statement, View
+
+RESERVED = {"nl", "nisa", "nki", "np", "min", "max", "range", "float"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """The values of a rank variable that one tile covers.
+
+    Args:
+        start: the first.
+        count: how many.
+        most: the largest count; 1 makes it a point.
+    """
+
+    start: Expr
+    count: Expr
+    most: int
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it is one value."""
+        return self.most == 1
+
+
+def point(at: Whole) -> Span:
+    """One value."""
+    return Span(expr(at), expr(1), 1)
+
+
+def whole(extent: int) -> Span:
+    """All values."""
+    return Span(ZERO, expr(extent), extent)
+
+
+@dataclass
+class Scope:
+    """A body of statements under construction.
+
+    Args:
+        body: so far.
+        names: loop variables and buffers that are known from here on.
+        cache: tiles that were fetched here, by what they hold.
+        opened: place in `body` of the loop that is open; None if none is.
+        bytes: of SBUF per partition that its tiles take.
+    """
+
+    bytes: int = 0
+    body: list[Statement] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    cache: dict[Any, Any] = field(default_factory=dict)
+    opened: int | None = None
+
+
+class Builder:
+    """Appends statements to the innermost open scope."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.scopes = [Scope()]
+        self.taken = set(taken) | RESERVED
+
+    @property
+    def depth(self) -> int:
+        """Number of open loops."""
+        return len(self.scopes) - 1
+
+    @property
+    def body(self) -> list[Statement]:
+        """Statements of the whole tree."""
+        return self.scopes[0].body
+
+    def add(self, statement: Statement) -> None:
+        """Append a statement."""
+        self.scopes[-1].body.append(statement)
+
+    def fresh(self, hint: str) -> str:
+        """A name that nothing has yet, and which stays taken."""
+        base = hint if hint.isidentifier() and not keyword.iskeyword(hint) else f"{hint}_"
+        name, number = base, 2
+        while name in self.taken:
+            name, number = f"{base}{number}" if not base[-1:].isdigit() else f"{base}_{number}", number + 1
+        self.taken.add(name)
+        return name
+
+    def depth_of(self, names: frozenset[str]) -> int:
+        """The depth of the innermost scope that defines one of some names."""
+        found = 0
+        for depth, scope in enumerate(self.scopes):
+            if names & scope.names:
+                found = depth
+        return found
+
+    @contextmanager
+    def loop(
+        self, hint: str, trips: int, *, is_sequential: bool = False, comment: str = ""
+    ) -> Iterator[Expr]:
+        """A loop; yields its variable, or 0 where it would run once and is left out."""
+        with self.tiles(hint, trips, 1, is_sequential=is_sequential, comment=comment) as span:
+            yield span.start
+
+    @contextmanager
+    def tiles(
+        self, hint: str, extent: int, block: int, *, is_sequential: bool = False, comment: str = ""
+    ) -> Iterator[Span]:
+        """A loop over tiles of an extent; left out where there is one tile."""
+        trips = -(-extent // block)
+        if trips == 1:
+            if comment:
+                self.add(Comment(comment))
+            yield whole(extent)
+            return
+        variable = self.fresh(hint)
+        start = name_of(variable) * block
+        scope = Scope(names={variable})
+        count_name, count = "", None
+        if extent % block:
+            count_name, count = self.fresh(f"{hint}_count"), at_most(block, extent - start)
+            scope.names.add(count_name)
+        loop = Loop(variable, trips, scope.body, is_sequential, count_name, count, comment)
+        outer = self.scopes[-1]
+        outer.opened = len(outer.body)
+        outer.body.append(loop)
+        self.scopes.append(scope)
+        try:
+            yield Span(start, name_of(count_name) if count_name else expr(block), block)
+        finally:
+            self.scopes.pop()
+            outer.opened = None
+            # names of closed loops may be used again
+            self.taken -= {variable, count_name}
+
+    @contextmanager
+    def hoisted(self, depth: int) -> Iterator[None]:
+        """Statements go to the scope of a depth, before the loop that is open there."""
+        if depth >= self.depth:
+            yield
+            return
+        held, target = self.scopes, self.scopes[depth]
+        segment = Scope(0, names=target.names, cache=target.cache)
+        self.scopes = [*held[:depth], segment]
+        try:
+            yield
+        finally:
+            self.scopes = held
+            assert target.opened is not None
+            target.body[target.opened : target.opened] = segment.body
+            target.opened += len(segment.body)
+            target.bytes += segment.bytes
+
+    def buffer(
+        self,
+        hint: str,
+        shape: tuple[Whole, ...],
+        dtype: str,
+        memory: str,
+        role: str = "tile",
+        tensor: str = "",
+    ) -> Buffer:
+        """A new buffer, made in the present scope."""
+        made = Buffer(self.fresh(hint), shape, dtype, memory, role, tensor)
+        self.add(Alloc(made))
+        self.scopes[-1].names.add(made.name)
+        if memory == SBUF:
+            self.scopes[-1].bytes += (
+                prod(expr(e).value or 1 for e in shape[1:]) * as_dtype(dtype).storage.itemsize
+            )
+        return made
+
+    def live_bytes(self) -> int:
+        """Bytes of SBUF per partition of all tiles in open scopes; those in loops have two buffers."""
+        return sum(scope.bytes * (2 if depth else 1) for depth, scope in enumerate(self.scopes))
+
+
+def names_in(view: View) -> frozenset[str]:
+    """Loop variables and the buffer, if it lies on chip, that a view mentions."""
+    found: frozenset[str] = frozenset() if view.buffer.memory == HBM else frozenset((view.buffer.name,))
+    for index in view.index:
+        found |= index.start.names | index.count.names if isinstance(index, Cut) else index.at.names
+    return found

@@ -1,0 +1,233 @@
+"""Which variable of a cluster lies on the partitions, which along the columns, and which are looped over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from ...errors import UnsupportedError
+from ..language.ast import Access, Affine, Einsum, Gather
+from .build import Span
+from .context import Context
+from .storage import PARTITIONS, Storage
+
+# nanoseconds that an instruction, a transfer and a transposed block cost whatever their size
+INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0
+BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
+SMALL_ROW_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a cluster runs.
+
+    Args:
+        part: variable on the partitions; "" for none.
+        free: variable along the columns; "" for none.
+        loops: the others, one value at a time, the outermost first.
+        blocks: elements of a tile per variable; 0 where no loop is needed.
+        cost_ns: what the choice was judged by.
+    """
+
+    part: str
+    free: str
+    loops: tuple[str, ...]
+    blocks: Mapping[str, int]
+    cost_ns: float = 0.0
+
+    def block(self, variable: str) -> int:
+        """Elements of a tile."""
+        return self.blocks.get(variable, 0)
+
+
+def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choice:
+    """The cheapest choice for Einsums over the same variables.
+
+    Raises:
+        UnsupportedError: if none is possible.
+    """
+    variables = tuple(dict.fromkeys(v for e in einsums for v in e.variables))
+    wide = [v for v in variables if not spans[v].is_point]
+    fixed = [v for v in wide if spans[v].start.names or spans[v].count.value is None]
+    best: Choice | None = None
+    for part in (*wide, ""):
+        for free in (*wide, ""):
+            if part and part == free:
+                continue
+            if any(v not in (part, free) for v in fixed):
+                continue
+            found = _judged(ctx, einsums, spans, wide, part, free)
+            if found is not None and (best is None or found.cost_ns < best.cost_ns):
+                best = found
+    if best is None:
+        names = "; ".join(str(e) for e in einsums)
+        raise UnsupportedError(f"no variable of {names} can lie on the partitions")
+    return best
+
+
+def _judged(
+    ctx: Context, einsums: list[Einsum], spans: dict[str, Span], wide: list[str], part: str, free: str
+) -> Choice | None:
+    accesses = [(e, a, a is e.output) for e in einsums for a in (e.output, *e.accesses)]
+    if not all(_is_legal(ctx, a, is_out, e, spans, part, free) for e, a, is_out in accesses):
+        return None
+    reduced = {v for e in einsums for v in e.reduced}
+    if part in reduced and any(part not in e.reduced for e in einsums):
+        return None
+    outputs = [v for v in wide if v not in (part, free) and v not in reduced]
+    inner = [v for v in wide if v not in (part, free) and v in reduced]
+    loops = (*outputs, *inner)
+    columns, rows = (spans[v].most if v else 1 for v in (free, part))
+    chunk = _chunk(ctx, einsums, columns, reduced, part, spans, free)
+    blocks = dict.fromkeys(loops, 1)
+    if part and not is_settled(spans[part]):
+        blocks[part] = PARTITIONS
+    if free and not is_settled(spans[free]):
+        blocks[free] = chunk
+    rows, columns = min(rows, PARTITIONS), min(columns, chunk)
+    trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
+    total = prod(trips.values())
+    count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
+    cost = total * count * (INSTRUCTION_NS + columns * ELEMENT_NS)
+    for _, access, is_out in accesses:
+        times = prod(t for v, t in trips.items() if v in access.variables)
+        cost += times * transfer_ns(ctx, access, is_out, spans, part, free, rows, columns)
+    if part in reduced:
+        cost += 2000.0
+    return Choice(part, free, loops, blocks, cost)
+
+
+def is_settled(span: Span) -> bool:
+    """Whether loops around the nest have chosen a tile: what they chose needs no loop."""
+    return (bool(span.start.names) or span.count.value is None) and span.most <= PARTITIONS
+
+
+def _chunk(
+    ctx: Context,
+    einsums: list[Einsum],
+    columns: int,
+    reduced: set[str],
+    part: str,
+    spans: dict[str, Span],
+    free: str,
+) -> int:
+    each = 4  # what is computed on the way
+    for access in {str(a): a for e in einsums for a in e.accesses}.values():
+        if free in access.variables and ctx.chip(access.tensor) is None and access.tensor in ctx.storages:
+            each += ctx.bytes_of(ctx.dtypes[access.tensor])
+    for einsum in einsums:
+        if free in einsum.output.variables and "hbm" in ctx.homes.get(einsum.name, "hbm"):
+            each += ctx.bytes_of(ctx.dtypes[einsum.name])
+    most = 512
+    while most < ctx.knobs.most_columns and most * 2 * each * 2 <= max(ctx.room(), 0) * 0.9:
+        most *= 2
+    if most < columns <= ctx.knobs.most_columns and columns * each * 2 <= ctx.room() * 0.9:
+        most = columns
+    if part in reduced:
+        most = 512
+    if columns <= most:
+        return columns
+    # ragged columns can only be turned or spread in one piece
+    needs_pieces = columns % most and any(
+        _is_awkward(ctx, a, spans, part, free) for e in einsums for a in e.accesses
+    )
+    return PARTITIONS if needs_pieces else most
+
+
+def _is_awkward(ctx: Context, access: Access, spans: dict[str, Span], part: str, free: str) -> bool:
+    if free not in access.variables:
+        return False
+    chip = ctx.chip(access.tensor)
+    if chip is not None:
+        return chip.part_variable(access) != part
+    buffers = ctx.storages.get(access.tensor)
+    return bool(buffers) and part in access.variables and _axis(access, part) == len(access.indices) - 1
+
+
+def _axis(access: Access, variable: str) -> int | None:
+    return next((a for a, i in enumerate(access.indices) if variable in i.variables), None)
+
+
+def _is_legal(
+    ctx: Context, access: Access, is_out: bool, einsum: Einsum, spans: dict[str, Span], part: str, free: str
+) -> bool:
+    """Whether an access can be fetched, or delivered, as [part, free]."""
+    for index in access.indices:
+        held = [v for v in index.variables if v in (part, free) and not spans[v].is_point]
+        if len(held) > 1:
+            return False
+        if isinstance(index, Affine) and any(index.coefficient(v) < 0 for v in held):
+            return False
+        if isinstance(index, Gather) and any(v != part and not spans[v].is_point for v in index.variables):
+            return False
+    for variable in (part, free):
+        if variable and sum(variable in i.variables for i in access.indices) > 1:
+            return False
+    chip = ctx.chip(access.tensor)
+    if chip is not None:
+        return _is_reachable(chip, access, spans, part, free)
+    return not is_out or not is_barred(ctx, access, part)
+
+
+def is_barred(ctx: Context, output: Access, part: str) -> bool:
+    """Whether a reader of a result runs along an axis in a way that partitions cannot serve."""
+    if not part or "chip" not in ctx.homes.get(output.tensor, ""):
+        return False
+    return any(part in output.indices[axis].variables for axis in ctx.barred.get(output.tensor, ()))
+
+
+def _is_reachable(chip: Storage, access: Access, spans: dict[str, Span], part: str, free: str) -> bool:
+    q = chip.part_variable(access)
+    if q and not spans[q].is_point and q not in (part, free):
+        return False
+    dim = chip.part_dim
+    if dim is None:
+        return True
+    index = access.indices[dim]
+    return index.plain == q or (
+        isinstance(index, Affine) and not any(not spans[v].is_point for v in index.variables)
+    )
+
+
+def transfer_ns(
+    ctx: Context,
+    access: Access,
+    is_out: bool,
+    spans: dict[str, Span],
+    part: str,
+    free: str,
+    rows: int,
+    columns: int,
+) -> float:
+    """Nanoseconds that one fetch or delivery of an access is judged to cost."""
+    has_part, has_free = part in access.variables, free in access.variables
+    columns = columns if has_free else 1
+    chip = ctx.chip(access.tensor)
+    if chip is not None or (is_out and ctx.homes.get(access.tensor) == "chip"):
+        q = chip.part_variable(access) if chip is not None else part
+        if q and spans[q].is_point:
+            q = ""
+        if has_part and q == part:
+            return 0.0
+        blocks = -(-columns // PARTITIONS)
+        if has_part or (q and q == free):
+            return TURN_NS * blocks
+        return 0.0 if rows == 1 else TURN_NS * -(-columns // 512)
+    if access.tensor not in ctx.storages and not is_out:
+        return 0.0
+    size = ctx.bytes_of(ctx.dtypes[access.tensor])
+    last = len(access.indices) - 1
+    cost = TRANSFER_NS + rows * columns * size / BYTES_PER_NS
+    if has_part and has_free and _axis(access, part) == last:
+        return cost + TURN_NS * -(-columns // PARTITIONS)
+    row_bytes = columns * size if has_free and _axis(access, free) == last else size
+    if row_bytes < SMALL_ROW_BYTES:
+        pieces = rows * columns * size / row_bytes if (has_part or has_free) else 1.0
+        cost += pieces * (20.0 / 16)
+    return cost
+
+
+def variables_of(einsums: Iterable[Einsum]) -> set[str]:
+    """Every variable of some Einsums."""
+    return {v for e in einsums for v in e.variables}

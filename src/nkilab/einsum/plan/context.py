@@ -1,0 +1,165 @@
+"""What every part of the planner shares: the cascade, the tree under construction, and where tensors lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...machine import Machine
+from ...tiles.dtypes import as_dtype
+from ..language.ast import Access, Cascade, Einsum, Scalar
+from ..tree.expr import ZERO, Expr
+from ..tree.nodes import PSUM, SBUF, Buffer, Cut, Fill, Number, View
+from .build import Builder, Span, whole
+from .knobs import RULES, Knobs
+from .storage import PARTITIONS, Storage, in_hbm, tile_shape
+
+
+@dataclass
+class Context:
+    """The state of a compilation.
+
+    Args:
+        cascade: with extents.
+        machine: the chip that is compiled for.
+        dtypes: of every tensor.
+        build: the tree so far.
+        knobs: choices that a search may make.
+        storages: per tensor, the places that hold it, the best first.
+        choices: notes for the report.
+        homes: where results go: chip, hbm or both.
+        loops: variables of the loops around the present nest and how often they run, the outermost first.
+        blocks: elements that a turn of such a loop covers.
+        wanted: variable that readers of a tensor want on the partitions.
+        memories: tensors that stay in PSUM.
+        barred: per tensor, axes that readers index in a way that partitions cannot serve.
+        chip_dtypes: types of tensors on chip, where they differ.
+    """
+
+    cascade: Cascade
+    machine: Machine
+    dtypes: dict[str, str]
+    build: Builder
+    knobs: Knobs = RULES
+    storages: dict[str, list[Storage]] = field(default_factory=dict)
+    choices: list[str] = field(default_factory=list)
+    loops: list[tuple[str, int]] = field(default_factory=list)
+    blocks: dict[str, int] = field(default_factory=dict)
+    constants: dict[tuple[str, float], Buffer] = field(default_factory=dict)
+    homes: dict[str, str] = field(default_factory=dict)
+    wanted: dict[str, str] = field(default_factory=dict)
+    memories: dict[str, str] = field(default_factory=dict)
+    barred: dict[str, set[int]] = field(default_factory=dict)
+    chip_dtypes: dict[str, str] = field(default_factory=dict)
+
+    def chip_dtype(self, tensor: str) -> str:
+        """The type that a tensor has on chip."""
+        return self.chip_dtypes.get(tensor, self.dtypes[tensor])
+
+    def version_of(self, view: View) -> int:
+        """The version of the tile that a view lies in; 0 for a temporary."""
+        held = (s for found in self.storages.values() for s in found if s.buffer is view.buffer)
+        return next((s.version for s in held), 0)
+
+    def block_of(self, variable: str) -> int:
+        """Elements of a turn of a loop around the present nest."""
+        return self.blocks.get(variable, 1)
+
+    def room(self) -> int:
+        """Bytes per partition of SBUF that open scopes leave."""
+        return self.budget - self.build.live_bytes()
+
+    @property
+    def budget(self) -> int:
+        """Bytes per partition of SBUF that a plan may use."""
+        return int(self.machine["sbuf_bytes_per_partition"] * self.knobs.share)
+
+    def bytes_of(self, dtype: str) -> int:
+        """Bytes of an element."""
+        return as_dtype(dtype).storage.itemsize
+
+    def number(self, scalar: Scalar) -> Number:
+        """A scalar as an operand: its name as a parameter, or its value."""
+        return scalar.name or scalar.value
+
+    def spans(self, einsum: Einsum, outer: dict[str, Span]) -> dict[str, Span]:
+        """The span of every variable of an Einsum: the outer one, or all values."""
+        found = {
+            v: outer[v] if v in outer else whole(self.cascade.extent(v, einsum)) for v in einsum.variables
+        }
+        sizes = {rank: Span(ZERO + size, ZERO + 1, 1) for rank, size in self.cascade.sizes.items()}
+        return {**sizes, **found}
+
+    def hbm(self, tensor: str) -> Storage | None:
+        """The place of a tensor in HBM, if it has one."""
+        return next((s for s in self.storages.get(tensor, ()) if s.is_hbm), None)
+
+    def chip(self, tensor: str) -> Storage | None:
+        """The place of a tensor on chip, if it has one."""
+        return next((s for s in self.storages.get(tensor, ()) if not s.is_hbm), None)
+
+    def add_hbm(self, tensor: str, role: str) -> Storage:
+        """Make a tensor in HBM, at the head of the kernel."""
+        shape = self.cascade.shape(tensor) or (1,)
+        name = tensor if role == "output" else f"{tensor.lower()}_scratch"
+        with self.build.hoisted(0):
+            buffer = self.build.buffer(name, shape, self.dtypes[tensor], "hbm", role, tensor)
+        held = in_hbm(buffer, len(self.cascade.tensors[tensor].ranks))
+        self.storages.setdefault(tensor, []).append(held)
+        return held
+
+    def add_tile(
+        self,
+        tensor: str,
+        extents: tuple[int, ...],
+        dims: tuple[str, ...],
+        bases: tuple[Expr, ...],
+        dtype: str = "",
+        hint: str = "",
+        memory: str = SBUF,
+    ) -> Storage:
+        """Make a tile on chip that holds a tensor, or a part of it, in the present scope."""
+        shape, has_blocks = tile_shape(extents, dims)
+        buffer = self.build.buffer(
+            hint or f"{tensor.lower()}_tile",
+            shape,
+            dtype or self.dtypes[tensor],
+            memory,
+            "sum" if memory == PSUM else "tile",
+            tensor,
+        )
+        return Storage(buffer, dims, bases, has_blocks, self.build.depth)
+
+    def temporary(
+        self,
+        hint: str,
+        rows: int,
+        columns: int,
+        dtype: str = "float32",
+        memory: str = SBUF,
+        role: str = "tile",
+    ) -> Buffer:
+        """A new tile [rows, columns]."""
+        return self.build.buffer(hint, (rows, columns), dtype, memory, role)
+
+    def constant(self, value: float, dtype: str = "float32") -> Buffer:
+        """A tile [128, 128] of a constant, made once at the head of the kernel."""
+        key = (dtype, value)
+        if key not in self.constants:
+            with self.build.hoisted(0):
+                hint = "ones" if value == 1 else "zeros" if value == 0 else "constant"
+                made = self.temporary(hint, PARTITIONS, PARTITIONS, dtype)
+                self.build.add(Fill(part_of(made, PARTITIONS, PARTITIONS), value))
+            self.constants[key] = made
+        return self.constants[key]
+
+    def storage_of(self, access: Access) -> list[Storage]:
+        """Where the tensor of an access lies."""
+        found = self.storages.get(access.tensor)
+        assert found, f"{access.tensor} is read before it is written"
+        return found
+
+
+def part_of(buffer: Buffer, rows: int | Expr, columns: int | Expr, column: int | Expr = 0) -> View:
+    """The first rows, and some columns, of a tile [rows, columns]."""
+    from_column = ZERO + column
+    return View(buffer, (Cut(ZERO, ZERO + rows), Cut(from_column, ZERO + columns)))

@@ -1,0 +1,436 @@
+"""Sums of products over a variable that both operands have: TensorE, with that variable on the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from math import prod
+
+from ..language.ast import Access, Einsum, Scalar
+from ..tree import nodes
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import View
+from .build import Builder, Span
+from .choose import is_settled
+from .context import Context, part_of
+from .deliver import deliver, targets_of
+from .fetch import Want, fetch
+from .product import BANK, Product, matmul_dtype
+from .stage import leaves, stage, staged_bytes, widened
+from .storage import PARTITIONS, Storage, positions
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How much of the result is worked on at once, and whether the sum is cut too.
+
+    Args:
+        part, free: elements of a block of the result.
+        over: elements of a block of the sum.
+    """
+
+    part: int
+    free: int
+    over: int
+
+
+class Contraction:
+    """Lowers one Einsum as a product.
+
+    Args:
+        ctx: the plan.
+        einsum: what it computes.
+        product: how.
+        outer: spans that loops around it have chosen.
+    """
+
+    def __init__(self, ctx: Context, einsum: Einsum, product: Product, outer: dict[str, Span]) -> None:
+        self.ctx, self.einsum, self.product, self.outer = ctx, einsum, product, outer
+        self.spans = ctx.spans(einsum, outer)
+        self.dtype = matmul_dtype(ctx, product.left, product.right)
+
+    def lower(self) -> None:
+        """Append the nest."""
+        product, build = self.product, self.ctx.build
+        self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
+        self.padded = {**self.staged_around(), **self.staged_padded()}
+        comment = str(self.einsum)
+        with ExitStack() as stack:
+            for variable in product.outer:
+                span = stack.enter_context(
+                    build.tiles(variable, self.spans[variable].most, 1, comment=comment)
+                )
+                self.spans[variable] = span
+                comment = ""
+            if comment:
+                build.add(nodes.Comment(comment))
+            self.blocks = self.chosen_blocks()
+            for variable, block in ((product.part, self.blocks.part), (product.free, self.blocks.free)):
+                if variable and not is_settled(self.spans[variable]) and block < self.spans[variable].most:
+                    local = stack.enter_context(
+                        build.tiles(f"{variable}_block", self.spans[variable].most, block)
+                    )
+                    start = self.spans[variable].start + local.start
+                    self.spans[variable] = Span(start, local.count, local.most)
+            if self.blocks.over < self.spans[product.over].most:
+                self.in_blocks()
+            else:
+                self.staged()
+                self.tiles(None)
+
+    def staged_around(self) -> dict[int, Storage]:
+        """Operands that turns of an outer loop read again: brought on chip before it where there is room."""
+        product, found = self.product, {}
+        for n, access in enumerate((product.left, product.right)):
+            spans = widened(self.ctx, access, self.spans) if access is not None else None
+            if access is None or spans is None or leaves(self.ctx, access, self.spans):
+                continue
+            if staged_bytes(self.ctx, access, spans, product.over, self.dtype) <= self.ctx.room() * 0.4:
+                found[n] = stage(self.ctx, access, spans, product.over, self.dtype)
+        return found
+
+    def staged_padded(self) -> dict[int, Storage]:
+        """Operands that are read beyond their edges, whole, with zeros around them."""
+        product = self.product
+        return {
+            n: stage(self.ctx, a, self.spans, product.over, self.dtype)
+            for n, a in enumerate((product.left, product.right))
+            if a is not None and leaves(self.ctx, a, self.spans)
+        }
+
+    # blocks
+
+    def chosen_blocks(self) -> Blocks:
+        """The largest blocks whose operands fit, with the least traffic."""
+        part, free, over = (
+            self.spans[v].most if v else 1 for v in (self.product.part, self.product.free, self.product.over)
+        )
+        room = max(self.ctx.room() * 0.9, 4096)
+        best, least = None, float("inf")
+        for depth in _sizes(over, PARTITIONS):
+            for rows in _sizes(part, PARTITIONS):
+                for columns in _sizes(free, BANK):
+                    needed = self.needed(rows, columns, depth)
+                    if depth < over:
+                        needed += -(-rows // PARTITIONS) * columns * 4
+                    if needed > room:
+                        continue
+                    traffic = self.traffic(rows, columns, depth)
+                    if traffic < least:
+                        best, least = Blocks(rows, columns, depth), traffic
+            if best is not None:
+                return best
+        return Blocks(min(part, PARTITIONS), min(free, BANK), min(over, PARTITIONS))
+
+    def needed(self, rows: int, columns: int, depth: int) -> int:
+        total = 0
+        for access, own, size in (
+            (self.product.left, self.product.part, rows),
+            (self.product.right, self.product.free, columns),
+        ):
+            if (
+                access is not None
+                and self.is_staged(access, own)
+                and not leaves(self.ctx, access, self.spans)
+            ):
+                spans = self.block_spans(own, size, depth)
+                is_once = all(
+                    spans[v].most == self.spans[v].most for v in access.variables
+                ) and not self.moves(access)
+                size_of = staged_bytes(self.ctx, access, spans, self.product.over, self.dtype)
+                total += size_of * (1 if is_once and not self.ctx.build.depth else 2)
+        return total
+
+    def moves(self, access: Access) -> bool:
+        """Whether loops around the nest choose what an access reads."""
+        return any(self.spans[v].start.names for v in access.variables)
+
+    def block_spans(self, own: str, size: int, depth: int) -> dict[str, Span]:
+        spans = dict(self.spans)
+        for variable, count in ((own, size), (self.product.over, depth)):
+            if variable and not is_settled(spans[variable]):
+                spans[variable] = Span(
+                    spans[variable].start,
+                    expr(min(count, spans[variable].most)),
+                    min(count, spans[variable].most),
+                )
+        return spans
+
+    def traffic(self, rows: int, columns: int, depth: int) -> float:
+        """Bytes that the blocks read, with a share for short rows."""
+        product, spans = self.product, self.spans
+        part_blocks = -(-(spans[product.part].most if product.part else 1) // rows)
+        size = self.ctx.bytes_of(self.dtype)
+        left, right = (
+            prod(spans[v].most for v in a.variables) * size
+            if a is not None and not self.ctx.chip(a.tensor)
+            else 0
+            for a in (product.left, product.right)
+        )
+        total = float(left + right * part_blocks)
+        out = prod(spans[v].most for v in self.einsum.output.variables) * 4
+        if depth < spans[product.over].most:
+            total += out * 2
+        # a row of a transfer that is shorter than 2 KiB costs as much as one of 2 KiB
+        for access, own, count, moved in (
+            (product.left, product.part, rows, left),
+            (product.right, product.free, columns, right * part_blocks),
+        ):
+            if access is not None and own and moved:
+                total += moved * max(0.0, 2048 / (count * size) - 1) * 0.2
+        return total
+
+    def is_staged(self, access: Access, own: str) -> bool:
+        """Whether an operand is brought on chip for a whole block: it is read again, or lies otherwise."""
+        chip = self.ctx.chip(access.tensor)
+        if chip is not None:
+            q = chip.part_variable(access)
+            is_right = q == self.product.over
+            return not is_right or chip.buffer.dtype != self.dtype or chip.buffer.memory == nodes.PSUM
+        product, spans = self.product, self.spans
+        loops = [*product.inner, product.over, product.part, product.free]
+        tiles = prod(
+            -(
+                -spans[v].most
+                // {product.over: PARTITIONS, product.part: PARTITIONS, product.free: BANK}.get(v, 1)
+            )
+            for v in loops
+            if v
+        )
+        return tiles > 1
+
+    def staged(self) -> None:
+        """Bring operands on chip for the present block."""
+        self.held = dict(self.padded)
+        product = self.product
+        for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
+            if access is None or n in self.held or not self.is_staged(access, own):
+                continue
+            if self.fits(access):
+                self.held[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
+
+    def fits(self, access: Access) -> bool:
+        size = staged_bytes(self.ctx, access, self.spans, self.product.over, self.dtype)
+        return size * 2 <= max(self.ctx.room(), 4096)
+
+    def in_blocks(self) -> None:
+        """Sum block by block of what is summed over, in float32 on chip."""
+        product, build, ctx = self.product, self.ctx.build, self.ctx
+        rows, columns = (self.spans[v].most if v else 1 for v in (product.part, product.free))
+        blocks = -(-rows // PARTITIONS)
+        total = build.buffer(
+            f"{self.einsum.name.lower()}_total",
+            (min(rows, PARTITIONS), blocks, columns),
+            "float32",
+            nodes.SBUF,
+        )
+        build.add(nodes.Fill(View(total, tuple(nodes.Cut(ZERO, expr(e)) for e in total.shape)), 0.0))
+        over = self.spans[product.over]
+        before = dict(self.spans)
+        with build.tiles(f"{product.over}_block", over.most, self.blocks.over, is_sequential=True) as span:
+            self.spans[product.over] = span
+            self.staged()
+            self.tiles(total)
+        self.spans = before
+        for span, column in self.result_tiles():
+            view = _of_total(total, span, column, self.spans, product)
+            deliver(
+                ctx,
+                self.einsum,
+                self.scaled(view),
+                {**self.spans, **self.named(span, column)},
+                product.part,
+                product.free,
+                self.target,
+            )
+
+    def named(self, rows: Span, columns: Span) -> dict[str, Span]:
+        return {v: s for v, s in ((self.product.part, rows), (self.product.free, columns)) if v}
+
+    def result_tiles(self) -> Iterator[tuple[Span, Span]]:
+        """Tiles of the present block of the result, in loops."""
+        product, build = self.product, self.ctx.build
+        one = Span(ZERO, expr(1), 1)
+        rows, columns = (self.spans[v] if v else one for v in (product.part, product.free))
+        width = self.column_block(columns)
+        with ExitStack() as stack:
+            tiles = []
+            for variable, span, block in ((product.part, rows, PARTITIONS), (product.free, columns, width)):
+                if span.most <= block:
+                    tiles.append(span)
+                    continue
+                local = stack.enter_context(_sub_tiles(build, variable, span, block))
+                tiles.append(Span(span.start + local.start, local.count, local.most))
+            yield tiles[0], tiles[1]
+
+    def column_block(self, columns: Span) -> int:
+        """Columns of a tile of the result: a bank of PSUM, or 128 where the result is turned and ragged."""
+        if columns.most <= BANK:
+            return BANK
+        is_turned = not self.is_straight()
+        return PARTITIONS if is_turned and columns.most % BANK else BANK
+
+    def is_straight(self) -> bool:
+        product = self.product
+        order = [v for i in self.einsum.output.indices for v in i.variables]
+        for tile in (self.target.tile,):
+            if tile is not None and tile.part_variable(self.einsum.output) != product.part:
+                return False
+        if self.target.hbm is not None and product.part and product.free:
+            return order.index(product.part) < order.index(product.free)
+        return True
+
+    # tiles
+
+    def tiles(self, total: nodes.Buffer | None) -> None:
+        """One tile of the result after the other."""
+        for rows, columns in self.result_tiles():
+            spans = {**self.spans, **self.named(rows, columns)}
+            psum = self.summed(spans, rows, columns)
+            tile = self.target.tile
+            if tile is not None and tile.buffer is psum.buffer:
+                continue
+            if total is None:
+                deliver(
+                    self.ctx,
+                    self.einsum,
+                    self.scaled(psum),
+                    spans,
+                    self.product.part,
+                    self.product.free,
+                    self.target,
+                )
+            else:
+                view = _of_total(total, rows, columns, self.spans, self.product)
+                self.ctx.build.add(nodes.Combine(view, view, "add", psum))
+
+    def summed(self, spans: dict[str, Span], rows: Span, columns: Span) -> View:
+        """The products of one tile, accumulated in PSUM."""
+        tile = self.target.tile
+        if tile is not None and tile.buffer.memory == nodes.PSUM:
+            view = tile.view(positions(self.einsum.output, spans))
+            self.accumulated(view, spans)
+            tile.changed()
+            return view
+        psum = self.ctx.temporary(
+            f"{self.einsum.name.lower()}_sum", rows.most, columns.most, "float32", nodes.PSUM, "sum"
+        )
+        view = part_of(psum, rows.count, columns.count)
+        self.accumulated(view, spans)
+        return view
+
+    def accumulated(self, view: View, spans: dict[str, Span]) -> None:
+        """Add products up in a tile of PSUM."""
+        product, build = self.product, self.ctx.build
+        with ExitStack() as stack:
+            running: list[str] = []
+            for variable in product.inner:
+                span = stack.enter_context(build.tiles(variable, spans[variable].most, 1, is_sequential=True))
+                spans = {**spans, variable: span}
+                running.extend(span.start.names)
+            over = spans[product.over]
+            if over.most > PARTITIONS:
+                local = stack.enter_context(
+                    _sub_tiles(build, product.over, over, PARTITIONS, is_sequential=True)
+                )
+                running.extend(local.start.names)
+                spans = {**spans, product.over: Span(over.start + local.start, local.count, local.most)}
+            stationary = self.operand(0, product.left, product.part, spans)
+            moving = self.operand(1, product.right, product.free, spans)
+            build.add(nodes.MatMul(view, stationary, moving, tuple(running)))
+
+    def operand(self, n: int, access: Access | None, own: str, spans: dict[str, Span]) -> View:
+        ctx, over = self.ctx, spans[self.product.over]
+        if access is None:
+            return part_of(ctx.constant(1.0, self.dtype), over.count, 1)
+        view = fetch(ctx, Want(access, spans, self.product.over, own, self.held.get(n)))
+        if view.buffer.dtype != self.dtype:
+            cast = part_of(
+                ctx.temporary(
+                    f"{access.tensor.lower()}_cast", over.most, spans[own].most if own else 1, self.dtype
+                ),
+                over.count,
+                view.cuts[1].count,
+            )
+            ctx.build.add(nodes.Copy(cast, view))
+            view = cast
+        return self.masked(view, own, spans)
+
+    def masked(self, view: View, own: str, spans: dict[str, Span]) -> View:
+        """An operand that is 0 where the condition fails."""
+        condition = self.einsum.condition
+        if condition is None:
+            return view
+        asked = {v for v in condition.variables if not self.spans[v].is_point}
+        if not asked <= {self.product.over, own} or (
+            not asked - {self.product.over} and own != self.product.part
+        ):
+            return view
+        whole = condition.difference
+        offset = expr(whole.constant)
+        for name, c in whole.terms:
+            offset = offset + spans[name].start * c
+        made = part_of(
+            self.ctx.temporary(
+                "masked", spans[self.product.over].most, spans[own].most if own else 1, self.dtype
+            ),
+            view.cuts[0].count,
+            view.cuts[1].count,
+        )
+        self.ctx.build.add(
+            nodes.Select(
+                made,
+                view,
+                offset,
+                whole.coefficient(self.product.over),
+                whole.coefficient(own) if own else 0,
+                condition.relation,
+                0.0,
+            )
+        )
+        return made
+
+    def scaled(self, view: View) -> View:
+        """The result times scalars of the expression."""
+        for scalar in (o for o in self.einsum.operands if isinstance(o, Scalar)):
+            made = part_of(
+                self.ctx.temporary(
+                    f"{self.einsum.name.lower()}_scaled",
+                    int(str(view.buffer.shape[0])),
+                    int(str(view.buffer.shape[-1])),
+                ),
+                view.cuts[0].count,
+                view.cuts[1].count,
+            )
+            self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
+            view = made
+        return view
+
+
+def _sub_tiles(
+    build: Builder, variable: str, span: Span, block: int, is_sequential: bool = False
+) -> AbstractContextManager[Span]:
+    total = span.count.value
+    assert total is not None, "blocks divide what they cut, or are one tile"
+    return build.tiles(variable, total, block, is_sequential=is_sequential)
+
+
+def _of_total(
+    total: nodes.Buffer, rows: Span, columns: Span, spans: dict[str, Span], product: Product
+) -> View:
+    start = rows.start - (spans[product.part].start if product.part else ZERO)
+    column = columns.start - (spans[product.free].start if product.free else ZERO)
+    return View(
+        total, (nodes.Cut(ZERO, rows.count), nodes.At(start // PARTITIONS), nodes.Cut(column, columns.count))
+    )
+
+
+def _sizes(extent: int, unit: int) -> list[int]:
+    """Block sizes to try, the largest first: the whole, what divides it in whole units, one unit."""
+    if extent % unit:
+        # ragged tiles of more than 128 could not be transposed
+        unit = PARTITIONS
+    units = range(extent // unit, 1, -1)
+    divide = [u * unit for u in units if extent % (u * unit) == 0 and u * unit < extent]
+    return [extent, *divide, *([unit] if unit < extent else [])]

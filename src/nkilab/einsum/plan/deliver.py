@@ -1,0 +1,194 @@
+"""Where results go: tiles on chip that later Einsums read, tensors in HBM, or both; turned if need be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..language.ast import Einsum
+from ..tree import nodes
+from ..tree.expr import ZERO, Expr
+from ..tree.nodes import PSUM, Cut, View
+from .build import Span
+from .context import Context, part_of
+from .fetch import FEW, turn, two_axes
+from .storage import PARTITIONS, Storage, positions
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a tensor is written.
+
+    Args:
+        tile: on chip, or None.
+        hbm: in HBM, or None.
+    """
+
+    tile: Storage | None
+    hbm: Storage | None
+
+    @property
+    def dtype(self) -> str:
+        """The type it is kept in."""
+        held = self.tile or self.hbm
+        assert held is not None
+        return held.buffer.dtype
+
+    def direct(
+        self, ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str
+    ) -> View | None:
+        """The view that an instruction over [part, free] may write itself; None if it lies otherwise."""
+        if self.tile is None or not lies_right(self.tile, einsum, spans, part):
+            return None
+        view = self.tile.view(positions(einsum.output, spans))
+        first = view.index[0]
+        assert isinstance(first, Cut)
+        return view if first.start.value == 0 or first.count.value != 1 else None
+
+
+def lies_right(storage: Storage, einsum: Einsum, spans: dict[str, Span], part: str) -> bool:
+    """Whether a tile on chip has the variable on the partitions that the nest has there."""
+    q = storage.part_variable(einsum.output)
+    if q and spans[q].is_point:
+        q = ""
+    has_part = bool(part) and part in einsum.output.variables and not spans[part].is_point
+    return q == (part if has_part else "")
+
+
+def targets_of(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) -> Target:
+    """The places of a result, made if they are not there yet.
+
+    `ctx.homes` says which: chip, hbm or both. A new tile has `part` on the partitions.
+    """
+    name = einsum.name
+    home = ctx.homes[name]
+    tile, hbm = ctx.chip(name), ctx.hbm(name)
+    if "chip" in home and tile is None:
+        tile = new_tile(ctx, einsum, outer, part)
+        ctx.storages.setdefault(name, []).insert(0, tile)
+    if "hbm" in home and hbm is None:
+        hbm = ctx.add_hbm(name, "output" if name in ctx.cascade.outputs else "scratch")
+    if hbm is not None:
+        hbm.depth = ctx.build.depth
+    return Target(tile if "chip" in home else None, hbm if "hbm" in home else None)
+
+
+def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) -> Storage:
+    """A tile for what the present scope computes of a tensor."""
+    shape = ctx.cascade.shape(einsum.name)
+    dims, bases, extents = [], [], []
+    for extent, index in zip(shape, einsum.output.indices, strict=True):
+        span = outer.get(index.plain) if index.plain else None
+        is_gone = not index.plain and all(v in outer for v in index.variables)
+        if is_gone or (span is not None and span.is_point):
+            dims.append("gone")
+        else:
+            dims.append("part" if index.plain == part and part else "free")
+        bases.append(span.start if span is not None else ZERO)
+        extents.append(span.most if span is not None else extent)
+    dtype = ctx.chip_dtype(einsum.name)
+    if ctx.memories.get(einsum.name) == PSUM:
+        return ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), "float32", memory=PSUM)
+    return ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), dtype)
+
+
+def deliver(
+    ctx: Context, einsum: Einsum, view: View, spans: dict[str, Span], part: str, free: str, target: Target
+) -> None:
+    """Write a finished [part, free] tile, in SBUF or PSUM, to where the tensor lies."""
+    if target.tile is not None:
+        _to_tile(ctx, einsum, view, spans, part, free, target.tile)
+        target.tile.changed()
+    if target.hbm is not None:
+        _to_hbm(ctx, einsum, view, spans, part, free, target.hbm)
+        target.hbm.changed()
+
+
+def _to_tile(
+    ctx: Context, einsum: Einsum, view: View, spans: dict[str, Span], part: str, free: str, tile: Storage
+) -> None:
+    if lies_right(tile, einsum, spans, part):
+        held = tile.view(positions(einsum.output, spans))
+        first = held.index[0]
+        assert isinstance(first, Cut)
+        if first.start.value == 0 or not tile.dims.count("part"):
+            ctx.build.add(nodes.Copy(held, view))
+        else:
+            ctx.build.add(nodes.Move(held, _in_sbuf(ctx, view, tile.buffer.dtype)))
+        return
+    source = _in_sbuf(ctx, view, tile.buffer.dtype)
+    q = tile.part_variable(einsum.output)
+    for block, start in _blocks(ctx, spans, free):
+        piece = columns_of(source, start, block.count)
+        at = positions(einsum.output, {**spans, free: block} if free else spans)
+        held = tile.view(at)
+        if q and not spans[q].is_point and q != free:
+            raise AssertionError(f"{einsum.name} lies with {q} on the partitions and is computed with {part}")
+        turn(ctx, piece, held, block.most)
+
+
+def _blocks(ctx: Context, spans: dict[str, Span], free: str) -> list[tuple[Span, Expr]]:
+    """Tiles of at most 128 of the columns."""
+    columns = spans[free] if free else Span(ZERO, ZERO + 1, 1)
+    if columns.most <= PARTITIONS:
+        return [(columns, ZERO)]
+    total = columns.count.value
+    assert total is not None, "ragged columns are cut to 128 before they are transposed"
+    found = []
+    for start in range(0, total, PARTITIONS):
+        count = min(PARTITIONS, total - start)
+        found.append((Span(columns.start + start, ZERO + count, count), ZERO + start))
+    return found
+
+
+def columns_of(view: View, start: Expr, count: Expr) -> View:
+    """Some columns of a view [rows, columns]."""
+    last = max(i for i, index in enumerate(view.index) if isinstance(index, Cut))
+    held = view.index[last]
+    assert isinstance(held, Cut)
+    index = list(view.index)
+    index[last] = Cut(held.start + start * held.step, count, held.step)
+    return View(view.buffer, tuple(index))
+
+
+def _in_sbuf(ctx: Context, view: View, dtype: str) -> View:
+    """A view that transfers and transposes may read, of a type."""
+    if view.buffer.memory != PSUM and view.buffer.dtype == dtype:
+        return view
+    rows, columns = (int(str(e)) for e in (view.buffer.shape[0], view.buffer.shape[-1]))
+    made = part_of(ctx.temporary("out_tile", rows, columns, dtype), view.cuts[0].count, view.cuts[1].count)
+    ctx.build.add(nodes.Copy(made, view))
+    return made
+
+
+def _to_hbm(
+    ctx: Context, einsum: Einsum, view: View, spans: dict[str, Span], part: str, free: str, hbm: Storage
+) -> None:
+    at = positions(einsum.output, spans)
+    source = _in_sbuf(ctx, view, hbm.buffer.dtype)
+    axes = [
+        next(
+            (
+                a
+                for a, i in enumerate(einsum.output.indices)
+                if v and v in i.variables and not spans[v].is_point
+            ),
+            None,
+        )
+        for v in (part, free)
+    ]
+    rows = spans[part].most if part else 1
+    columns = spans[free].most if free else 1
+    is_turned = axes[0] is not None and axes[1] is not None and axes[0] > axes[1]
+    if not is_turned or rows * columns <= FEW:
+        ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, axes[0], axes[1]), source))
+        return
+    for block, start in _blocks(ctx, spans, free):
+        piece = columns_of(source, start, block.count)
+        made = part_of(
+            ctx.temporary(f"{einsum.name.lower()}_turned", block.most, rows, hbm.buffer.dtype),
+            block.count,
+            source.cuts[0].count,
+        )
+        turn(ctx, piece, made, block.most)
+        here = positions(einsum.output, {**spans, free: block})
+        ctx.build.add(nodes.Store(two_axes(hbm.buffer, here, axes[1], axes[0]), made))

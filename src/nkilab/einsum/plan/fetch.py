@@ -1,0 +1,339 @@
+"""Bringing a part of a tensor on chip as a tile [partitions, columns], whichever way it lies.
+
+A tile on chip that lies right is a view. Otherwise: a load from HBM; a transpose through PSUM where the
+axis wanted on the partitions lies along the columns; a product with ones where one row is wanted on every
+partition. What is fetched is fetched in the outermost scope that knows its place, and once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import UnsupportedError
+from ..language.ast import Access, Affine, Gather
+from ..tree import nodes
+from ..tree.expr import ZERO, Expr, expr
+from ..tree.nodes import At, Buffer, Cut, View
+from .build import Span, names_in
+from .context import Context, part_of
+from .storage import PARTITIONS, Storage, positions
+
+BANK = 512
+# strided transfers up to this many elements are left as they are
+FEW = 2048
+
+
+@dataclass(frozen=True)
+class Want:
+    """What a nest wants of an operand.
+
+    Args:
+        access: of the operand.
+        spans: of every variable.
+        part: variable on the partitions; "" for none.
+        free: variable along the columns; "" for none.
+        storage: a place to take it from; None for the best known.
+    """
+
+    access: Access
+    spans: dict[str, Span]
+    part: str = ""
+    free: str = ""
+    storage: Storage | None = None
+
+    def has(self, variable: str) -> bool:
+        """Whether the access runs along a variable of more than one value."""
+        return bool(variable) and variable in self.access.variables and not self.spans[variable].is_point
+
+    @property
+    def rows(self) -> Span:
+        """What the partitions cover."""
+        return self.spans[self.part] if self.part else Span(ZERO, expr(1), 1)
+
+    @property
+    def columns(self) -> Span:
+        """What the columns cover."""
+        return self.spans[self.free] if self.has(self.free) else Span(ZERO, expr(1), 1)
+
+
+def fetch(ctx: Context, want: Want) -> View:
+    """A view [rows, columns] of what is wanted; columns are 1 if the access does not run along `free`."""
+    if want.access.gathers:
+        return _gathered(ctx, want)
+    held = [want.storage] if want.storage else ctx.storage_of(want.access)
+    storage = next((s for s in held if not s.is_hbm), held[0])
+    if not storage.is_hbm and lies_right(storage, want):
+        view = storage.view(positions(want.access, want.spans))
+        if want.rows.most > 1 or _starts_at_zero(view):
+            return view
+    return _cached(ctx, want, storage)
+
+
+def lies_right(storage: Storage, want: Want) -> bool:
+    """Whether a tile on chip has the wanted variable on the partitions."""
+    q = storage.part_variable(want.access)
+    if q and want.spans[q].is_point:
+        q = ""
+    if want.part and not want.has(want.part) and not want.rows.is_point:
+        return False
+    return q == (want.part if want.has(want.part) else "")
+
+
+def _starts_at_zero(view: View) -> bool:
+    first = view.index[0]
+    return isinstance(first, Cut) and first.start.value == 0
+
+
+def _cached(ctx: Context, want: Want, storage: Storage) -> View:
+    at = positions(want.access, want.spans)
+    names = frozenset().union(
+        *((i.start.names | i.count.names if isinstance(i, Cut) else i.at.names) for i in at)
+    )
+    # what is repeated over rows takes the whole tile's rows, so that it stays
+    names |= want.rows.count.names if want.has(want.part) else frozenset()
+    depth = max(ctx.build.depth_of(names), storage.depth)
+    repeated = "" if want.has(want.part) else want.part
+    key = (
+        want.access.tensor,
+        tuple(at),
+        want.part if want.has(want.part) else want.rows.most,
+        want.free if want.has(want.free) else "",
+        storage.version,
+    )
+    for scope in ctx.build.scopes[: depth + 1]:
+        if key in scope.cache:
+            return _cut_rows(scope.cache[key], want, repeated)
+    with ctx.build.hoisted(depth):
+        view = _made(ctx, want, storage, at)
+        ctx.build.scopes[-1].cache[key] = view
+    return _cut_rows(view, want, repeated)
+
+
+def _cut_rows(view: View, want: Want, repeated: str) -> View:
+    if not repeated or want.rows.count == view.cuts[0].count:
+        return view
+    return View(view.buffer, (Cut(ZERO, want.rows.count), *view.index[1:]))
+
+
+def _made(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> View:
+    if storage.is_hbm:
+        return _from_hbm(ctx, want, storage, at)
+    if not want.has(want.part) and want.rows.most > 1:
+        row = fetch(ctx, Want(want.access, want.spans, "", want.free, storage))
+        return spread(ctx, row, want.rows.most, want.columns, want.access.tensor.lower())
+    q = storage.part_variable(want.access)
+    if q and not want.spans[q].is_point and q not in (want.free, want.part):
+        raise UnsupportedError(
+            f"{want.access} lies with {q} on the partitions where {want.part or 'none'} is wanted"
+        )
+    view = storage.view(at)
+    if not _starts_at_zero(view) and not (q and not want.spans[q].is_point):
+        view = _moved(ctx, view, want)
+    if want.rows.most == 1 and want.columns.most == 1 and not want.has(want.part) and not want.has(want.free):
+        return view
+    if (not q or want.spans[q].is_point) and not want.has(want.part):
+        return view
+    return _turned_tiles(ctx, want, storage)
+
+
+def _moved(ctx: Context, view: View, want: Want) -> View:
+    """A row that lies on any partition, on the first one."""
+    columns = view.cuts[1].count
+    most = max(want.columns.most, want.rows.most)
+    tile = ctx.temporary(f"{want.access.tensor.lower()}_row", 1, most, view.buffer.dtype)
+    moved = part_of(tile, 1, columns)
+    ctx.build.add(nodes.Move(moved, view))
+    return moved
+
+
+def _turned_tiles(ctx: Context, want: Want, storage: Storage) -> View:
+    """A transposed tile, block by block of 128 of what lies on the partitions."""
+    q = want.free if want.has(want.free) else ""
+    hint = f"{want.access.tensor.lower()}_turned"
+    rows, columns = want.rows, want.columns
+    tile = ctx.temporary(hint, max(rows.most, 1), columns.most, storage.buffer.dtype)
+    for_all = part_of(tile, rows.count if want.has(want.part) else 1, columns.count)
+    if not q:
+        source = storage.view(positions(want.access, want.spans))
+        if not _starts_at_zero(source):
+            source = _moved(ctx, source, want)
+        _turn_wide(ctx, source, tile, rows, expr(1), ZERO)
+        return for_all
+    if columns.most <= PARTITIONS:
+        source = storage.view(positions(want.access, want.spans))
+        _turn_wide(ctx, source, tile, rows, columns.count, ZERO)
+        return for_all
+    total = columns.count.value
+    assert total is not None, "ragged columns are cut to 128 before they are transposed"
+    with ctx.build.tiles(q, total, PARTITIONS) as block:
+        span = Span(columns.start + block.start, block.count, block.most)
+        source = storage.view(positions(want.access, {**want.spans, q: span}))
+        _turn_wide(ctx, source, tile, rows, block.count, block.start)
+    return for_all
+
+
+def _turn_wide(ctx: Context, source: View, tile: Buffer, rows: Span, columns: Expr, column: Expr) -> None:
+    """Transpose [columns, rows] into columns of a tile; rows are at most 128."""
+    result = part_of(tile, source.cuts[1].count, columns, column)
+    turn(ctx, source, result, rows.most)
+
+
+def turn(ctx: Context, source: View, result: View, most_rows: int) -> None:
+    """result [b, a] = source [a, b] through PSUM."""
+    if source.buffer.memory == nodes.PSUM:
+        copy = ctx.temporary("straight", PARTITIONS, PARTITIONS, source.buffer.dtype)
+        straight = part_of(copy, source.cuts[0].count, source.cuts[1].count)
+        ctx.build.add(nodes.Copy(straight, source))
+        source = straight
+    psum = ctx.temporary("turned", max(most_rows, 1), PARTITIONS, source.buffer.dtype, nodes.PSUM)
+    held = part_of(psum, source.cuts[1].count, source.cuts[0].count)
+    ctx.build.add(nodes.Transpose(held, source))
+    ctx.build.add(nodes.Copy(result, held))
+
+
+def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View:
+    """A row [1, columns] on `rows` partitions: a product with a column of ones."""
+    dtype = row.buffer.dtype
+    ones = part_of(ctx.constant(1.0, dtype), 1, rows)
+    tile = ctx.temporary(f"{hint}_spread", rows, columns.most)
+    if columns.most <= BANK:
+        pieces = [(ZERO, columns.count, columns.most)]
+        for start, count, most in pieces:
+            _spread_piece(ctx, row, ones, tile, rows, start, count, most)
+    else:
+        total = columns.count.value
+        assert total is not None, "ragged columns are cut to one bank before they are spread"
+        with ctx.build.tiles(hint, total, BANK) as block:
+            _spread_piece(ctx, row, ones, tile, rows, block.start, block.count, block.most)
+    return part_of(tile, rows, columns.count)
+
+
+def _spread_piece(
+    ctx: Context, row: View, ones: View, tile: Buffer, rows: int, start: Expr, count: Expr, most: int
+) -> None:
+    psum = ctx.temporary("spread", rows, most, "float32", nodes.PSUM, "sum")
+    held = part_of(psum, rows, count)
+    last = row.index[-1]
+    assert isinstance(last, Cut)
+    piece = View(row.buffer, (*row.index[:-1], Cut(last.start + start * last.step, count, last.step)))
+    ctx.build.add(nodes.MatMul(held, ones, piece, ()))
+    ctx.build.add(nodes.Copy(part_of(tile, rows, count, start), held))
+
+
+def _axis(access: Access, variable: str, spans: dict[str, Span]) -> int | None:
+    for axis, index in enumerate(access.indices):
+        if variable in index.variables and not spans[variable].is_point:
+            return axis
+    return None
+
+
+def two_axes(buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None) -> View:
+    """A part of an HBM tensor as [partitions, columns]: axes of one are added where one is missing."""
+    index = list(at) or [At(ZERO)]
+
+    def widen(axis: int) -> int:
+        held = index[axis]
+        assert isinstance(held, At)
+        index[axis] = Cut(held.at, expr(1))
+        return axis
+
+    spare = [axis for axis, i in enumerate(index) if isinstance(i, At)]
+    for wanted in ("free", "part"):
+        if (free if wanted == "free" else part) is not None:
+            continue
+        other = part if wanted == "free" else free
+        beyond = [a for a in spare if other is not None and (a > other if wanted == "free" else a < other)]
+        chosen = (beyond or spare)[-1] if spare else None
+        if chosen is None:
+            index.insert(0, Cut(ZERO, expr(1)))
+            part, free = (None if part is None else part + 1), (None if free is None else free + 1)
+            chosen = 0
+        else:
+            widen(chosen)
+            spare.remove(chosen)
+        if wanted == "free":
+            free = chosen
+        else:
+            part = chosen
+    assert part is not None
+    assert free is not None
+    return View(buffer, tuple(index), is_turned=part > free)
+
+
+def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> View:
+    part, free = (_axis(want.access, v, want.spans) if v else None for v in (want.part, want.free))
+    hint, dtype = f"{want.access.tensor.lower()}_tile", storage.buffer.dtype
+    rows, columns = want.rows, want.columns
+    if want.part and part is None and rows.most > 1:
+        return _repeated(ctx, want, storage, at)
+    last = len(storage.buffer.shape) - 1
+    is_strided = part is not None and free is not None and part == last
+    if is_strided and rows.most * columns.most > FEW and dtype not in ("int32", "uint32"):
+        return _loaded_turned(ctx, want, storage)
+    tile = ctx.temporary(hint, rows.most, columns.most, dtype)
+    view = part_of(tile, rows.count if part is not None else 1, columns.count)
+    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free)))
+    return view
+
+
+def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> View:
+    """A row, or an element, on every partition: one transfer that reads it again and again."""
+    rows, columns = want.rows.most, want.columns
+    tile = ctx.temporary(f"{want.access.tensor.lower()}_rows", rows, columns.most, storage.buffer.dtype)
+    view = part_of(tile, rows, columns.count)
+    ctx.build.add(nodes.Load(view, View(storage.buffer, tuple(at) or (At(ZERO),), repeat=expr(rows))))
+    return view
+
+
+def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
+    """A tile whose rows lie along the columns in HBM: loaded as it lies, then transposed."""
+    columns = want.columns
+    tile = ctx.temporary(
+        f"{want.access.tensor.lower()}_turned", want.rows.most, columns.most, storage.buffer.dtype
+    )
+
+    def block(span: Span, column: Expr) -> None:
+        spans = {**want.spans, want.free: span}
+        straight = fetch(ctx, Want(want.access, spans, want.free, want.part, storage))
+        result = part_of(tile, want.rows.count, span.count, column)
+        turn(ctx, straight, result, want.rows.most)
+
+    if columns.most <= PARTITIONS:
+        block(columns, ZERO)
+    else:
+        total = columns.count.value
+        assert total is not None, "ragged columns are cut to 128 before they are transposed"
+        with ctx.build.tiles(want.free, total, PARTITIONS) as local:
+            block(Span(columns.start + local.start, local.count, local.most), local.start)
+    return part_of(tile, want.rows.count, columns.count)
+
+
+def _gathered(ctx: Context, want: Want) -> View:
+    """Rows that another tensor chooses, one per partition."""
+    (axis,) = (a for a, i in enumerate(want.access.indices) if isinstance(i, Gather))
+    gather = want.access.indices[axis]
+    assert isinstance(gather, Gather)
+    table = ctx.hbm(want.access.tensor)
+    if table is None or len(want.access.gathers) > 1 or axis:
+        raise UnsupportedError(
+            f"{want.access} is gathered from other than the first axis of a tensor in HBM",
+            hint="declare the tensor with the gathered rank first",
+        )
+    chosen = fetch(ctx, Want(gather.access, want.spans, want.part, ""))
+    rest = [i for i in want.access.indices[1:] if isinstance(i, Affine)]
+    at = positions(Access(want.access.tensor, tuple(rest)), want.spans)
+    if at and not any(isinstance(i, Cut) for i in at):
+        last = at.pop()
+        assert isinstance(last, At)
+        at.append(Cut(last.at, expr(1)))
+    rows, columns = want.rows, want.columns
+    tile = ctx.temporary(f"{want.access.tensor.lower()}_rows", rows.most, columns.most, table.buffer.dtype)
+    view = part_of(tile, rows.count, columns.count)
+    index: list[At | Cut] = [Cut(ZERO, rows.count), *at]
+    ctx.build.add(nodes.Gather(view, View(table.buffer, tuple(index)), 0, chosen))
+    return view
+
+
+def depth_needed(ctx: Context, view: View) -> int:
+    """The depth of the scope that knows everything a view mentions."""
+    return ctx.build.depth_of(names_in(view))

@@ -1,0 +1,124 @@
+"""Which Einsums share loops: groups over common variables, and within them clusters that run tile by tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..language.ast import Cascade, Einsum, Iterate, Step
+
+
+@dataclass(frozen=True)
+class Group:
+    """Consecutive steps that share loops.
+
+    Args:
+        steps: in order.
+        shared: variables that every Einsum keeps, on the same axes of what they hand on.
+    """
+
+    steps: tuple[Step, ...]
+    shared: tuple[str, ...]
+
+    @property
+    def einsums(self) -> list[Einsum]:
+        """All Einsums of its steps."""
+        return einsums_of(self.steps)
+
+
+def einsums_of(steps: Sequence[Step]) -> list[Einsum]:
+    """All Einsums, those of blocks too."""
+    return [e for s in steps for e in (s.body if isinstance(s, Iterate) else (s,))]
+
+
+def groups_of(cascade: Cascade) -> list[Group]:
+    """The steps of a cascade, as long as neighbours share a variable in one group."""
+    found: list[Group] = []
+    held: list[Step] = []
+    shared: tuple[str, ...] = ()
+    for step in cascade.steps:
+        together = shared_by([*held, step], cascade)
+        if held and together and _is_useful(held, step):
+            held.append(step)
+            shared = together
+            continue
+        if held:
+            found.append(Group(tuple(held), shared))
+        held, shared = [step], shared_by([step], cascade)
+    found.append(Group(tuple(held), shared))
+    return found
+
+
+def _is_useful(held: Sequence[Step], step: Step) -> bool:
+    """Whether a step reads what the steps before it wrote, or reads the same tensors."""
+    mine = {t for e in einsums_of([step]) for t in e.reads}
+    theirs = einsums_of(held)
+    if not mine or not any(e.reads for e in theirs):
+        return True
+    return bool(mine & {t for e in theirs for t in (e.name, *e.reads)})
+
+
+def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
+    """Variables over which all Einsums of some steps may run in one loop, in the order of the last output."""
+    einsums = einsums_of(steps)
+    turning = {s.variable for s in steps if isinstance(s, Iterate)}
+    written = {e.name for e in einsums}
+    found = []
+    for variable in einsums[-1].output.variables:
+        if variable not in turning and all(_is_kept(e, variable, written, einsums) for e in einsums):
+            sizes = {cascade.extent(variable, e) for e in einsums}
+            if len(sizes) == 1:
+                found.append(variable)
+    return tuple(found)
+
+
+def _is_kept(einsum: Einsum, variable: str, written: set[str], einsums: Sequence[Einsum]) -> bool:
+    """Whether a variable stands alone in the output, and on the same axis wherever the result is read."""
+    axes = [a for a, i in enumerate(einsum.output.indices) if variable in i.variables]
+    if len(axes) != 1 or einsum.output.indices[axes[0]].plain != variable:
+        return False
+    for other in einsums:
+        for access in other.accesses:
+            if access.tensor == einsum.name and _axes(access, variable) != [axes[0]]:
+                return False
+            if any(g.access.tensor in written for g in access.gathers):
+                return False
+    return all(o.output.indices[axes[0]].plain == variable for o in einsums if o.name == einsum.name)
+
+
+def _axes(access: object, variable: str) -> list[int]:
+    indices = access.indices  # type: ignore[attr-defined]
+    if any(variable in i.variables and i.plain != variable for i in indices):
+        return []
+    return [a for a, i in enumerate(indices) if i.plain == variable]
+
+
+def batches(products: Sequence[Einsum], candidates: Sequence[str]) -> list[str]:
+    """Shared variables that both operands of every product have: a product for each of their values."""
+    pairs = [e for e in products if len(set(map(str, e.accesses))) > 1]
+    return [v for v in candidates if pairs and all(v in a.variables for e in pairs for a in e.accesses)]
+
+
+def joins(cluster: Sequence[Einsum], einsum: Einsum) -> bool:
+    """Whether an Einsum may run in the nest of a cluster, tile by tile."""
+    if set(cluster[0].variables) != set(einsum.variables):
+        return False
+    made = {e.name: e for e in cluster}
+    before = [a for e in cluster for a in e.accesses if a.tensor == einsum.name]
+    # what is read before it is overwritten is read element by element
+    if einsum.name in made or any(
+        [*map(str, a.indices)] != [*map(str, einsum.output.indices)] for a in before
+    ):
+        return False
+    if before and einsum.reduced:
+        return False
+    for access in einsum.accesses:
+        writer = made.get(access.tensor)
+        if writer is not None and (
+            writer.reduced or [*map(str, writer.output.indices)] != [*map(str, access.indices)]
+        ):
+            return False
+        if any(g.access.tensor in made for g in access.gathers):
+            return False
+    reducing = [e for e in cluster if e.reduced]
+    return not (einsum.reduced and reducing and set(reducing[0].reduced) != set(einsum.reduced))

@@ -1,0 +1,174 @@
+"""Where results lie while a group runs: on chip as far as there is room, in PSUM, or in HBM."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..language.ast import Einsum, Iterate, Scalar
+from ..tree.nodes import PSUM
+from .build import Span
+from .context import Context
+from .groups import Group, einsums_of
+from .product import matmul_dtype
+from .stage import stage, staged_bytes
+from .storage import PARTITIONS, Storage
+from .units import Units
+
+# a tensor that outlives its group stays on chip below this many bytes per partition
+SMALL_BYTES = 24 * 1024
+
+
+class Homes:
+    """Decides for one group after the other.
+
+    Args:
+        ctx: the plan.
+        units: how Einsums are divided into nests.
+    """
+
+    def __init__(self, ctx: Context, units: Units) -> None:
+        self.ctx, self.units = ctx, units
+        self.products: list[Einsum] = []
+        self.later: set[str] = set()
+
+    def keep_resident(self, group: Group, outer: dict[str, Span]) -> dict[str, Storage]:
+        """Inputs that several nests of a group read with the same indices: loaded once per turn."""
+        ctx, found = self.ctx, {}
+        tile = next((v for v, s in outer.items() if not s.is_point), "")
+        units = self.units.units(group.einsums)
+        for tensor in {t: None for e in group.einsums for t in e.reads}:
+            accesses = [
+                (n, e, a) for n, u in enumerate(units) for e in u for a in e.accesses if a.tensor == tensor
+            ]
+            forms = {str(a) for _, _, a in accesses}
+            if ctx.chip(tensor) or tensor in {e.name for e in group.einsums} or len(forms) != 1 or not tile:
+                continue
+            _, einsum, access = accesses[0]
+            if len({n for n, _, _ in accesses}) < 2 or not all(
+                getattr(i, "plain", "") for i in access.indices
+            ):
+                continue
+            spans = ctx.spans(einsum, {v: s for v, s in outer.items() if v in einsum.variables})
+            if tile not in access.variables or any(
+                s.variable in access.variables for s in group.steps if isinstance(s, Iterate)
+            ):
+                continue
+            size = staged_bytes(ctx, access, spans, tile, ctx.dtypes[tensor])
+            if size * 2 <= ctx.room() * 0.3:
+                found[tensor] = stage(ctx, access, spans, tile, ctx.dtypes[tensor])
+                ctx.storages[tensor].insert(0, found[tensor])
+        return found
+
+    def settle_homes(self, group: Group, later: set[str], is_trivial: bool, blocks: dict[str, int]) -> None:
+        """Decide where results of a group lie: on chip as far as there is room, else in HBM."""
+        ctx = self.ctx
+        reads = {t for e in group.einsums for t in e.reads}
+        self.products, self.later = self.units.products_of(group), later
+        sizes: dict[str, int] = {}
+        for einsum in group.einsums:
+            name = einsum.name
+            size = self.tile_bytes(einsum, blocks)
+            is_output = name in ctx.cascade.outputs
+            crosses = name in later and not (is_trivial and size <= SMALL_BYTES)
+            home = (
+                "hbm"
+                if is_output or crosses or (ctx.hbm(name) is not None and ctx.chip(name) is None)
+                else ""
+            )
+            kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None and not is_output
+            if not kept_before and (name in reads or (name in later and not crosses) or not home):
+                home = "both" if home else "chip"
+                sizes[name] = size
+            ctx.homes[name] = "chip hbm" if home == "both" else home
+            ctx.wanted[name] = self.wanted(einsum, group, blocks)
+            if self.narrow(einsum, group):
+                ctx.chip_dtypes[name] = self.narrow(einsum, group)
+            if name not in later and self.stays_in_psum(einsum, group, blocks):
+                ctx.memories[name] = PSUM
+        room = ctx.room() * 0.6
+        for name in sorted(sizes, key=lambda n: -sizes[n]):
+            if sum(sizes.values()) * (1 if is_trivial else 2) <= room:
+                break
+            if sizes[name] > 2048:
+                ctx.homes[name] = "hbm"
+                del sizes[name]
+
+    def narrow(self, einsum: Einsum, group: Group) -> str:
+        """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""
+        found = ""
+        for reader in group.einsums:
+            if einsum.name not in reader.reads:
+                continue
+            if reader in self.products and len(set(map(str, reader.accesses))) > 1:
+                dtype = matmul_dtype(self.ctx, *(a for a in reader.accesses if a.tensor != einsum.name))
+                if dtype == "float32" or (found and dtype != found):
+                    return ""
+                found = dtype
+            elif reader.map_op or reader.reduce_op != "add":
+                return ""
+        return found
+
+    def stays_in_psum(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> bool:
+        """Whether vector and scalar instructions alone read a product, tile by tile of at most one bank."""
+        ctx = self.ctx
+        if ctx.homes[einsum.name] != "chip" or einsum not in self.products:
+            return False
+        if any(isinstance(o, Scalar) for o in einsum.operands) or einsum.name in self.later:
+            return False
+        extents = []
+        for extent, index in zip(ctx.cascade.shape(einsum.name), einsum.output.indices, strict=True):
+            block = min(extent, blocks.get(index.plain, extent))
+            extents.append(min(block, PARTITIONS) if block < extent and block % PARTITIONS == 0 else block)
+        wide = sorted(e for e in extents if e > 1)
+        if len(wide) > 2 or (wide and (wide[0] > PARTITIONS or wide[-1] > 512)):
+            return False
+        homes = next(s for s in group.steps if einsum in einsums_of([s]))
+        inside = homes.body if isinstance(homes, Iterate) else tuple(group.einsums)
+        readers = [e for e in group.einsums if einsum.name in e.reads]
+        if any(r not in inside or r in self.products or r.condition for r in readers):
+            return False
+        is_state = isinstance(homes, Iterate) and einsum.name in state_of(homes)
+        return not is_state and sum(e.name == einsum.name for e in group.einsums) == 1
+
+    def bar(self, group: Group) -> None:
+        """Note axes of results that cannot lie on partitions: no variable alone indexes them."""
+        for einsum in group.einsums:
+            for access in einsum.accesses:
+                axes = {a for a, i in enumerate(access.indices) if not i.plain and i.variables}
+                self.ctx.barred.setdefault(access.tensor, set()).update(axes)
+
+    def bar_turns(self) -> None:
+        """Note axes along which turns of a block write one element: no instruction reaches one partition."""
+        for block in self.ctx.cascade.steps:
+            if isinstance(block, Iterate):
+                for einsum in block.body:
+                    axes = {a for a, i in enumerate(einsum.output.indices) if block.variable in i.variables}
+                    self.ctx.barred.setdefault(einsum.name, set()).update(axes)
+
+    def tile_bytes(self, einsum: Einsum, blocks: dict[str, int]) -> int:
+        """Bytes per partition of what a group holds of a tensor."""
+        shape = self.ctx.cascade.shape(einsum.name)
+        extents = [min(e, blocks.get(i.plain, e)) for e, i in zip(shape, einsum.output.indices, strict=True)]
+        largest = max(extents, default=1)
+        return prod(extents) // largest * -(-largest // PARTITIONS) * 4
+
+    def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> str:
+        """The variable that the first reader of a tensor wants on the partitions; "" if it does not care."""
+        tile = next((v for v, b in blocks.items() if b > 1), "")
+        for reader in group.einsums:
+            for access in reader.accesses:
+                if access.tensor == einsum.name:
+                    if reader in self.products:
+                        over = [v for v in reader.reduced if v in access.variables]
+                        return over[0] if over else ""
+                    return tile if tile in access.variables else ""
+        return ""
+
+
+def state_of(block: Iterate) -> set[str]:
+    """Tensors that a later turn reads before it writes them."""
+    found, seen = set(), set()
+    for einsum in block.body:
+        found |= {t for t in einsum.reads if t not in seen}
+        seen.add(einsum.name)
+    return found

@@ -1,0 +1,269 @@
+"""From a cascade with extents to a kernel: groups, their loops, where their tensors live, nest after nest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from math import prod
+
+from ...machine import Machine
+from ..language.ast import Access, Cascade, Einsum, Iterate, Step
+from ..tree.nodes import Argument, Buffer, Kernel
+from .build import Builder, Span, whole
+from .context import Context
+from .contraction import Contraction
+from .deliver import targets_of
+from .groups import Group, batches, einsums_of, groups_of
+from .homes import Homes, state_of
+from .knobs import RULES, Knobs
+from .nest import Cluster, Nest
+from .normal import normal
+from .product import product_of
+from .recurrence import without_turns
+from .storage import PARTITIONS, in_hbm
+from .units import Units
+
+# a tensor that outlives its group stays on chip below this many bytes per partition
+SMALL_BYTES = 24 * 1024
+
+
+def lower(
+    cascade: Cascade,
+    dtypes: Mapping[str, str],
+    machine: Machine,
+    name: str,
+    title: str = "",
+    knobs: Knobs = RULES,
+) -> tuple[Kernel, Context]:
+    """The loop tree of a cascade.
+
+    Args:
+        cascade: every rank has an extent.
+        dtypes: of inputs and outputs; others are computed in float32.
+        machine: the chip.
+        name: of the kernel.
+        title: its docstring.
+        knobs: choices that a search makes.
+
+    Raises:
+        UnsupportedError: if an Einsum has a form that no nest covers.
+    """
+    rewritten = without_turns(normal(cascade))
+    return _Lowering(cascade, rewritten, dtypes, machine, name, title, knobs).kernel()
+
+
+class _Lowering:
+    def __init__(
+        self,
+        given: Cascade,
+        cascade: Cascade,
+        dtypes: Mapping[str, str],
+        machine: Machine,
+        name: str,
+        title: str,
+        knobs: Knobs,
+    ) -> None:
+        held = {t: dtypes.get(t, "float32") for t in cascade.tensors}
+        taken = {*given.inputs, *given.outputs, *given.scalars, name}
+        self.given, self.name, self.title = given, name, title
+        self.ctx = Context(cascade, machine, held, Builder(taken), knobs)
+        self.group: Group | None = None
+        self.units = Units(self.ctx)
+        self.homes = Homes(self.ctx, self.units)
+        self.later: set[str] = set()
+
+    def kernel(self) -> tuple[Kernel, Context]:
+        ctx, cascade = self.ctx, self.ctx.cascade
+        arguments = []
+        for tensor in self.given.inputs:
+            shape = cascade.shape(tensor) or (1,)
+            buffer = Buffer(tensor, shape, ctx.dtypes[tensor], "hbm", "input", tensor)
+            ctx.storages[tensor] = [in_hbm(buffer, len(cascade.tensors[tensor].ranks))]
+            arguments.append(Argument(tensor, shape, ctx.dtypes[tensor]))
+        scalars = {
+            o.name
+            for e in cascade.einsums
+            for o in e.operands
+            if isinstance(getattr(o, "name", None), str) and not isinstance(o, Access) and o.name
+        }
+        arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
+        for tensor in cascade.outputs:
+            ctx.build.taken.discard(tensor)
+            ctx.add_hbm(tensor, "output")
+        self.homes.bar_turns()
+        groups = groups_of(cascade)
+        for number, group in enumerate(groups):
+            later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
+            self.lower_group(group, later)
+        outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
+        return Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title), ctx
+
+    # groups
+
+    def lower_group(self, group: Group, later: set[str]) -> None:
+        """Open the loops of a group and lower its steps in them."""
+        ctx = self.ctx
+        self.group, self.later = group, later
+        loops = self.loops_of(group)
+        is_trivial = all(-(-e // b) == 1 for _, e, b in loops)
+        self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
+        self.homes.bar(group)
+        ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
+        ctx.blocks = {v: b for v, _, b in loops}
+        with ExitStack() as stack:
+            outer: dict[str, Span] = {}
+            comment = "; ".join(dict.fromkeys(e.name for e in group.einsums)) + " share this loop"
+            for variable, extent, block in loops:
+                span = stack.enter_context(
+                    ctx.build.tiles(
+                        variable, extent, block, comment=comment if -(-extent // block) > 1 else ""
+                    )
+                )
+                if -(-extent // block) > 1:
+                    comment = ""
+                    outer[variable] = span
+            for step in group.steps:
+                if isinstance(step, Iterate):
+                    self.prepare(step, outer)
+            resident = self.homes.keep_resident(group, outer)
+            self.lower_steps(group.steps, outer, later)
+            for tensor, storage in resident.items():
+                ctx.storages[tensor].remove(storage)
+        if not is_trivial:
+            # tiles that lay in the loops are gone
+            for tensor in {e.name for e in group.einsums}:
+                ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
+
+    def loops_of(self, group: Group) -> list[tuple[str, int, int]]:
+        """Variable, extent and block of each loop around a group; none where one nest does it all."""
+        if len(group.steps) == 1 and isinstance(group.steps[0], Einsum):
+            return []
+        if not any(isinstance(s, Iterate) for s in group.steps) and len(self.units.units(group.einsums)) == 1:
+            return []
+        cascade = self.ctx.cascade
+        shared = [v for v in group.shared if cascade.extent(v, group.einsums[-1]) > 1]
+        products = self.units.products_of(group)
+        single = batches(products, shared)
+        rest = [v for v in shared if v not in single]
+        loops = [(v, cascade.extent(v, group.einsums[-1]), 1) for v in single]
+        if rest:
+            extent = cascade.extent(rest[0], group.einsums[-1])
+            loops.append((rest[0], extent, self.group_block(group, rest[0], extent, products)))
+        return loops
+
+    def group_block(self, group: Group, variable: str, extent: int, products: list[Einsum]) -> int:
+        """Elements of a group's tile: more than one block of partitions where TensorE has something to gain.
+
+        Several blocks overlap in time, and operands that do not stay on chip are read less often.
+        """
+        ctx, most = self.ctx, 2 if products else 1
+        for einsum in products:
+            for access in einsum.accesses:
+                if variable not in access.variables and access.tensor in ctx.cascade.inputs:
+                    size = (
+                        prod(ctx.cascade.shape(access.tensor))
+                        // PARTITIONS
+                        * ctx.bytes_of(ctx.dtypes[access.tensor])
+                    )
+                    most = 4 if size > ctx.room() * 0.4 else most
+        most = ctx.knobs.group_blocks or most
+        for factor in (8, 4, 2):
+            block = PARTITIONS * factor
+            held = sum({e.name: self.homes.tile_bytes(e, {variable: block}) for e in group.einsums}.values())
+            if factor <= most and extent % block == 0 and extent > block and held * 2 <= ctx.room() * 0.6:
+                return block
+        return PARTITIONS
+
+    # steps
+
+    def lower_steps(self, steps: Sequence[Step], outer: dict[str, Span], later: set[str]) -> None:
+        """Lower steps in order, Einsums that may run together in one nest."""
+        run: list[Einsum] = []
+        for number, step in enumerate(steps):
+            if isinstance(step, Einsum):
+                run.append(step)
+                continue
+            after = (
+                later
+                | {t for e in einsums_of(steps[number + 1 :]) for t in e.reads}
+                | {t for e in step.body for t in e.reads}
+            )
+            self.lower_run(run, outer, after)
+            run = []
+            self.lower_block(
+                step, outer, later | {t for e in einsums_of(steps[number + 1 :]) for t in e.reads}
+            )
+        self.lower_run(run, outer, later)
+
+    def lower_block(self, block: Iterate, outer: dict[str, Span], later: set[str]) -> None:
+        """The turns of an iterate block, one after the other."""
+        ctx = self.ctx
+        written = {e.name for e in block.body}
+        before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
+        extent = ctx.cascade.sizes[block.variable.upper()]
+        with ctx.build.tiles(
+            block.variable, extent, 1, is_sequential=True, comment=f"turns of {block.variable}"
+        ) as span:
+            ctx.loops.append((block.variable, extent))
+            known = {t: list(ctx.storages.get(t, ())) for t in written}
+            for tensor in written:
+                for storage in ctx.storages.get(tensor, ()):
+                    storage.depth = ctx.build.depth
+                    storage.changed()
+            self.lower_run(list(block.body), {**outer, block.variable: span}, later | state_of(block))
+        ctx.loops.pop()
+        for tensor in written:
+            kept = known[tensor] if extent > 1 else ctx.storages.get(tensor, [])
+            ctx.storages[tensor] = kept
+            for storage in kept:
+                storage.depth = before.get(id(storage), ctx.build.depth)
+                storage.changed()
+
+    def prepare(self, block: Iterate, outer: dict[str, Span]) -> None:
+        """Make the places of what is read after a block, before its loop opens."""
+        ctx = self.ctx
+        everything = {
+            t
+            for e in einsums_of(self.group.steps if self.group else ())
+            if e not in block.body
+            for t in e.reads
+        }
+        everything |= self.later | state_of(block)
+        for einsum in block.body:
+            name = einsum.name
+            if ctx.chip(name) is None and "chip" in ctx.homes[name] and name in everything:
+                point = {block.variable: Span(whole(1).start, whole(1).count, 1)}
+                part = self.first_part(einsum, {**outer, **point})
+                targets_of(ctx, einsum, {**outer, **point}, part)
+
+    def first_part(self, einsum: Einsum, outer: dict[str, Span]) -> str:
+        wanted = self.ctx.wanted.get(einsum.name, "")
+        if wanted in einsum.output.variables:
+            return wanted
+        wide = [v for v in einsum.output.variables if v not in outer or not outer[v].is_point]
+        return max(wide, key=lambda v: self.ctx.cascade.extent(v, einsum), default="")
+
+    # runs of Einsums
+
+    def lower_run(self, einsums: Sequence[Einsum], outer: dict[str, Span], later: set[str]) -> None:
+        """Lower consecutive Einsums, unit by unit."""
+        units = self.units.units(einsums)
+        for number, unit in enumerate(units):
+            behind = {t for u in units[number + 1 :] for e in u for t in e.reads} | later
+            self.lower_unit(unit, outer, behind)
+
+    def lower_unit(self, unit: list[Einsum], outer: dict[str, Span], behind: set[str]) -> None:
+        ctx = self.ctx
+        if len(unit) == 1 and self.units.is_product(unit[0]):
+            mine = {v: s for v, s in outer.items() if v in unit[0].variables}
+            product = product_of(ctx, unit[0], mine)
+            if product is not None:
+                Contraction(ctx, unit[0], product, mine).lower()
+                return
+        variables = {v for e in unit for v in e.variables}
+        kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}
+        Nest(ctx, Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}).lower()
+
+
+__all__ = ["lower", "replace"]

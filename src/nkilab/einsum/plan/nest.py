@@ -1,0 +1,486 @@
+"""Element-wise and reducing Einsums: clusters that share a nest of loops over tiles [partitions, columns]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+from ..language.ast import Access, Affine, Einsum, Scalar
+from ..language.operators import OPERATORS
+from ..tree import nodes
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import View
+from .build import Span, point
+from .choose import Choice, choose
+from .context import Context, part_of
+from .deliver import Target, deliver, targets_of
+from .fetch import Want, fetch
+from .stage import leaves, stage
+from .storage import PARTITIONS, Storage
+from .values import Tile, Value
+
+
+@dataclass
+class Cluster:
+    """Einsums over the same variables that run tile by tile together.
+
+    Args:
+        einsums: in order.
+        kept: tensors that are read outside of it, or returned.
+    """
+
+    einsums: list[Einsum]
+    kept: set[str]
+
+    @property
+    def title(self) -> str:
+        """What it computes."""
+        return "; ".join(str(e) for e in self.einsums)
+
+
+@dataclass
+class _Sum:
+    """A reduction under way."""
+
+    einsum: Einsum
+    into: View
+    is_single: bool
+    is_delivered: bool = False
+    is_taken: bool = False
+
+
+class Nest:
+    """Lowers one cluster.
+
+    Args:
+        ctx: the plan.
+        cluster: what it computes.
+        outer: spans that loops around it have chosen.
+    """
+
+    def __init__(self, ctx: Context, cluster: Cluster, outer: dict[str, Span]) -> None:
+        self.ctx, self.cluster, self.outer = ctx, cluster, outer
+        self.spans: dict[str, Span] = {}
+        for einsum in cluster.einsums:
+            self.spans |= ctx.spans(einsum, outer)
+        self.choice: Choice = choose(ctx, cluster.einsums, self.spans)
+        self.locals: dict[str, Value] = {}
+        self.staged: dict[str, Storage] = {}
+
+    def lower(self) -> None:
+        """Append the nest."""
+        choice, build = self.choice, self.ctx.build
+        self.targets = {e.name: targets_of(self.ctx, e, self.outer, choice.part) for e in self.kept}
+        if is_folded(self.ctx, self.cluster.einsums, self.targets, choice, self.spans):
+            self.fold()
+            return
+        self.staged = {
+            str(a): stage(self.ctx, a, self.spans, choice.part, self.ctx.dtypes[a.tensor])
+            for e in self.cluster.einsums
+            for a in e.accesses
+            if not a.gathers and self.ctx.storages.get(a.tensor) and leaves(self.ctx, a, self.spans)
+        }
+        reduced = self.reduced
+        with ExitStack() as stack:
+            comment = self.cluster.title
+            order = [choice.part, *choice.loops]
+            if choice.free and choice.free not in reduced:
+                order.append(choice.free)
+            for variable in order:
+                if variable and variable not in reduced and not self.is_settled(variable):
+                    stack.enter_context(self.tiled(variable, comment))
+                    comment = ""
+            if comment:
+                build.add(nodes.Comment(comment))
+            self.locals = {}
+            sums = [self.begun(e) for e in self.cluster.einsums if e.reduced and self.is_reduced(e)]
+            with ExitStack() as inner:
+                for variable in [choice.part, *choice.loops, choice.free]:
+                    if variable and variable in reduced and not self.is_settled(variable):
+                        inner.enter_context(self.tiled(variable, "", is_sequential=True))
+                self.tile(sums)
+            for one in sums:
+                self.finished(one)
+
+    def fold(self) -> None:
+        """Columns of several blocks of partitions in one instruction: the blocks become the columns."""
+        span = self.spans[self.choice.part]
+        blocks = span.most // PARTITIONS
+        self.ctx.build.add(nodes.Comment(self.cluster.title))
+
+        def new(hint: str) -> View:
+            return part_of(self.ctx.temporary(hint, PARTITIONS, blocks), PARTITIONS, blocks)
+
+        tile = Tile(self.ctx, new, new)
+        self.locals = {}
+        for einsum in self.cluster.einsums:
+            operands = []
+            for operand in einsum.operands:
+                held = None if isinstance(operand, Scalar) else self.locals.get(operand.tensor)
+                if held is None and isinstance(operand, Access):
+                    chip = self.ctx.chip(operand.tensor)
+                    assert chip is not None
+                    held = Value(view=folded(chip, span, blocks))
+                operands.append(held or Value(number=self.ctx.number(operand)))  # type: ignore[arg-type]
+            value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+            readers = sum(einsum.name in e.reads for e in self.cluster.einsums if e is not einsum)
+            value.uses += max(readers - 1, 0) + (readers > 0 and einsum.name in self.cluster.kept)
+            self.locals[einsum.name] = value
+            if einsum.name in self.cluster.kept:
+                self.settle_readers(einsum, tile)
+                target = self.targets[einsum.name].tile
+                assert target is not None
+                view = folded(target, span, blocks)
+                tile.into(value, view)
+                self.locals[einsum.name] = Value(view=view)
+                target.changed()
+
+    @property
+    def kept(self) -> list[Einsum]:
+        """Einsums whose output is read elsewhere."""
+        return [e for e in self.cluster.einsums if e.name in self.cluster.kept]
+
+    @property
+    def reduced(self) -> set[str]:
+        """Variables that some Einsum reduces."""
+        return {v for e in self.cluster.einsums for v in e.reduced}
+
+    def is_reduced(self, einsum: Einsum) -> bool:
+        """Whether an Einsum reduces anything that is no point."""
+        return any(not self.spans[v].is_point or v not in self.outer for v in einsum.reduced)
+
+    def is_settled(self, variable: str) -> bool:
+        """Whether a variable needs no loop: it is a point, or its tile is chosen outside."""
+        return self.choice.block(variable) == 0
+
+    @contextmanager
+    def tiled(self, variable: str, comment: str, is_sequential: bool = False) -> Iterator[None]:
+        """A loop over tiles of a variable."""
+        extent = self.spans[variable].most
+        before = self.spans[variable]
+        block = self.choice.block(variable)
+        with self.ctx.build.tiles(
+            variable, extent, block, comment=comment, is_sequential=is_sequential
+        ) as span:
+            count = before.count if span.most == extent else span.count
+            self.spans[variable] = Span(before.start + span.start, count, span.most)
+            yield
+        self.spans[variable] = before
+
+    # tiles
+
+    @property
+    def rows(self) -> Span:
+        return self.spans[self.choice.part] if self.choice.part else point(0)
+
+    @property
+    def columns(self) -> Span:
+        return self.spans[self.choice.free] if self.choice.free else point(0)
+
+    def new(self, hint: str) -> View:
+        made = self.ctx.temporary(hint, self.rows.most, self.columns.most)
+        return part_of(made, self.rows.count, self.columns.count)
+
+    def new_column(self, hint: str) -> View:
+        made = self.ctx.temporary(hint, self.rows.most, 1)
+        return part_of(made, self.rows.count, 1)
+
+    def tile(self, sums: list[_Sum]) -> None:
+        """The instructions of one tile."""
+        tile = Tile(self.ctx, self.new, self.new_column, self.columns.most == 1)
+        held = {one.einsum.name: one for one in sums}
+        self.locals = {}
+        for einsum in self.cluster.einsums:
+            value = self.mapped(einsum, tile)
+            if einsum.name in held:
+                self.summed(held[einsum.name], value, tile)
+                continue
+            self.locals[einsum.name] = value
+            if einsum.name in self.cluster.kept:
+                self.settle_readers(einsum, tile)
+                self.keep(einsum, value, tile, self.sum_along(einsum, value, sums, tile))
+
+    def settle_readers(self, einsum: Einsum, tile: Tile) -> None:
+        """Compute what reads the old elements of a tensor before they are overwritten."""
+        for earlier in self.cluster.einsums:
+            if earlier is einsum:
+                return
+            held = self.locals.get(earlier.name)
+            if einsum.name in earlier.reads and held is not None and held.is_pending_op and held.uses == 0:
+                tile.view(held)
+
+    def sum_along(self, einsum: Einsum, value: Value, sums: list[_Sum], tile: Tile) -> _Sum | None:
+        """The sum of a value's rows that the instruction which computes it can take along."""
+        if not tile.is_summed_along(value) or self.columns.most == 1:
+            return None
+        for one in sums:
+            other = one.einsum
+            is_plain = other.reads == (einsum.name,) and not other.map_op and other.condition is None
+            if is_plain and other.reduce_op == "add" and set(other.reduced) == {self.choice.free}:
+                return one
+        return None
+
+    def mapped(self, einsum: Einsum, tile: Tile) -> Value:
+        """The value of the map operator of an Einsum."""
+        fetched: dict[object, Value] = {}
+        operands = []
+        for operand in einsum.operands:
+            if operand not in fetched:
+                fetched[operand] = self.operand(operand)
+            operands.append(fetched[operand])
+        value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+        if einsum.condition is not None:
+            value = self.selected(einsum, value, tile)
+        later = [e for e in self.cluster.einsums if e is not einsum]
+        readers = sum(e.reads.count(einsum.name) for e in later)
+        value.uses += max(readers - 1, 0) + (readers > 0 and einsum.name in self.cluster.kept)
+        if value.op and value.view is None:
+            hint = f"{einsum.name.lower()}_tile"
+            value.place = lambda: (self.new_column if value.is_column else self.new)(hint)
+        return value
+
+    def operand(self, operand: Access | Scalar) -> Value:
+        if isinstance(operand, Scalar):
+            return Value(number=self.ctx.number(operand))
+        if operand.tensor in self.locals:
+            return self.locals[operand.tensor]
+        want = Want(operand, self.spans, self.choice.part, self.choice.free, self.staged.get(str(operand)))
+        view = fetch(self.ctx, want)
+        is_column = not want.has(self.choice.free) and self.columns.most > 1
+        return Value(view=view, is_column=is_column)
+
+    def selected(self, einsum: Einsum, value: Value, tile: Tile) -> Value:
+        """The mapped value where the condition holds, the other elsewhere."""
+        condition = einsum.condition
+        assert condition is not None
+        whole = condition.difference
+        offset, steps = expr(whole.constant), {"part": 0, "free": 0}
+        for name, c in whole.terms:
+            span = self.spans[name]
+            offset = offset + span.start * c
+            if name == self.choice.part:
+                steps["part"] = c
+            elif name == self.choice.free:
+                steps["free"] = c
+        made = self.new(f"{einsum.name.lower()}_selected")
+        source = value
+        if value.is_column or value.number is not None:
+            wide = self.new("t")
+            if value.number is not None:
+                tile.fill(wide, value.number)
+            else:
+                tile.fill(wide, 0.0)
+                tile.add(nodes.Scale(wide, wide, "add", tile.scalar(value)))
+            source = Value(view=wide)
+        tile.add(
+            nodes.Select(
+                made,
+                tile.in_sbuf(tile.view(source)),
+                offset,
+                steps["part"],
+                steps["free"],
+                condition.relation,
+                einsum.otherwise,
+            )
+        )
+        return Value(view=made)
+
+    def keep(self, einsum: Einsum, value: Value, tile: Tile, along: _Sum | None = None) -> None:
+        """Write a value where the tensor lies, with the sum of its rows if one goes along."""
+        target = self.targets[einsum.name]
+        wide = value
+        if value.is_column and self.columns.most > 1:
+            made = self.new("t")
+            tile.fill(made, 0.0)
+            tile.add(nodes.Scale(made, made, "add", tile.scalar(value)))
+            wide = Value(view=made)
+        direct = target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
+        if direct is not None and wide.view is None:
+            self.into(wide, direct, tile, along)
+            if target.tile is not None:
+                target.tile.changed()
+            self._also(target, einsum, wide)
+            return
+        if wide.view is None and wide.number is None:
+            hint = f"{einsum.name.lower()}_tile"
+            made = part_of(
+                self.ctx.temporary(hint, self.rows.most, self.columns.most, target.dtype),
+                self.rows.count,
+                self.columns.count,
+            )
+            self.into(wide, made, tile, along)
+        view = tile.view(wide)
+        deliver(self.ctx, einsum, view, self.spans, self.choice.part, self.choice.free, target)
+
+    def into(self, value: Value, dst: View, tile: Tile, along: _Sum | None) -> None:
+        """Compute a value into a view."""
+        if along is None:
+            tile.into(value, dst)
+        else:
+            into = self.rows_of(along.into)
+            total = into if along.is_single else self.new_column("partial")
+            tile.unary(value, dst, total)
+            if not along.is_single:
+                self.ctx.build.add(nodes.Combine(into, into, "add", total))
+            along.is_taken = True
+        value.view = dst
+
+    def rows_of(self, view: View) -> View:
+        """The rows of a sum's place that the present tile has."""
+        return View(view.buffer, (nodes.Cut(ZERO, self.rows.count), *view.index[1:]))
+
+    def _also(self, target: Target, einsum: Einsum, value: Value) -> None:
+        if target.hbm is not None:
+            assert value.view is not None
+            deliver(
+                self.ctx,
+                einsum,
+                value.view,
+                self.spans,
+                self.choice.part,
+                self.choice.free,
+                replace(target, tile=None),
+            )
+
+    # reductions
+
+    def begun(self, einsum: Einsum) -> _Sum:
+        """Make the place of a sum before the loops that it runs over."""
+        choice = self.choice
+        keeps_free = bool(choice.free) and choice.free not in einsum.reduced
+        looped = [v for v in einsum.reduced if not self.is_settled(v)]
+        trips = 1
+        for v in looped:
+            trips *= -(-self.spans[v].most // self.choice.block(v))
+        is_single = trips == 1
+        hint = (
+            f"{einsum.name.lower()}_sum"
+            if einsum.reduce_op == "add"
+            else f"{einsum.name.lower()}_{einsum.reduce_op[:3]}"
+        )
+        over_parts = choice.part in einsum.reduced
+        direct = None if over_parts else self.direct_sum(einsum)
+        if direct is not None:
+            if not is_single:
+                self.ctx.build.add(nodes.Fill(direct, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
+            return _Sum(einsum, direct, is_single, True)
+        rows = min(PARTITIONS, self.spans[choice.part].most) if choice.part else 1
+        columns = self.columns.most if keeps_free else 1
+        made = self.ctx.temporary(hint, rows, columns)
+        count = expr(rows) if over_parts else self.rows.count
+        view = part_of(made, count, self.columns.count if keeps_free else 1)
+        if not is_single:
+            self.ctx.build.add(nodes.Fill(view, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
+        return _Sum(einsum, view, is_single)
+
+    def direct_sum(self, einsum: Einsum) -> View | None:
+        """The place of a sum in the tile that keeps it, if that is float32 and lies right."""
+        target = self.targets[einsum.name]
+        if target.tile is None or target.hbm is not None or target.dtype != "float32":
+            return None
+        free = self.choice.free if self.choice.free not in einsum.reduced else ""
+        return target.direct(self.ctx, einsum, self.spans, self.choice.part, free)
+
+    def summed(self, one: _Sum, value: Value, tile: Tile) -> None:
+        """Take one tile into a sum."""
+        einsum, choice = one.einsum, self.choice
+        op = OPERATORS[einsum.reduce_op].alu
+        over_free = choice.free in einsum.reduced and self.columns.most > 1
+        if one.is_taken:
+            return
+        into = self.rows_of(one.into)
+        if over_free and value.is_scalar:
+            wide = self.new("t")
+            tile.fill(wide, 0.0)
+            tile.add(nodes.Scale(wide, wide, "add", tile.scalar(value)))
+            value = Value(view=wide)
+        if over_free:
+            dst = into if one.is_single else self.new_column("partial")
+            tile.total(value, einsum.reduce_op, dst)
+            if not one.is_single:
+                self.ctx.build.add(nodes.Combine(into, into, op, dst))
+        elif one.is_single:
+            tile.into(value, into)
+        else:
+            total = tile.node(einsum.reduce_op, (Value(view=into), value))
+            tile.into(total, into)
+
+    def finished(self, one: _Sum) -> None:
+        """Deliver a sum, after the partitions are summed too if they are among what is reduced."""
+        einsum, view = one.einsum, one.into
+        choice = self.choice
+        part = choice.part
+        if one.is_delivered:
+            tile = self.targets[einsum.name].tile
+            assert tile is not None
+            tile.changed()
+            return
+        free = choice.free if choice.free not in einsum.reduced else ""
+        if part in einsum.reduced:
+            if self.spans[part].most > 1:
+                view = across_partitions(self.ctx, view, einsum.reduce_op, einsum.name.lower())
+            part = ""
+        deliver(self.ctx, einsum, view, self.spans, part, free, self.targets[einsum.name])
+
+
+def across_partitions(ctx: Context, view: View, op: str, hint: str) -> View:
+    """[P, columns] reduced over its partitions, as [1, columns] of at most 512 columns."""
+    rows, columns = view.cuts[0].count, view.cuts[1].count
+    shape = view.buffer.shape
+    most_rows, most_columns = int(str(shape[0])), int(str(shape[1]))
+    result = ctx.temporary(f"{hint}_all", 1, most_columns)
+    if op == "add":
+        psum = ctx.temporary("summed", 1, most_columns, "float32", nodes.PSUM, "sum")
+        ones = part_of(ctx.constant(1.0), rows, 1)
+        ctx.build.add(nodes.MatMul(part_of(psum, 1, columns), ones, view, ()))
+        ctx.build.add(nodes.Copy(part_of(result, 1, columns), part_of(psum, 1, columns)))
+        return part_of(result, 1, columns)
+    for column in range(most_columns):
+        psum = ctx.temporary("turned", 1, PARTITIONS, "float32", nodes.PSUM)
+        row = part_of(psum, 1, rows)
+        one = View(view.buffer, (view.index[0], nodes.Cut(expr(column), expr(1))))
+        ctx.build.add(nodes.Transpose(row, one))
+        ctx.build.add(nodes.Reduce(part_of(result, 1, 1, column), OPERATORS[op].alu, row))
+    assert most_rows <= PARTITIONS
+    return part_of(result, 1, columns)
+
+
+def folded(storage: Storage, span: Span, blocks: int) -> View:
+    """One column per block of partitions of a tile that holds one element per partition."""
+    local = span.start - storage.bases[storage.dims.index("part")]
+    cut = nodes.Cut(local // PARTITIONS, expr(blocks))
+    return View(storage.buffer, (nodes.Cut(ZERO, expr(PARTITIONS)), cut, nodes.At(ZERO)))
+
+
+def is_folded(
+    ctx: Context, einsums: list[Einsum], targets: dict[str, Target], choice: Choice, spans: dict[str, Span]
+) -> bool:
+    """Whether a cluster works on columns alone, of several blocks of partitions."""
+    part = choice.part
+    if not part or choice.free or choice.loops or spans[part].most <= PARTITIONS:
+        return False
+    if spans[part].count.value is None or spans[part].most % PARTITIONS:
+        return False
+    made = {e.name for e in einsums}
+    for einsum in einsums:
+        if einsum.reduced or einsum.condition or any(a.gathers for a in einsum.accesses):
+            return False
+        for access in einsum.accesses:
+            chip = ctx.chip(access.tensor)
+            if access.tensor not in made and (chip is None or not _is_column(chip, access, part)):
+                return False
+    kept = [(e, targets[e.name]) for e in einsums if e.name in targets]
+    return all(t.hbm is None and t.tile is not None and _is_column(t.tile, e.output, part) for e, t in kept)
+
+
+def _is_column(storage: Storage, access: Access, part: str) -> bool:
+    return storage.has_blocks and storage.part_variable(access) == part and "free" not in storage.dims
+
+
+def is_affine(einsum: Einsum) -> bool:
+    """Whether no index is gathered."""
+    return all(isinstance(i, Affine) for a in einsum.accesses for i in a.indices)
+
+
+__all__ = ["Cluster", "Nest", "field"]

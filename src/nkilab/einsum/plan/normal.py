@@ -1,0 +1,141 @@
+"""One form for what can be said in several: long products in pairs, long vectors as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step, Tensor
+from .storage import PARTITIONS
+
+# vectors below this many elements are left as they are
+LONG = 1 << 14
+
+
+def normal(cascade: Cascade) -> Cascade:
+    """A cascade that means the same, in the form that nests expect."""
+    return _rows(_pairs(cascade))
+
+
+def _pairs(cascade: Cascade) -> Cascade:
+    """Sums of products of three tensors or more as sums of products of two."""
+    tensors = dict(cascade.tensors)
+    steps: list[Step] = []
+    for step in cascade.steps:
+        if isinstance(step, Iterate):
+            body: list[Einsum] = []
+            for einsum in step.body:
+                body.extend(_paired(einsum, cascade, tensors))
+            steps.append(replace(step, body=tuple(body)))
+        else:
+            steps.extend(_paired(step, cascade, tensors))
+    return replace(cascade, tensors=tensors, steps=tuple(steps))
+
+
+def _paired(einsum: Einsum, cascade: Cascade, tensors: dict[str, Tensor]) -> list[Einsum]:
+    found: list[Einsum] = []
+    while len(einsum.accesses) > 2 and einsum.map_op == "multiply" and einsum.reduce_op == "add":
+        if (
+            einsum.condition
+            or len(einsum.accesses) != len(einsum.operands)
+            or any(a.gathers for a in einsum.accesses)
+        ):
+            break
+        pair = _cheapest(einsum, cascade)
+        if pair is None:
+            break
+        left, right, kept = pair
+        name = f"{einsum.name}_part"
+        while name in tensors:
+            name += "_"
+        ranks = tuple(_rank_of(v, (left, right), cascade) for v in kept)
+        tensors[name] = Tensor(name, ranks)
+        output = Access(name, tuple(Affine(((v, 1),)) for v in kept))
+        found.append(
+            Einsum(
+                output,
+                (left, right),
+                "multiply",
+                "add" if set(left.variables + right.variables) - set(kept) else "",
+            )
+        )
+        rest = tuple(a for a in einsum.accesses if a is not left and a is not right)
+        einsum = replace(einsum, operands=(output, *rest), text="")
+    return [*found, einsum]
+
+
+def _cheapest(einsum: Einsum, cascade: Cascade) -> tuple[Access, Access, tuple[str, ...]] | None:
+    """The pair with the fewest products, and the variables that its own result keeps."""
+    best, least = None, float("inf")
+    accesses = einsum.accesses
+    for n, left in enumerate(accesses):
+        for right in accesses[n + 1 :]:
+            both = tuple(dict.fromkeys((*left.variables, *right.variables)))
+            others = {v for a in accesses if a is not left and a is not right for v in a.variables}
+            kept = tuple(v for v in both if v in others or v in einsum.output.variables)
+            plain = {i.plain for a in (left, right) for i in a.indices if isinstance(i, Affine)}
+            if any(v not in plain for v in kept) or not any(v not in kept for v in both):
+                continue
+            work = prod(cascade.extent(v, einsum) for v in both) + prod(
+                cascade.extent(v, einsum) for v in kept
+            )
+            if work < least:
+                best, least = (left, right, kept), work
+    return best
+
+
+def _rank_of(variable: str, accesses: Sequence[Access], cascade: Cascade) -> str:
+    for access in accesses:
+        for rank, index in zip(cascade.tensors[access.tensor].ranks, access.indices, strict=True):
+            if isinstance(index, Affine) and index.plain == variable:
+                return rank
+    raise AssertionError(variable)
+
+
+def _rows(cascade: Cascade) -> Cascade:
+    """Long vectors that are summed whole, as rows of equal length on all partitions."""
+    for rank, size in cascade.sizes.items():
+        holders = [t for t in cascade.tensors.values() if rank in t.ranks]
+        variable = rank.lower()
+        is_vector = all(t.ranks == (rank,) and t.name not in cascade.outputs for t in holders)
+        uses = [e for e in cascade.einsums if any(variable in a.variables for a in (e.output, *e.accesses))]
+        is_plain = all(
+            i.plain == variable
+            for e in uses
+            for a in (e.output, *e.accesses)
+            for i in a.indices
+            if variable in i.variables
+        )
+        whole = [a for e in cascade.einsums for a in e.accesses if any(t.name == a.tensor for t in holders)]
+        if not holders or size < LONG or size % PARTITIONS or not is_vector or not is_plain:
+            continue
+        if any(variable not in a.variables for a in whole) or any(
+            isinstance(s, Iterate) for s in cascade.steps
+        ):
+            continue
+        cascade = _split(cascade, rank, variable, size)
+    return cascade
+
+
+def _split(cascade: Cascade, rank: str, variable: str, size: int) -> Cascade:
+    outer, inner = f"{rank}_ROWS", f"{rank}_COLUMNS"
+    pair = (Affine(((outer.lower(), 1),)), Affine(((inner.lower(), 1),)))
+
+    def changed(access: Access) -> Access:
+        return replace(access, indices=pair) if variable in access.variables else access
+
+    steps = tuple(
+        replace(
+            s, output=changed(s.output),
+            operands=tuple(changed(o) if isinstance(o, Access) else o for o in s.operands),
+        )
+        for s in cascade.steps
+        if isinstance(s, Einsum)
+    )  # fmt: skip
+    tensors = {
+        t.name: replace(t, ranks=(outer, inner)) if t.ranks == (rank,) else t
+        for t in cascade.tensors.values()
+    }
+    sizes = {**cascade.sizes, outer: PARTITIONS, inner: size // PARTITIONS}
+    return replace(cascade, steps=steps, tensors=tensors, sizes=sizes)

@@ -1,0 +1,182 @@
+"""Which operands of an Einsum TensorE multiplies, and how: the variables of partitions, columns and sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from ..language.ast import Access, Affine, Einsum
+from .build import Span
+from .choose import is_barred, is_settled, transfer_ns
+from .context import Context
+from .storage import PARTITIONS
+
+BANK = 512
+
+
+@dataclass(frozen=True)
+class Product:
+    """How a contraction runs.
+
+    Args:
+        left: operand whose variable `part` becomes the partitions of the result; None for ones.
+        right: operand whose variable `free` becomes its columns; None for ones.
+        over: variable on the partitions of both operands.
+        part, free: variables of the result; "" for none.
+        outer: other variables of the output, one value at a time.
+        inner: other variables summed over, one value at a time.
+        cost_ns: what it was judged by.
+    """
+
+    left: Access | None
+    right: Access | None
+    over: str
+    part: str
+    free: str
+    outer: tuple[str, ...]
+    inner: tuple[str, ...]
+    cost_ns: float
+
+
+def product_of(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> Product | None:
+    """How TensorE computes an Einsum; None if it cannot."""
+    if (
+        einsum.reduce_op != "add"
+        or einsum.map_op not in ("multiply", "")
+        or not 1 <= len(einsum.accesses) <= 2
+    ):
+        return None
+    if any(a.gathers for a in einsum.accesses):
+        return None
+    if any(ctx.dtypes[a.tensor].lstrip("u").startswith("int") for a in einsum.accesses):
+        return None
+    spans = ctx.spans(einsum, outer)
+    best: Product | None = None
+    pair: tuple[Access | None, ...] = (
+        (*einsum.accesses, None) if len(einsum.accesses) == 1 else einsum.accesses
+    )
+    for left, right in (pair, pair[::-1]):
+        for found in _products(ctx, einsum, spans, left, right):
+            if best is None or found.cost_ns < best.cost_ns:
+                best = found
+    return best
+
+
+def _products(
+    ctx: Context, einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None
+) -> Iterator[Product]:
+    wide = [v for v in einsum.variables if not spans[v].is_point]
+    held = [a for a in (left, right) if a is not None]
+    for over in einsum.reduced:
+        if spans[over].is_point or not all(_is_alone(a, over) for a in held):
+            continue
+        parts, frees = (_own(einsum, spans, a, b, over) for a, b in ((left, right), (right, left)))
+        for part in parts:
+            for free in frees:
+                rest = [v for v in wide if v not in (over, part, free)]
+                if any(is_settled(spans[v]) for v in rest):
+                    continue
+                if not all(_can_fetch(ctx, a, spans, over, v) for a, v in ((left, part), (right, free)) if a):
+                    continue
+                if not _can_deliver(ctx, einsum, spans, part, free) or not _can_mask(
+                    einsum, spans, over, part, free
+                ):
+                    continue
+                outer = tuple(v for v in rest if v in einsum.output.variables)
+                inner = tuple(v for v in rest if v not in einsum.output.variables)
+                cost = _cost(ctx, einsum, spans, left, right, over, part, free, (*outer, *inner))
+                yield Product(left, right, over, part, free, outer, inner, cost)
+
+
+def _is_alone(access: Access, variable: str) -> bool:
+    """Whether a variable is exactly one index of an access."""
+    return [i.plain == variable for i in access.indices if variable in i.variables] == [True]
+
+
+def _own(
+    einsum: Einsum, spans: dict[str, Span], access: Access | None, other: Access | None, over: str
+) -> list[str]:
+    """Variables of the output that one operand has and the other has not; "" if there is none."""
+    if access is None:
+        return [""]
+    theirs = set(other.variables) if other is not None else set()
+    found = [
+        v
+        for v in einsum.output.variables
+        if v in access.variables
+        and v not in theirs
+        and not spans[v].is_point
+        and sum(v in i.variables for i in access.indices) == 1
+        and sum(v in i.variables for i in einsum.output.indices) == 1
+        and all(
+            isinstance(i, Affine) and i.coefficient(v) >= 0 and over not in i.variables
+            for i in access.indices
+            if v in i.variables
+        )
+    ]
+    return found or [""]
+
+
+def _can_fetch(ctx: Context, access: Access, spans: dict[str, Span], over: str, own: str) -> bool:
+    chip = ctx.chip(access.tensor)
+    if chip is None:
+        return True
+    q = chip.part_variable(access)
+    if chip.part_dim is not None and q and not isinstance(access.indices[chip.part_dim], Affine):
+        return False
+    if q and access.indices[chip.part_dim or 0].plain != q and not spans[q].is_point:
+        return False
+    return not q or spans[q].is_point or q in (over, own)
+
+
+def _can_deliver(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str) -> bool:
+    chip = ctx.chip(einsum.name)
+    if chip is None:
+        return not is_barred(ctx, einsum.output, part)
+    q = chip.part_variable(einsum.output)
+    return not q or spans[q].is_point or q in (part, free)
+
+
+def _can_mask(einsum: Einsum, spans: dict[str, Span], over: str, part: str, free: str) -> bool:
+    if einsum.condition is None:
+        return True
+    asked = {v for v in einsum.condition.variables if not spans[v].is_point}
+    return einsum.otherwise == 0 and (asked <= {over, part} or asked <= {over, free})
+
+
+def _cost(
+    ctx: Context,
+    einsum: Einsum,
+    spans: dict[str, Span],
+    left: Access | None,
+    right: Access | None,
+    over: str,
+    part: str,
+    free: str,
+    loops: tuple[str, ...],
+) -> float:
+    sizes = {over: PARTITIONS, part: PARTITIONS, free: BANK}
+    trips = {v: -(-spans[v].most // sizes.get(v, 1)) for v in (over, part, free, *loops) if v}
+    rows = min(spans[part].most, PARTITIONS) if part else 1
+    columns = min(spans[free].most, BANK) if free else 1
+    depth = min(spans[over].most, PARTITIONS)
+    is_wide = matmul_dtype(ctx, left, right) == "float32"
+    cost = prod(trips.values()) * (max(64.0, columns) / 2.4 * (4 if is_wide else 1) + 8)
+    for access, own, count in ((left, part, rows), (right, free, columns)):
+        if access is not None:
+            times = prod(t for v, t in trips.items() if v in access.variables)
+            cost += times * transfer_ns(ctx, access, False, spans, over, own, depth, count)
+    times = prod(t for v, t in trips.items() if v in einsum.output.variables)
+    home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
+    wanted = ctx.wanted.get(einsum.name, "")
+    if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
+        home += 350.0 * -(-columns // PARTITIONS)
+    return cost + times * (home + 60 + columns)
+
+
+def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
+    """The type in which TensorE reads: that of a narrow operand, else float32."""
+    types = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
+    narrow = [t for t in types if t != "float32"]
+    return narrow[0] if narrow else "float32"

@@ -1,0 +1,238 @@
+"""Iterate blocks without their iterated rank: state lies in one place that every turn reads and writes again.
+
+Tensors of a block lose the iterated rank. One that a turn reads as it was left by the turn before is state:
+it has one value before the block, one after it, and in the body a second name where the old value is still
+needed once the new one is there. A tensor that is read at other turns, or returned, keeps its rank besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ...errors import UnsupportedError
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Scalar, Step, Tensor
+from ..language.extents import block_extent
+
+
+@dataclass(frozen=True)
+class State:
+    """What becomes of a tensor of a block.
+
+    Args:
+        tensor: its name.
+        axis: of the iterated rank.
+        offset: turn i writes the value of index i + offset.
+        is_state: whether a turn reads what the turn before wrote.
+        is_kept: whether the whole tensor is needed: it is returned, or read at other turns.
+        is_in_place: whether the new value may overwrite the old one.
+    """
+
+    tensor: str
+    axis: int
+    offset: int
+    is_state: bool
+    is_kept: bool
+    is_in_place: bool
+
+
+def without_turns(cascade: Cascade) -> Cascade:
+    """The cascade with the tensors of its iterate blocks as one turn sees them."""
+    for step in cascade.steps:
+        if isinstance(step, Iterate):
+            cascade = _rewritten(cascade, step)
+    return cascade
+
+
+def _axis_of(access: Access, variable: str) -> int | None:
+    return next((a for a, i in enumerate(access.indices) if variable in i.variables), None)
+
+
+def _written_axis(block: Iterate, tensor: str) -> tuple[int, int] | None:
+    """The axis and offset at which a block writes a tensor once per turn."""
+    for einsum in block.body:
+        if einsum.name == tensor:
+            axis = _axis_of(einsum.output, block.variable)
+            index = einsum.output.indices[axis] if axis is not None else None
+            if axis is None or not isinstance(index, Affine) or index.terms != ((block.variable, 1),):
+                return None
+            return axis, index.constant
+    return None
+
+
+def _rewritten(cascade: Cascade, block: Iterate) -> Cascade:
+    turns = block_extent(block, cascade)
+    states: dict[str, State] = {}
+    for tensor in dict.fromkeys(e.name for e in block.body):
+        found = _written_axis(block, tensor)
+        if found is not None:
+            states[tensor] = _state(cascade, block, tensor, *found, turns)
+    return _Rewriter(cascade, block, states, turns).cascade()
+
+
+def _reads(steps: Iterable[Step], tensor: str) -> Iterable[tuple[Einsum, Access]]:
+    for step in steps:
+        for einsum in step.body if isinstance(step, Iterate) else (step,):
+            for access in einsum.accesses:
+                if access.tensor == tensor:
+                    yield einsum, access
+
+
+def _state(cascade: Cascade, block: Iterate, tensor: str, axis: int, offset: int, turns: int) -> State:
+    is_state, is_kept, late = False, tensor in cascade.outputs, False
+    writer = next(n for n, e in enumerate(block.body) if e.name == tensor)
+    for einsum, access in _reads(block.body, tensor):
+        index = access.indices[axis]
+        if not isinstance(index, Affine) or index.terms != ((block.variable, 1),):
+            is_kept = True
+        elif index.constant == offset - 1:
+            is_state = True
+            place = block.body.index(einsum)
+            late |= place > writer or (place == writer and not _is_pointwise(einsum, access))
+        elif index.constant != offset:
+            is_kept = True
+    sizes = dict(cascade.sizes)
+    for _, access in _reads([s for s in cascade.steps if s is not block], tensor):
+        index = access.indices[axis]
+        held = index.at(sizes) if isinstance(index, Affine) else None
+        if held is None or held.terms or held.constant != turns - 1 + offset:
+            is_kept = True
+    return State(tensor, axis, offset, is_state, is_kept, not late)
+
+
+def _is_pointwise(einsum: Einsum, access: Access) -> bool:
+    """Whether an Einsum reads its own tensor at the element that it writes, the turn apart."""
+    rest = [i for i in access.indices if str(i) in {str(o) for o in einsum.output.indices}]
+    return not einsum.reduced and len(rest) == len(access.indices) - 1
+
+
+class _Rewriter:
+    def __init__(self, cascade: Cascade, block: Iterate, states: dict[str, State], turns: int) -> None:
+        self.held, self.block, self.states, self.turns = cascade, block, states, turns
+        self.tensors = dict(cascade.tensors)
+        self.names: dict[str, str] = {}
+        for state in states.values():
+            ranks = self.tensors[state.tensor].ranks
+            short = tuple(r for n, r in enumerate(ranks) if n != state.axis)
+            now = self.unused(f"{state.tensor}_now") if state.is_kept else state.tensor
+            self.names[state.tensor] = now
+            self.tensors[now] = Tensor(now, short)
+            if state.is_state and not state.is_in_place:
+                after = self.unused(f"{state.tensor}_next")
+                self.names[f"{state.tensor} next"] = after
+                self.tensors[after] = Tensor(after, short)
+
+    def unused(self, name: str) -> str:
+        while name in self.tensors:
+            name += "_"
+        return name
+
+    def cascade(self) -> Cascade:
+        steps: list[Step] = []
+        for step in self.held.steps:
+            if step is self.block:
+                steps.extend(self.begun(steps))
+                steps.append(self.body())
+            elif isinstance(step, Einsum):
+                steps.extend(self.outside(step))
+            else:
+                steps.append(step)
+        sizes = {self.block.variable.upper(): self.turns, **self.held.sizes}
+        return replace(self.held, tensors=self.tensors, steps=tuple(steps), sizes=sizes)
+
+    def begun(self, before: list[Step]) -> list[Einsum]:
+        """State that nothing sets is 0 before the first turn; so is what is read before it is written."""
+        written = {e.name for s in before if isinstance(s, Einsum) for e in (s,)}
+        found = []
+        for state in self.states.values():
+            now = self.names[state.tensor]
+            if state.is_state and now not in written:
+                found.append(self.zero(self.named(state, now)))
+            if (
+                state.is_kept
+                and any(self.is_history(a, state) for _, a in _reads(self.block.body, state.tensor))
+                and state.tensor not in written
+            ):
+                indices = list(self.named(state, now).indices)
+                indices.insert(state.axis, Affine(((f"{self.block.variable}_", 1),)))
+                found.append(self.zero(Access(state.tensor, tuple(indices))))
+        return found
+
+    def zero(self, access: Access) -> Einsum:
+        return Einsum(access, (Scalar(value=0.0),))
+
+    def named(self, state: State, name: str) -> Access:
+        """A tensor without the iterated rank, indexed as the Einsum that writes it does."""
+        writer = next(e for e in self.block.body if e.name == state.tensor)
+        return replace(self.short(writer.output, state), tensor=name)
+
+    def is_history(self, access: Access, state: State) -> bool:
+        index = access.indices[state.axis]
+        is_turn = isinstance(index, Affine) and index.terms == ((self.block.variable, 1),)
+        return not is_turn or index.constant not in (state.offset, state.offset - 1)  # type: ignore[union-attr]
+
+    def body(self) -> Iterate:
+        """One turn, with the copies that make the new state the old one."""
+        found: list[Einsum] = []
+        for einsum in self.block.body:
+            changed = replace(einsum, operands=tuple(self.operand(o) for o in einsum.operands))
+            state = self.states.get(einsum.name)
+            if state is None:
+                found.append(changed)
+                continue
+            into = self.names.get(f"{einsum.name} next", self.names[einsum.name])
+            short = self.short(einsum.output, state)
+            found.append(replace(changed, output=replace(short, tensor=into)))
+            if state.is_kept:
+                found.append(Einsum(einsum.output, (replace(short, tensor=into),)))
+        for state in self.states.values():
+            after = self.names.get(f"{state.tensor} next")
+            if after:
+                now = self.names[state.tensor]
+                found.append(Einsum(self.named(state, now), (self.named(state, after),)))
+        return Iterate(self.block.variable, tuple(found), self.block.place)
+
+    def short(self, access: Access, state: State) -> Access:
+        return replace(access, indices=tuple(i for n, i in enumerate(access.indices) if n != state.axis))
+
+    def operand(self, operand: Access | Scalar) -> Access | Scalar:
+        state = self.states.get(operand.tensor) if isinstance(operand, Access) else None
+        if state is None or not isinstance(operand, Access):
+            return operand
+        if self.is_history(operand, state):
+            return operand
+        index = operand.indices[state.axis]
+        assert isinstance(index, Affine)
+        now = self.names[state.tensor]
+        is_new = index.constant == state.offset
+        name = self.names.get(f"{state.tensor} next", now) if is_new else now
+        return replace(self.short(operand, state), tensor=name)
+
+    def outside(self, einsum: Einsum) -> list[Einsum]:
+        """An Einsum before or after the block: it sets the first state, or reads the last."""
+        sizes = dict(self.held.sizes)
+        operands = []
+        for operand in einsum.operands:
+            state = self.states.get(operand.tensor) if isinstance(operand, Access) else None
+            if state is not None and isinstance(operand, Access):
+                index = operand.indices[state.axis]
+                held = index.at(sizes) if isinstance(index, Affine) else None
+                if held is not None and not held.terms and held.constant == self.turns - 1 + state.offset:
+                    operand = replace(self.short(operand, state), tensor=self.names[state.tensor])
+            operands.append(operand)
+        changed = replace(einsum, operands=tuple(operands))
+        state = self.states.get(einsum.name)
+        if state is None:
+            return [changed]
+        index = einsum.output.indices[state.axis]
+        held = index.at(sizes) if isinstance(index, Affine) else None
+        found = [changed] if state.is_kept else []
+        if held is not None and not held.terms and held.constant == state.offset - 1:
+            short = replace(self.short(einsum.output, state), tensor=self.names[state.tensor])
+            return [replace(changed, output=short), *found]
+        if not found:
+            raise UnsupportedError(
+                f"{einsum.output} is set outside of the block that iterates {self.block.variable}, "
+                "other than before its first turn"
+            )
+        return found

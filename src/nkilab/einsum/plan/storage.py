@@ -1,0 +1,123 @@
+"""Where tensors lie: whole in HBM, or as tiles on chip with one axis on the partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from ..language.ast import Access, Affine
+from ..tree.expr import ZERO, Expr, expr
+from ..tree.nodes import HBM, At, Buffer, Cut, View
+from .build import Span
+
+PARTITIONS = 128
+_versions = count()
+
+
+def position(index: Affine, spans: dict[str, Span]) -> At | Cut:
+    """An affine index over spans, at most one of which is no point.
+
+    Raises:
+        ValueError: if two variables have more than one value.
+    """
+    start, cut, step = expr(index.constant), None, 1
+    for name, c in index.terms:
+        span = spans[name]
+        start = start + span.start * c
+        if not span.is_point:
+            if cut is not None or c < 0:
+                raise ValueError(str(index))
+            cut, step = span.count, c
+    return At(start) if cut is None else Cut(start, cut, step)
+
+
+def positions(access: Access, spans: dict[str, Span]) -> list[At | Cut]:
+    """All indices of an access over spans."""
+    found = []
+    for index in access.indices:
+        assert isinstance(index, Affine)
+        found.append(position(index, spans))
+    return found
+
+
+@dataclass
+class Storage:
+    """A place that holds a tensor, or the part of it that the present scope works on.
+
+    Args:
+        buffer: in HBM whole; on chip [partitions, blocks of 128 if there are several, free axes...].
+        dims: per axis of the tensor: "part", "free", "gone" (one value) or, in HBM, "hbm".
+        bases: the index at which each axis of the tile begins.
+        has_blocks: whether the partition axis needs several blocks.
+        depth: of the scope in which it is complete.
+    """
+
+    buffer: Buffer
+    dims: tuple[str, ...]
+    bases: tuple[Expr, ...]
+    has_blocks: bool = False
+    depth: int = 0
+    version: int = field(default_factory=lambda: next(_versions))
+
+    @property
+    def is_hbm(self) -> bool:
+        """Whether it lies in HBM."""
+        return self.buffer.memory == HBM
+
+    @property
+    def part_dim(self) -> int | None:
+        """The axis of the tensor that lies on the partitions."""
+        return self.dims.index("part") if "part" in self.dims else None
+
+    def changed(self) -> None:
+        """Its elements are no longer those that were fetched before."""
+        self.version = next(_versions)
+
+    def part_variable(self, access: Access) -> str:
+        """The variable that an access runs along the partitions with; "" for none."""
+        dim = self.part_dim
+        if dim is None:
+            return ""
+        index = access.indices[dim]
+        return index.variables[0] if index.variables else ""
+
+    def view(self, at: list[At | Cut]) -> View:
+        """A part of a tile on chip as [partitions, columns]; `at` in positions of the tensor."""
+        first: list[At | Cut] = [Cut(ZERO, expr(1))]
+        free: list[At | Cut] = []
+        for dim, base, index in zip(self.dims, self.bases, at, strict=True):
+            local = (index.start if isinstance(index, Cut) else index.at) - base
+            if dim == "part":
+                first = self._partitions(index, local)
+            elif dim == "free":
+                free.append(Cut(local, index.count, index.step) if isinstance(index, Cut) else At(local))
+        if not any(isinstance(i, Cut) for i in free):
+            last = free.pop() if free else At(ZERO)
+            assert isinstance(last, At)
+            free.append(Cut(last.at, expr(1)))
+        return View(self.buffer, (*first, *free))
+
+    def _partitions(self, index: At | Cut, local: Expr) -> list[At | Cut]:
+        count = index.count if isinstance(index, Cut) else expr(1)
+        step = index.step if isinstance(index, Cut) else 1
+        if not self.has_blocks:
+            return [Cut(local, count, step)]
+        if local.value is not None and step == 1:
+            return [Cut(expr(local.value % PARTITIONS), count), At(expr(local.value // PARTITIONS))]
+        if not local.divides(PARTITIONS) or step != 1:
+            raise ValueError(f"{local} of {self.buffer.name}")
+        return [Cut(ZERO, count), At(local // PARTITIONS)]
+
+
+def in_hbm(buffer: Buffer, ranks: int) -> Storage:
+    """A tensor that lies in HBM whole."""
+    return Storage(buffer, ("hbm",) * ranks, (ZERO,) * ranks)
+
+
+def tile_shape(extents: tuple[int, ...], dims: tuple[str, ...]) -> tuple[tuple[int, ...], bool]:
+    """The shape of a tile on chip, and whether it has blocks."""
+    part = extents[dims.index("part")] if "part" in dims else 1
+    blocks = -(-part // PARTITIONS)
+    free = tuple(e for e, d in zip(extents, dims, strict=True) if d == "free") or (1,)
+    head = (PARTITIONS, blocks) if blocks > 1 else (part,)
+    return (*head, *free), blocks > 1

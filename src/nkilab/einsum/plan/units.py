@@ -1,0 +1,78 @@
+"""Nests in order: contractions alone, other Einsums in clusters that run tile by tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import UnsupportedError
+from ..language.ast import Einsum, Iterate
+from .choose import choose
+from .context import Context
+from .groups import Group, einsums_of, joins
+from .product import product_of
+
+
+class Units:
+    """Divides Einsums into nests.
+
+    Args:
+        ctx: the plan.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+
+    def units(self, einsums: Sequence[Einsum]) -> list[list[Einsum]]:
+        """Nests in order: contractions alone, others in clusters."""
+        found: list[list[Einsum]] = []
+        for einsum in einsums:
+            if self.is_product(einsum) and not self.is_sum_of(einsum, found):
+                found.append([einsum])
+                continue
+            for unit in reversed(found):
+                if not self.is_product(unit[0]) and joins(unit, einsum):
+                    unit.append(einsum)
+                    break
+                if self.depends(unit, einsum):
+                    found.append([einsum])
+                    break
+            else:
+                found.append([einsum])
+        return found
+
+    def is_sum_of(self, einsum: Einsum, units: list[list[Einsum]]) -> bool:
+        """Whether an Einsum sums what the last cluster computes, tile by tile."""
+        if (
+            len({str(a) for a in einsum.accesses}) > 1
+            or not units
+            or (len(units[-1]) == 1 and self.is_product(units[-1][0]))
+        ):
+            return False
+        return joins(units[-1], einsum) and any(e.name in einsum.reads for e in units[-1])
+
+    def depends(self, unit: Sequence[Einsum], einsum: Einsum) -> bool:
+        """Whether an Einsum must stay behind a unit."""
+        written, read = {e.name for e in unit}, {t for e in unit for t in e.reads}
+        return bool(written & {einsum.name, *einsum.reads}) or einsum.name in read
+
+    def is_product(self, einsum: Einsum) -> bool:
+        """Whether TensorE is judged the cheaper for an Einsum."""
+        ctx = self.ctx
+        product = product_of(ctx, einsum, {})
+        if product is None:
+            return False
+        try:
+            other = choose(ctx, [einsum], ctx.spans(einsum, {}))
+        except UnsupportedError:
+            return True
+        return product.cost_ns <= other.cost_ns
+
+    def products_of(self, group: Group) -> list[Einsum]:
+        """Einsums of a group that TensorE computes."""
+        found: list[Einsum] = []
+        for step in group.steps:
+            units = self.units(einsums_of([step])) if isinstance(step, Iterate) else []
+            found.extend(u[0] for u in units if len(u) == 1 and self.is_product(u[0]))
+        plain = [s for s in group.steps if isinstance(s, Einsum)]
+        found.extend(u[0] for u in self.units(plain) if len(u) == 1 and self.is_product(u[0]))
+        return found

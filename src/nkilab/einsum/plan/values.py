@@ -1,0 +1,287 @@
+"""Values of a tile and the instructions that compute them: fused where one instruction has both operators.
+
+A value is a view, a number, or an operator over values that no instruction has computed yet. `into` writes a
+value where it is wanted with the fewest instructions that the patterns know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..language.operators import OPERATORS
+from ..tree import nodes
+from ..tree.nodes import Number, View
+from .context import Context
+
+
+@dataclass(eq=False)
+class Value:
+    """A value of the present tile.
+
+    Args:
+        view: where it lies; None if it is not computed yet.
+        number: a number or the name of a scalar, the same everywhere; None if it is none.
+        op: operator that computes it; "".
+        of: its operands.
+        uses: how many operators read it; more than one keeps it in a tile of its own.
+        is_column: whether it has one element per partition where the tile has more.
+        place: makes the tile that keeps it.
+    """
+
+    view: View | None = None
+    number: Number | None = None
+    op: str = ""
+    of: tuple[Value, ...] = ()
+    uses: int = 0
+    is_column: bool = False
+    place: Callable[[], View] | None = field(default=None, repr=False)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is an operator that may be fused into the one that reads it."""
+        return self.view is None and bool(self.op) and self.uses <= 1
+
+    @property
+    def is_pending_op(self) -> bool:
+        """Whether an instruction has yet to compute it."""
+        return self.view is None and bool(self.op)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is a number, or a column of one element per partition."""
+        return self.number is not None or self.is_column
+
+
+class Tile:
+    """Emits the instructions of one tile.
+
+    Args:
+        ctx: the plan.
+        new: makes a float32 tile of the present size.
+        new_column: makes a float32 column [P, 1].
+        is_narrow: whether the tile has one column, so that every value is one.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        new: Callable[[str], View],
+        new_column: Callable[[str], View],
+        is_narrow: bool = False,
+    ) -> None:
+        self.ctx, self.new, self.new_column, self.is_narrow = ctx, new, new_column, is_narrow
+
+    def add(self, statement: nodes.Statement) -> None:
+        self.ctx.build.add(statement)
+
+    def operator(self, name: str, operands: list[Value]) -> Value:
+        """The value of an operator of the language; those of several steps are taken apart."""
+        op = OPERATORS[name]
+        if op.steps:
+            value = operands[0]
+            for step, places in op.steps:
+                value = self.operator(step, [_placed(p, operands, value) for p in places])
+            return value
+        value = operands[0]
+        if len(operands) == 1:
+            return self.node(name, (value,))
+        for operand in operands[1:]:
+            value = self.node(name, (value, operand))
+        return value
+
+    def node(self, op: str, of: tuple[Value, ...]) -> Value:
+        """An operator over values, not computed yet."""
+        for value in dict.fromkeys(of):
+            value.uses += 1
+        is_column = all(v.is_scalar for v in of) and any(v.is_column for v in of)
+        return Value(op=op, of=of, is_column=is_column)
+
+    def view(self, value: Value) -> View:
+        """Where a value lies; computed into a tile of its own if it lies nowhere yet."""
+        if value.view is None:
+            made = value.place() if value.place else (self.new_column if value.is_column else self.new)("t")
+            self.into(value, made)
+            value.view = made
+        return value.view
+
+    def scalar(self, value: Value) -> Number:
+        """A value as the operand of an instruction with one number per partition."""
+        return value.number if value.number is not None else self.view(value)
+
+    def into(self, value: Value, dst: View) -> None:
+        """Write a value to a view."""
+        if value.view is not None:
+            if value.view != dst:
+                self.add(nodes.Copy(dst, value.view))
+        elif value.number is not None:
+            self.fill(dst, value.number)
+        elif OPERATORS[value.op].arity == 1:
+            self.unary(value, dst)
+        else:
+            self.binary(value, dst)
+
+    def fill(self, dst: View, number: Number) -> None:
+        """A number, or the value of a scalar parameter, everywhere."""
+        if isinstance(number, str):
+            self.add(nodes.Fill(dst, 1.0))
+            self.add(nodes.Scale(dst, dst, "multiply", number))
+        else:
+            assert isinstance(number, float | int)
+            self.add(nodes.Fill(dst, float(number)))
+
+    def unary(self, value: Value, dst: View, total: View | None = None) -> None:
+        """A function of one value: its argument's scale and bias go along."""
+        (of,) = value.of
+        if value.op == "reciprocal" and total is None:
+            self.add(nodes.Invert(dst, self.view(of)))
+            return
+        scale: Number = 1.0
+        bias: View | None = None
+        if of.is_pending and len(of.of) == 2:
+            left, right = of.of
+            if of.op == "multiply" and left.is_scalar != right.is_scalar:
+                factor = left if left.is_scalar else right
+                other = right if left.is_scalar else left
+                if factor.number is not None:
+                    scale, of = factor.number, other
+            elif of.op in ("add", "subtract") and self.is_bias(right) and not left.is_scalar:
+                bias = self.view(right) if of.op == "add" else self.negated(right)
+                of = left
+            elif of.op == "add" and left.is_column and not right.is_scalar:
+                bias, of = self.view(left), right
+        self.add(nodes.Activate(dst, OPERATORS[value.op].activation, self.view(of), scale, bias, total))
+
+    def is_bias(self, value: Value) -> bool:
+        """Whether a value is one element per partition that lies somewhere or can."""
+        return value.is_column or (self.is_narrow and value.number is None)
+
+    def negated(self, column: Value) -> View:
+        """Minus a column; computed once as long as the column stays."""
+        source = self.view(column)
+        key = ("negated", source, self.ctx.version_of(source))
+        cache = self.ctx.build.scopes[-1].cache
+        if key not in cache:
+            cache[key] = self.new_column("negated")
+            self.add(nodes.Scale(cache[key], source, "multiply", -1.0))
+        made: View = cache[key]
+        return made
+
+    def in_sbuf(self, view: View) -> View:
+        """A view that GpSimdE reads, or that may stand beside another in PSUM."""
+        if view.buffer.memory != nodes.PSUM:
+            return view
+        made = self.new("t")
+        self.add(nodes.Copy(made, view))
+        return made
+
+    def binary(self, value: Value, dst: View) -> None:
+        """An operator of two values, with the one before it where an instruction takes both."""
+        left, right = value.of
+        op = OPERATORS[value.op].alu
+        if value.op == "multiply" and self.is_silu(left, right, dst):
+            return
+        if left.number is not None and right.number is not None:
+            self.fill(dst, left.number)
+            self.add(nodes.Scale(dst, dst, op, right.number))
+        elif right.is_scalar and not (left.is_column and right.is_column):
+            self.scaled(left, op, right, False, dst)
+        elif left.is_scalar and not (left.is_column and right.is_column):
+            self.scaled(right, op, left, not OPERATORS[value.op].is_commutative, dst)
+        elif not self.is_scale_combine(left, op, right, False, dst) and not self.is_scale_combine(
+            right, op, left, True, dst, OPERATORS[value.op].is_commutative
+        ):
+            first, second = self.view(left), self.view(right)
+            if first.buffer.memory == nodes.PSUM and (second.buffer.memory == nodes.PSUM or op == "power"):
+                first = self.in_sbuf(first)
+            self.add(nodes.Combine(dst, first, op, second if op != "power" else self.in_sbuf(second)))
+
+    def is_silu(self, left: Value, right: Value, dst: View) -> bool:
+        """x * sigmoid(x) is one function of ScalarE."""
+        for x, s in ((left, right), (right, left)):
+            if s.is_pending and s.op == "sigmoid" and s.of[0] is x and not x.is_scalar:
+                self.add(nodes.Activate(dst, "silu", self.view(x)))
+                return True
+        return False
+
+    def scaled(self, data: Value, op: str, operand: Value, is_reversed: bool, dst: View) -> None:
+        """data op operand, together with the operator before it if that has a scalar too."""
+        if data.is_pending and len(data.of) == 2:
+            first = _with_scalar(data)
+            if first is not None:
+                inner, scalar, inner_reversed = first
+                self.add(
+                    nodes.Scale(
+                        dst,
+                        self.view(inner),
+                        OPERATORS[data.op].alu,
+                        self.scalar(scalar),
+                        inner_reversed,
+                        op,
+                        self.scalar(operand),
+                        is_reversed,
+                    )
+                )
+                return
+        self.add(nodes.Scale(dst, self.view(data), op, self.scalar(operand), is_reversed))
+
+    def is_scale_combine(
+        self, data: Value, op: str, other: Value, is_reversed: bool, dst: View, is_commutative: bool = False
+    ) -> bool:
+        """(x op0 scalar) op1 other in one instruction."""
+        if not data.is_pending or len(data.of) != 2:
+            return False
+        first = _with_scalar(data)
+        if first is None:
+            return False
+        inner, scalar, inner_reversed = first
+        right, left = self.view(other), self.view(inner)
+        if left.buffer.memory == nodes.PSUM and right.buffer.memory == nodes.PSUM:
+            right = self.in_sbuf(right)
+        self.add(
+            nodes.ScaleCombine(
+                dst,
+                left,
+                OPERATORS[data.op].alu,
+                self.scalar(scalar),
+                op,
+                right,
+                inner_reversed,
+                is_reversed and not is_commutative,
+            )
+        )
+        return True
+
+    def is_summed_along(self, value: Value) -> bool:
+        """Whether the instruction that computes a value can sum its rows too."""
+        return value.is_pending_op and OPERATORS[value.op].arity == 1 and value.op != "reciprocal"
+
+    def total(self, value: Value, op: str, dst: View) -> None:
+        """dst [P, 1] = op over the columns of a value."""
+        if op == "add" and value.is_pending:
+            square = value.op == "multiply" and value.of[0] is value.of[1]
+            if square or (OPERATORS[value.op].arity == 1 and value.op != "reciprocal"):
+                held = value.place() if value.place else self.new("t")
+                if square:
+                    self.add(nodes.Activate(held, "square", self.view(value.of[0]), total=dst))
+                else:
+                    self.unary(value, held, dst)
+                value.view = held
+                return
+        self.add(nodes.Reduce(dst, OPERATORS[op].alu, self.view(value)))
+
+
+def _placed(place: int, operands: list[Value], before: Value) -> Value:
+    if place == -2:
+        return Value(number=-1.0)
+    return before if place == -1 else operands[place]
+
+
+def _with_scalar(value: Value) -> tuple[Value, Value, bool] | None:
+    """A pending operator of a tile and a scalar as (tile, scalar, whether the scalar stands first)."""
+    left, right = value.of
+    if right.is_scalar and not left.is_scalar:
+        return left, right, False
+    if left.is_scalar and not right.is_scalar:
+        return right, left, not OPERATORS[value.op].is_commutative
+    return None

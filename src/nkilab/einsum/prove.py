@@ -1,0 +1,290 @@
+"""Proofs over a loop tree, with integer sets, before it is printed.
+
+Proved for every tree without open parameters: what a statement touches lies inside its buffer; every
+element that a statement reads of a tile was written by statements before it, loops around both held
+fixed; every element of an output is stored; a sum is read outside of the loops that it runs over alone;
+partitions, operands of TensorE and banks of PSUM are within the chip's limits. A proof that fails is a
+fault of the compiler, never of the specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any
+
+from .._lazy import islpy
+from ..machine import Machine
+from ..tiles.dtypes import as_dtype
+from .tree import nodes
+from .tree.expr import Expr, expr
+from .tree.nodes import (
+    HBM,
+    PSUM,
+    SBUF,
+    Alloc,
+    At,
+    Buffer,
+    Comment,
+    Cut,
+    Kernel,
+    Loop,
+    MatMul,
+    Statement,
+    Store,
+    View,
+)
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access of a statement.
+
+    Args:
+        view: what it touches.
+        is_write: whether it writes it.
+        loops: around the statement, the outermost first.
+        number: of the statement, in order.
+        statement: the statement.
+    """
+
+    view: View
+    is_write: bool
+    loops: tuple[Loop, ...]
+    number: int
+    statement: Statement
+
+
+class ProofError(AssertionError):
+    """The compiler made a tree that does not hold what it promises."""
+
+
+def prove(kernel: Kernel, machine: Machine) -> list[str]:
+    """Prove a tree; returns what was proved, one line each.
+
+    Raises:
+        ProofError: with the first claim that fails.
+    """
+    if kernel.parameters:
+        return [
+            "extents are parameters: layouts are compared by their digits, divisibility and room are asserted"
+        ]
+    accesses = list(_accesses(kernel.body))
+    _limits(kernel, machine)
+    _sums(accesses)
+    inside = _inside(accesses)
+    covered = _covered(accesses)
+    stored = _stored(kernel, accesses)
+    return [
+        f"{inside} accesses lie inside their tensors",
+        f"{covered} reads of tiles find every element written before",
+        f"every element of {', '.join(stored)} is stored",
+        f"{room(kernel)} bytes per partition of SBUF, loops with two buffers each",
+    ]
+
+
+def _accesses(body: list[Statement]) -> Iterator[Access]:
+    number = 0
+
+    def walk(body: list[Statement], loops: tuple[Loop, ...]) -> Iterator[Access]:
+        nonlocal number
+        for statement in body:
+            if isinstance(statement, Loop):
+                yield from walk(statement.body, (*loops, statement))
+            elif not isinstance(statement, Alloc | Comment):
+                number += 1
+                for name, view in views_of(statement):
+                    is_write = name in ("dst", "total")
+                    yield Access(view, is_write, loops, number, statement)
+
+    yield from walk(body, ())
+
+
+def views_of(statement: Statement) -> Iterator[tuple[str, View]]:
+    """The views of a statement with the names of its fields."""
+    for field in fields(statement):
+        value = getattr(statement, field.name)
+        if isinstance(value, View):
+            yield field.name, value
+
+
+# sets
+
+
+def _bounds(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[str]]]:
+    """Constraints on loop variables, and what the counts of ragged tiles are at most."""
+    held, counts = [], {}
+    for loop in loops:
+        held.append(f"0 <= {loop.variable} < {loop.trips}")
+        if loop.count_name and loop.count is not None:
+            text = str(loop.count)
+            first, _, rest = text.removeprefix("min(").removesuffix(")").partition(", ")
+            counts[loop.count_name] = [first, rest]
+    return held, counts
+
+
+def _index(view: View, counts: dict[str, list[str]], prefix: str = "d") -> list[str]:
+    """Constraints that put a point d0, d1, ... into a view."""
+    shape = view.buffer.shape or (1,)
+    index = view.index[len(view.index) - len(shape) :]
+    held = []
+    for axis, i in enumerate(index):
+        d = f"{prefix}{axis}"
+        if isinstance(i, At):
+            held.append(f"{d} = {_isl(i.at)}")
+            continue
+        limits = counts.get(str(i.count), [str(i.count)])
+        if i.step == 1:
+            held.append(f"{_isl(i.start)} <= {d}")
+            held.extend(f"{d} < {_isl(i.start)} + {_text(limit)}" for limit in limits)
+        else:
+            e = f"e{axis}"
+            held.append(f"exists {e}: 0 <= {e} and {d} = {_isl(i.start)} + {i.step} * {e}")
+            held[-1] += "".join(f" and {e} < {_text(limit)}" for limit in limits)
+    return held
+
+
+def _isl(value: Expr) -> str:
+    return _text(str(value))
+
+
+def _text(value: str) -> str:
+    return f"({value})"
+
+
+def touched(access: Access, fixed: tuple[Loop, ...] = ()) -> Any:
+    """The elements that an access touches in all turns of its loops, those in `fixed` left as parameters."""
+    rank = len(access.view.buffer.shape or (1,))
+    held, counts = _bounds(access.loops)
+    held += _index(access.view, counts)
+    names = [loop.variable for loop in fixed]
+    free = [loop.variable for loop in access.loops if loop.variable not in names]
+    points = ", ".join(f"d{n}" for n in range(rank))
+    inner = " and ".join(f"({h})" for h in held)
+    body = f"exists ({', '.join(free)}: {inner})" if free else inner
+    return islpy().Set(f"[{', '.join(names)}] -> {{ [{points}] : {body} }}")
+
+
+def box(buffer: Buffer) -> Any:
+    """All elements of a buffer."""
+    shape = [str(e) for e in (buffer.shape or (1,))]
+    points = ", ".join(f"d{n}" for n in range(len(shape)))
+    inside = " and ".join(f"0 <= d{n} < {e}" for n, e in enumerate(shape))
+    return islpy().Set(f"{{ [{points}] : {inside} }}")
+
+
+# claims
+
+
+def _inside(accesses: list[Access]) -> int:
+    seen = set()
+    for access in accesses:
+        key = (access.view, tuple(loop.variable for loop in access.loops), access.number)
+        if key in seen or isinstance(access.statement, nodes.Gather):
+            continue
+        seen.add(key)
+        if not touched(access).is_subset(box(access.view.buffer)):
+            raise ProofError(f"{access.statement} touches more than {access.view.buffer.name} has")
+    return len(seen)
+
+
+def _covered(accesses: list[Access]) -> int:
+    writes: dict[int, list[Access]] = {}
+    for access in accesses:
+        if access.is_write and access.view.buffer.memory != HBM:
+            writes.setdefault(id(access.view.buffer), []).append(access)
+    count = 0
+    for read in accesses:
+        if read.is_write or read.view.buffer.memory == HBM:
+            continue
+        before = [w for w in writes.get(id(read.view.buffer), []) if w.number < read.number]
+        found = None
+        for write in before:
+            common = tuple(a for a, b in zip(read.loops, write.loops) if a is b)
+            here = touched(write, common)
+            found = here if found is None else found.union(here)
+        wanted = touched(read, read.loops)
+        if found is None or not wanted.is_subset(found):
+            raise ProofError(f"{read.statement} reads of {read.view.buffer.name} what nothing wrote before")
+        count += 1
+    return count
+
+
+def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
+    told = []
+    for output in kernel.outputs:
+        found = None
+        for access in accesses:
+            if access.is_write and access.view.buffer is output and isinstance(access.statement, Store):
+                here = touched(access)
+                found = here if found is None else found.union(here)
+        if found is None or not box(output).is_subset(found):
+            raise ProofError(f"{output.name} is not stored whole")
+        told.append(output.name)
+    return told
+
+
+def _sums(accesses: list[Access]) -> None:
+    """A sum is read outside of the loops that it alone runs over."""
+    over: dict[int, set[str]] = {}
+    for access in accesses:
+        if isinstance(access.statement, MatMul) and access.is_write:
+            over.setdefault(id(access.view.buffer), set()).update(access.statement.over)
+    for access in accesses:
+        running = over.get(id(access.view.buffer), set())
+        if not access.is_write and running & {loop.variable for loop in access.loops}:
+            raise ProofError(f"{access.statement} reads {access.view.buffer.name} before its sum is complete")
+
+
+def _tiles_are_not_empty(loop: Loop) -> None:
+    """Every turn of a loop has at least one element left."""
+    held, counts = _bounds((loop,))
+    for limits in counts.values():
+        turns = islpy().Set(f"{{ [{loop.variable}] : {held[0]} }}")
+        filled = " and ".join(f"{_text(limit)} >= 1" for limit in limits)
+        if not turns.is_subset(islpy().Set(f"{{ [{loop.variable}] : {filled} }}")):
+            raise ProofError(f"a turn of {loop.variable} has nothing left; it touches more than there is")
+
+
+def _limits(kernel: Kernel, machine: Machine) -> None:
+    for statement in nodes.statements(kernel.body):
+        if isinstance(statement, Loop):
+            _tiles_are_not_empty(statement)
+        if isinstance(statement, Alloc) and statement.buffer.memory != HBM:
+            rows = expr(statement.buffer.shape[0]).value or 0
+            if rows > machine["partitions"]:
+                raise ProofError(f"{statement.buffer.name} has {rows} partitions")
+            if (
+                statement.buffer.memory == PSUM
+                and size_of(statement.buffer) > machine["psum_banks"] * machine["psum_bank_bytes"]
+            ):
+                raise ProofError(f"{statement.buffer.name} takes more than all banks of PSUM")
+        elif isinstance(statement, MatMul):
+            for view, limit in (
+                (statement.stationary, "stationary_free_max"),
+                (statement.moving, "moving_free_max"),
+            ):
+                count = view.cuts[-1].count.value
+                if view.buffer.memory != SBUF or (count is not None and count > machine[limit]):
+                    raise ProofError(f"{view.buffer.name} is no operand that TensorE takes")
+
+
+def size_of(buffer: Buffer) -> int:
+    """Bytes per partition of a tile."""
+    return prod(expr(e).value or 1 for e in buffer.shape[1:]) * as_dtype(buffer.dtype).storage.itemsize
+
+
+def room(kernel: Kernel) -> int:
+    """Bytes per partition that the tiles of a tree take at most, with two buffers for each tile of a loop."""
+
+    def most(body: list[Statement], factor: int) -> int:
+        own = sum(
+            size_of(s.buffer) * factor for s in body if isinstance(s, Alloc) and s.buffer.memory == SBUF
+        )
+        return own + max((most(s.body, 2) for s in body if isinstance(s, Loop)), default=0)
+
+    return most(kernel.body, 1)
+
+
+__all__ = ["Cut", "ProofError", "prove", "room", "touched"]

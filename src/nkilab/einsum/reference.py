@@ -1,0 +1,224 @@
+"""The meaning of a cascade: an evaluator in NumPy that reads the cascade and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import SpecError
+from .language.ast import Access, Affine, Cascade, Condition, Einsum, Index, Iterate, Scalar
+from .language.extents import block_extent, sized, sizes_of_arrays
+from .language.operators import OPERATORS
+
+# elements of an iteration space that are computed at once
+MOST_AT_ONCE = 1 << 22
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+}
+
+
+def evaluate(cascade: Cascade, arrays: Mapping[str, Any], dtype: Any = np.float64) -> dict[str, np.ndarray]:
+    """Every tensor of a cascade, computed from its inputs.
+
+    Args:
+        cascade: its ranks may lack extents that the arrays tell.
+        arrays: the inputs by name; integer ones stay integers.
+        dtype: in which everything is computed.
+
+    Returns:
+        Arrays of `dtype` by name, inputs too. What no Einsum writes is 0.
+
+    Raises:
+        SpecError: if an input is missing or has another shape.
+    """
+    for name in cascade.inputs:
+        if name not in arrays:
+            raise SpecError(f"the input {name} is missing", hint=f"give {', '.join(cascade.inputs)}")
+    shapes = {name: np.shape(arrays[name]) for name in cascade.inputs}
+    known = sized(cascade, sizes_of_arrays(cascade, shapes))
+    held = {name: np.zeros(known.shape(name), dtype) for name in known.tensors}
+    for name in known.inputs:
+        given = np.asarray(arrays[name])
+        held[name] = given if given.dtype.kind in "iu" else given.astype(dtype)
+    machine = Evaluator(known, held, dtype)
+    for step in known.steps:
+        if isinstance(step, Iterate):
+            for value in range(block_extent(step, known)):
+                for einsum in step.body:
+                    machine.run(einsum, {step.variable: value})
+        else:
+            machine.run(step, {})
+    return held
+
+
+class Evaluator:
+    """Runs Einsums on arrays; `bound` gives variables that have one value."""
+
+    def __init__(self, cascade: Cascade, held: dict[str, np.ndarray], dtype: Any) -> None:
+        self.cascade, self.held, self.dtype = cascade, held, dtype
+
+    def run(self, einsum: Einsum, bound: Mapping[str, int]) -> None:
+        kept = [v for v in einsum.output.variables if v not in bound]
+        self.store(einsum, bound, kept, self.value(einsum, bound, kept))
+
+    def store(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], value: np.ndarray) -> None:
+        """Write a result over the variables in `kept`, in that order, to the output's places."""
+        target = self.held[einsum.name]
+        names = {**self.cascade.sizes, **bound}
+        if all(
+            isinstance(i, Affine) and (i.plain in kept or not i.at(names).terms)
+            for i in einsum.output.indices
+        ):
+            cut = tuple(
+                slice(0, self.extent(i.plain, einsum)) if i.plain in kept else i.at(names).constant
+                for i in einsum.output.indices
+                if isinstance(i, Affine)
+            )
+            order = [i.plain for i in einsum.output.indices if i.plain in kept]
+            target[cut] = value.transpose([kept.index(v) for v in order]) if order != kept else value
+            return
+        grids = self.grids(einsum, kept, bound)
+        places = tuple(np.broadcast_to(self.position(i, grids), value.shape) for i in einsum.output.indices)
+        target[places] = value
+
+    def extent(self, variable: str, einsum: Einsum) -> int:
+        return self.cascade.extent(variable, einsum)
+
+    def value(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> np.ndarray:
+        """The result over the variables in `kept`, in that order."""
+        reduced = [v for v in einsum.reduced if v not in bound]
+        order = kept + reduced
+        extents = [self.extent(v, einsum) for v in order]
+        if self.is_product(einsum, bound):
+            return self.product(einsum, bound, kept, extents[: len(kept)])
+        if prod(extents) > MOST_AT_ONCE and order:
+            return self.in_parts(einsum, bound, kept, reduced)
+        grids = self.grids(einsum, order, bound)
+        operands = [self.operand(o, grids, extents) for o in einsum.operands]
+        mapped = self.mapped(einsum, operands)
+        if einsum.condition:
+            is_true = self.truth(einsum.condition, grids)
+            mapped = np.where(is_true, mapped, einsum.otherwise)
+        mapped = np.broadcast_to(mapped, extents)
+        if not reduced:
+            return mapped
+        function: Any = OPERATORS[einsum.reduce_op].function
+        return np.asarray(function.reduce(mapped, axis=tuple(range(len(kept), len(order)))))
+
+    def in_parts(
+        self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], reduced: list[str]
+    ) -> np.ndarray:
+        """The result, one value of the longest variable at a time."""
+        pool = reduced or kept
+        longest = max(pool, key=lambda v: self.extent(v, einsum))
+        values = range(self.extent(longest, einsum))
+        if longest in kept:
+            rest = [v for v in kept if v != longest]
+            parts = [self.value(einsum, {**bound, longest: i}, rest) for i in values]
+            return np.stack(parts, kept.index(longest))
+        function: Any = OPERATORS[einsum.reduce_op].function
+        total = self.value(einsum, {**bound, longest: 0}, kept)
+        for i in values[1:]:
+            total = function(total, self.value(einsum, {**bound, longest: i}, kept))
+        return total
+
+    def grids(self, einsum: Einsum, order: list[str], bound: Mapping[str, int]) -> dict[str, Any]:
+        grids: dict[str, Any] = {**self.cascade.sizes, **bound}
+        for n, v in enumerate(order):
+            shape = [1] * len(order)
+            shape[n] = self.extent(v, einsum)
+            grids[v] = np.arange(shape[n]).reshape(shape)
+        return grids
+
+    def position(self, index: Index, grids: Mapping[str, Any]) -> Any:
+        if isinstance(index, Affine):
+            return index.constant + sum(c * grids[n] for n, c in index.terms)
+        tensor = self.held[index.access.tensor]
+        return tensor[tuple(self.position(i, grids) for i in index.access.indices)].astype(np.int64)
+
+    def operand(self, operand: Any, grids: Mapping[str, Any], extents: list[int]) -> Any:
+        """The operand's values, 0 where it lies outside its tensor."""
+        if isinstance(operand, Scalar):
+            return self.dtype(self.number(operand))
+        tensor = self.held[operand.tensor]
+        places = [np.asarray(self.position(i, grids)) for i in operand.indices]
+        inside: Any = True
+        for place, size in zip(places, tensor.shape, strict=True):
+            if place.size and (place.min() < 0 or place.max() >= size):
+                inside = inside & (place >= 0) & (place < size)
+        clipped = tuple(np.clip(p, 0, s - 1) for p, s in zip(places, tensor.shape, strict=True))
+        read = tensor[clipped].astype(self.dtype)
+        return read if inside is True else np.where(inside, read, self.dtype(0))
+
+    def number(self, operand: Scalar) -> float:
+        return float(self.cascade.scalars[operand.name]) if operand.name else operand.value
+
+    def mapped(self, einsum: Einsum, operands: list[Any]) -> Any:
+        if not einsum.map_op:
+            return operands[0]
+        op = OPERATORS[einsum.map_op]
+        if op.arity:
+            return op.function(*operands)
+        total = operands[0]
+        for operand in operands[1:]:
+            total = op.function(total, operand)
+        return total
+
+    def truth(self, condition: Condition, grids: Mapping[str, Any]) -> Any:
+        left, right = (self.position(side, grids) for side in (condition.left, condition.right))
+        return _RELATIONS[condition.relation](left, right)
+
+    def is_product(self, einsum: Einsum, bound: Mapping[str, int]) -> bool:
+        """Whether np.einsum computes it: a sum of products with indices that are variables or numbers."""
+        names = {**self.cascade.sizes, **bound}
+        return (
+            einsum.map_op in ("multiply", "")
+            and einsum.reduce_op in ("add", "")
+            and einsum.condition is None
+            and bool(einsum.accesses)
+            and all(self.is_simple(a, names, einsum) for a in einsum.accesses)
+        )
+
+    def is_simple(self, access: Access, names: Mapping[str, int], einsum: Einsum) -> bool:
+        for rank, index in zip(self.cascade.tensors[access.tensor].ranks, access.indices, strict=True):
+            if not isinstance(index, Affine):
+                return False
+            size = self.cascade.sizes[rank]
+            if index.plain and index.plain not in names:
+                if self.extent(index.plain, einsum) > size:
+                    return False
+            elif index.at(names).terms or not 0 <= index.at(names).constant < size:
+                return False
+        return True
+
+    def product(
+        self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], extents: list[int]
+    ) -> np.ndarray:
+        names = {**self.cascade.sizes, **bound}
+        letters = dict(zip([v for v in einsum.variables if v not in bound], _LETTERS))
+        arrays, subscripts, factor = [], [], 1.0
+        for operand in einsum.operands:
+            if isinstance(operand, Scalar):
+                factor *= self.number(operand)
+                continue
+            cut = tuple(
+                slice(0, self.extent(i.plain, einsum)) if i.plain in letters else i.at(names).constant
+                for i in operand.indices
+                if isinstance(i, Affine)
+            )
+            arrays.append(self.held[operand.tensor][cut].astype(self.dtype, copy=False))
+            subscripts.append("".join(letters[i.plain] for i in operand.indices if i.plain in letters))
+        held = [v for v in kept if any(letters[v] in s for s in subscripts)]
+        left = "".join(letters[v] for v in held)
+        value = np.einsum(f"{','.join(subscripts)}->{left}", *arrays, optimize=len(arrays) > 1) * factor
+        full = [extents[kept.index(v)] if v in held else 1 for v in kept]
+        return np.broadcast_to(value.reshape(full), extents)

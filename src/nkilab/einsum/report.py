@@ -1,0 +1,225 @@
+"""What a compilation tells: repairs and changes, predicted time and roofline, the story of the kernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+from .compiled import CompiledEinsum
+from .language.ast import Cascade, Einsum
+from .roofline import is_contraction
+from .tree.expr import expr
+from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements
+
+SCHEMA = "nkilab.einsum/1"
+ENGINES = {"hbm": "HBM", "tensor": "TensorE", "vector": "VectorE", "scalar": "ScalarE"}
+
+
+def data(compiled: CompiledEinsum) -> dict[str, Any]:
+    """Everything as a dictionary ready for JSON."""
+    found: dict[str, Any] = {
+        "schema": SCHEMA,
+        "kernel": compiled.name,
+        "dialect": compiled.dialect,
+        "target": compiled.target,
+        "inputs": list(compiled.inputs),
+        "outputs": list(compiled.outputs),
+        "findings": [finding.data() for finding in compiled.findings],
+        "changes": list(compiled.changes),
+        "source": compiled.source,
+    }
+    if compiled.has_extents:
+        roof, estimate = compiled.roofline, compiled.estimate
+        found |= {
+            "latency_us": estimate.latency_us,
+            "interval_us": list(estimate.interval_us),
+            "roofline_us": roof.least_us,
+            "roofline_bound": roof.bound,
+            "roofline_ns": dict(roof.times_ns),
+            "bound": estimate.summary.bound,
+            "instructions": estimate.program.opcodes(),
+            "traffic_bytes": traffic(compiled),
+            "input_output_bytes": roof.bytes,
+            "sbuf_peak_bytes": estimate.summary["sbuf_peak_bytes"],
+            "psum_peak_banks": estimate.summary["psum_peak_banks"],
+        }
+    return found
+
+
+def traffic(compiled: CompiledEinsum) -> int:
+    """Bytes that the loop tree moves between HBM and SBUF."""
+    if compiled.tree is None:
+        return 0
+    return sum(moved for _, moved in transfers(compiled.tree.body, 1, compiled.extents))
+
+
+def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> Iterator[tuple[Buffer, int]]:
+    """Per transfer of a tree, the HBM tensor and the bytes of all turns; ragged tiles count whole."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield from transfers(statement.body, times * expr(statement.trips).at(names), names)
+        elif isinstance(statement, Load | Store):
+            hbm, chip = (
+                (statement.src, statement.dst)
+                if isinstance(statement, Load)
+                else (statement.dst, statement.src)
+            )
+            yield hbm.buffer, times * _elements(chip.buffer, statement, names) * _width(hbm.buffer)
+
+
+def _elements(buffer: Buffer, statement: Load | Store, names: Mapping[str, int]) -> int:
+    view = statement.dst if isinstance(statement, Load) else statement.src
+    total = 1
+    for axis, index in enumerate(view.index):
+        count = getattr(index, "count", None)
+        if count is not None:
+            held = buffer.shape[axis]
+            ragged = any(name.endswith("_count") or "_count" in name for name in count.names)
+            total *= expr(held).at(names) if ragged else count.at(names)
+    return total
+
+
+def _width(buffer: Buffer) -> int:
+    return 2 if buffer.dtype in ("bfloat16", "float16") else 4
+
+
+def summary(compiled: CompiledEinsum) -> str:
+    """A few lines: what was repaired or changed, the predicted time, the roofline."""
+    lines = [f"{compiled.name}: {compiled.dialect}, for {compiled.target}"]
+    for finding in (*compiled.repairs, *compiled.advice):
+        lines += [f"{finding.grade.value}: {finding.text}"]
+    lines += [f"  {change}" for change in compiled.changes]
+    if compiled.has_extents:
+        estimate, roof = compiled.estimate, compiled.roofline
+        low, high = estimate.interval_us
+        lines.append(
+            f"  predicted {estimate.latency_us:.1f} us ({low:.1f} to {high:.1f}), "
+            f"bound by {estimate.summary.bound}"
+        )
+        told = ", ".join(f"{ENGINES[n]} {t / 1000:.1f}" for n, t in roof.times_ns.items() if t)
+        ratio = estimate.latency_us / roof.least_us if roof.least_us else float("inf")
+        lines.append(f"  roofline {roof.least_us:.1f} us ({told}); {ratio:.2f} times of it")
+        lines.append(f"  moves {traffic(compiled):,} bytes; inputs and outputs have {roof.bytes:,}")
+    return "\n".join(lines)
+
+
+def explain(compiled: CompiledEinsum) -> str:
+    """The story: Einsums, passes, the loop tree, where tensors live, instructions, other choices."""
+    parts = [
+        summary(compiled),
+        "",
+        "Einsums",
+        *_einsums(compiled.cascade),
+        "",
+        "Passes",
+        *_passes(compiled.cascade),
+    ]
+    if compiled.tree is not None:
+        parts += ["", "Loop tree", *_tree(compiled.tree.body, 1), "", "Tensors", *_tensors(compiled)]
+        parts += ["", "Instructions", *_instructions(compiled)]
+    if compiled.has_extents:
+        parts += ["", "Other choices", *_others(compiled)]
+    return "\n".join(parts)
+
+
+def _einsums(cascade: Cascade) -> list[str]:
+    told = []
+    for einsum in cascade.einsums:
+        kind = (
+            "sum of products" if is_contraction(einsum) else "reduction" if einsum.reduced else "element-wise"
+        )
+        told.append(f"  {einsum.text or einsum}   ({kind})")
+    return told
+
+
+def _passes(cascade: Cascade) -> list[str]:
+    """Per rank, how often a fibre is gone through, and the reductions that must be complete in between."""
+    found = []
+    for rank in dict.fromkeys(r for t in cascade.tensors.values() for r in t.ranks):
+        variable = rank.lower()
+        level: dict[str, int] = {}
+        forcing: list[str] = []
+        deepest = 0
+        for einsum in cascade.einsums:
+            before = max((level.get(t, 0) for t in einsum.reads), default=0)
+            if variable in einsum.variables:
+                deepest = max(deepest, before + 1)
+            ends = variable in einsum.reduced
+            level[einsum.name] = before + 1 if ends else before
+            if ends:
+                forcing.append(einsum.name)
+        if deepest:
+            used = [n for n in forcing if level[n] < deepest]
+            why = f", forced by {', '.join(used)}" if used and deepest > 1 else ""
+            found.append(f"  {rank}: {deepest} pass{'es' if deepest > 1 else ''}{why}")
+    return found
+
+
+def _tree(body: list[Statement], depth: int) -> list[str]:
+    told = []
+    pad = "  " * depth
+    for statement in body:
+        if isinstance(statement, Loop):
+            told.append(
+                f"{pad}for {statement.variable} in {statement.trips}"
+                + (" (in order)" if statement.is_sequential else "")
+            )
+            told += _tree(statement.body, depth + 1)
+    counts = Counter(
+        type(s).__name__ for s in body if not isinstance(s, Loop | Alloc) and type(s).__name__ != "Comment"
+    )
+    if counts:
+        told.insert(0, pad + ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items()))
+    return told
+
+
+def _tensors(compiled: CompiledEinsum) -> list[str]:
+    assert compiled.tree is not None
+    moved: Counter[str] = Counter()
+    for buffer, size in transfers(compiled.tree.body, 1, compiled.extents):
+        moved[buffer.tensor] += size
+    told = [f"  {name}: HBM, {moved[name]:,} bytes moved" for name in (*compiled.inputs, *compiled.outputs)]
+    for statement in statements(compiled.tree.body):
+        if isinstance(statement, Alloc) and statement.buffer.tensor and statement.buffer.memory != HBM:
+            buffer = statement.buffer
+            size = prod(expr(e).at(compiled.extents) for e in buffer.shape[1:]) * _width(buffer)
+            told.append(
+                f"  {buffer.tensor}: {buffer.memory} [{', '.join(map(str, buffer.shape))}] as {buffer.name}, "
+                f"{size:,} bytes per partition"
+            )
+    return told
+
+
+def _instructions(compiled: CompiledEinsum) -> list[str]:
+    assert compiled.tree is not None
+    told, title = [], ""
+    counts: Counter[str] = Counter()
+
+    def close() -> None:
+        if title and counts:
+            told.append(
+                f"  {title}: " + ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items())
+            )
+        counts.clear()
+
+    for statement in statements(compiled.tree.body):
+        text = getattr(statement, "text", "") or getattr(statement, "comment", "")
+        if text and "=" in text:
+            close()
+            title = text
+        elif not isinstance(statement, Loop | Alloc) and not text:
+            counts[type(statement).__name__] += 1
+    close()
+    return told
+
+
+def _others(compiled: CompiledEinsum) -> list[str]:
+    told = [f"  {choice}" for choice in compiled.alternatives]
+    return told or ["  none was tried; --search SECONDS tries block sizes and orders"]
+
+
+def einsum_names(cascade: Cascade) -> list[Einsum]:
+    """Einsums in order."""
+    return list(cascade.einsums)

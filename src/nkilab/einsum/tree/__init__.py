@@ -1,0 +1,1 @@
+"""The loop tree: what a kernel does, tile by tile, before it is spelled."""

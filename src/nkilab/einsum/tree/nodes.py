@@ -1,0 +1,339 @@
+"""Nodes of the loop tree: loops, buffers, views, and one class per kind of tile statement.
+
+Operands are views of buffers: per axis a point or a cut, whose starts and counts are expressions over loop
+variables. Ragged edges are counts that a loop computes (`Loop.count_name`). Emitters print nodes and decide
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .expr import Expr, Whole
+
+HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """A tensor of the kernel.
+
+    Args:
+        name: in the kernel.
+        shape: extents; on chip the first is the partitions.
+        dtype: name of its type.
+        memory: hbm, sbuf or psum.
+        role: input, output, scratch or tile.
+        tensor: of the cascade that it holds; "" for none.
+    """
+
+    name: str
+    shape: tuple[Whole, ...]
+    dtype: str
+    memory: str
+    role: str = "tile"
+    tensor: str = ""
+
+
+@dataclass(frozen=True)
+class At:
+    """One position along an axis."""
+
+    at: Expr
+
+
+@dataclass(frozen=True)
+class Cut:
+    """`count` positions from `start`, `step` apart."""
+
+    start: Expr
+    count: Expr
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class View:
+    """A part of a buffer.
+
+    Args:
+        buffer: whose part it is.
+        index: per axis.
+        is_turned: whether its two cut axes are swapped, in HBM alone.
+        repeat: partitions over which a part without a partition axis is repeated, in HBM alone; or None.
+
+        folded: axis of HBM whose cut, a multiple of 128, is seen as [128, blocks], in front and in its place;
+            None for none.
+
+    An index longer than the buffer's shape views it with an axis of one in front.
+    """
+
+    buffer: Buffer
+    index: tuple[At | Cut, ...]
+    is_turned: bool = False
+    repeat: Expr | None = None
+    folded: int | None = None
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Axes that are left."""
+        return tuple(i for i in self.index if isinstance(i, Cut))
+
+
+Number = float | str | View
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement over tiles."""
+
+
+@dataclass(frozen=True)
+class Alloc(Statement):
+    """Make a buffer."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True)
+class Load(Statement):
+    """HBM to SBUF."""
+
+    dst: View
+    src: View
+
+
+@dataclass(frozen=True)
+class Store(Statement):
+    """SBUF to HBM."""
+
+    dst: View
+    src: View
+
+
+@dataclass(frozen=True)
+class Move(Statement):
+    """SBUF to SBUF by DMA, between any partitions."""
+
+    dst: View
+    src: View
+
+
+@dataclass(frozen=True)
+class Gather(Statement):
+    """Rows of an HBM tensor that a column of indices chooses.
+
+    Args:
+        dst: [rows, count].
+        table: the tensor, its first cut axis the one that is chosen from.
+        axis: which axis of the table.
+        rows: indices [rows, 1] in SBUF.
+    """
+
+    dst: View
+    table: View
+    axis: int
+    rows: View
+
+
+@dataclass(frozen=True)
+class Copy(Statement):
+    """A copy on chip; types that differ are converted."""
+
+    dst: View
+    src: View
+
+
+@dataclass(frozen=True)
+class Fill(Statement):
+    """A constant everywhere."""
+
+    dst: View
+    value: float
+
+
+@dataclass(frozen=True)
+class MatMul(Statement):
+    """dst (+)= stationary.T @ moving.
+
+    Args:
+        over: loop variables that the sum runs over; it overwrites where all of them are 0.
+    """
+
+    dst: View
+    stationary: View
+    moving: View
+    over: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Transpose(Statement):
+    """SBUF [a, b] to PSUM [b, a]."""
+
+    dst: View
+    src: View
+
+
+@dataclass(frozen=True)
+class Combine(Statement):
+    """dst = left op right, two tiles."""
+
+    dst: View
+    left: View
+    op: str
+    right: View
+
+
+@dataclass(frozen=True)
+class Scale(Statement):
+    """dst = (src op0 operand0) op1 operand1; operands are numbers, names of scalars or columns [P, 1]."""
+
+    dst: View
+    src: View
+    op0: str
+    operand0: Number
+    reverse0: bool = False
+    op1: str = ""
+    operand1: Number = 0.0
+    reverse1: bool = False
+
+
+@dataclass(frozen=True)
+class ScaleCombine(Statement):
+    """dst = (src op0 operand0) op1 right."""
+
+    dst: View
+    src: View
+    op0: str
+    operand0: Number
+    op1: str
+    right: View
+    reverse0: bool = False
+    reverse1: bool = False
+
+
+@dataclass(frozen=True)
+class Activate(Statement):
+    """dst = function(src * scale + bias); total [P, 1] = row sums, if given."""
+
+    dst: View
+    function: str
+    src: View
+    scale: Number = 1.0
+    bias: View | None = None
+    total: View | None = None
+
+
+@dataclass(frozen=True)
+class Invert(Statement):
+    """dst = 1 / src."""
+
+    dst: View
+    src: View
+
+
+@dataclass(frozen=True)
+class Reduce(Statement):
+    """dst [P, 1] = op over the free axis of src."""
+
+    dst: View
+    op: str
+    src: View
+
+
+@dataclass(frozen=True)
+class Scan(Statement):
+    """A recurrence along each row: r = (left op0 r) op1 right; dst holds every r."""
+
+    dst: View
+    left: View
+    right: View
+    initial: Number
+    op0: str
+    op1: str
+
+
+@dataclass(frozen=True)
+class Select(Statement):
+    """dst = src where offset + per_partition * p + per_element * i is in relation to 0, else a number."""
+
+    dst: View
+    src: View
+    offset: Expr
+    per_partition: int
+    per_element: int
+    relation: str
+    otherwise: float
+
+
+@dataclass(frozen=True)
+class Loop(Statement):
+    """A loop over 0 .. trips - 1.
+
+    Args:
+        variable: its name.
+        trips: how often.
+        body: what runs; filled while the tree is built.
+        is_sequential: whether an iteration needs the one before.
+        count_name: name of the number of elements in a ragged tile; "" where all tiles are full.
+        count: what it is.
+        comment: above the loop.
+    """
+
+    variable: str
+    trips: Whole
+    body: list[Statement] = field(compare=False)
+    is_sequential: bool = False
+    count_name: str = ""
+    count: Expr | None = None
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class Comment(Statement):
+    """A line that tells what follows."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A parameter of the kernel.
+
+    Args:
+        name: of it.
+        shape: for tensors, what the kernel is compiled for.
+        dtype: for tensors.
+        value: for scalars, their default.
+    """
+
+    name: str
+    shape: tuple[Whole, ...] = ()
+    dtype: str = ""
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A whole kernel: its arguments, its body and the tensors it returns.
+
+    Args:
+        parameters: further arguments, whole numbers that extents are made of.
+        asserts: what must hold of them.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    body: list[Statement]
+    outputs: tuple[Buffer, ...]
+    title: str = ""
+    parameters: tuple[str, ...] = ()
+    asserts: tuple[str, ...] = ()
+
+
+def statements(body: list[Statement]) -> Iterator[Statement]:
+    """Every statement, those in loops too."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from statements(statement.body)

@@ -1,0 +1,122 @@
+"""Ranks of a mapped specification: splits, extents, and loops that groups of ranks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...errors import SpecError
+from ..language.spec import Placement, Spec
+
+Extent = int | str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks of several Einsums that advance together.
+
+    Args:
+        members: (einsum, rank), the first of which names the loop.
+        is_loop: whether an Einsum's instruction leaves its rank to a loop.
+    """
+
+    members: tuple[tuple[str, str], ...]
+    is_loop: bool
+
+    @property
+    def variable(self) -> str:
+        """Name of the loop variable."""
+        return "_".join(self.members[0]).lower()
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What a specification says about ranks."""
+
+    spec: Spec
+
+    @cached_property
+    def declared(self) -> tuple[str, ...]:
+        """Ranks in order of their first appearance in the declaration."""
+        tensors = self.spec.cascade.tensors.values()
+        return tuple(dict.fromkeys(rank for tensor in tensors for rank in tensor.ranks))
+
+    def split(self, einsum: str, rank: str) -> tuple[str, int] | None:
+        """The rank that was split and the number of the part, 0 for the innermost; None if not split."""
+        if rank in self.declared:
+            return None
+        for base in self.spec.partitioning.get(einsum, {}):
+            if rank.startswith(base) and rank[len(base) :].isdigit():
+                return base, int(rank[len(base) :])
+        return None
+
+    def extent(self, einsum: str, rank: str) -> Extent:
+        """R2: a name or number, or for a part of a split rank outer // inner, simplified."""
+        found = self.split(einsum, rank)
+        base = found[0] if found else rank
+        whole: Extent = self.spec.cascade.sizes.get(base, base)
+        if found is None:
+            return whole
+        shapes = self.spec.partitioning[einsum][base]
+        at = len(shapes) - found[1]
+        outer = whole if at == 0 else shapes[at - 1]
+        inner = shapes[at] if at < len(shapes) else 1
+        if isinstance(outer, int):
+            return outer // inner
+        return outer if inner == 1 else f"{outer} // {inner}"
+
+    def extents(self, einsum: str, ranks: tuple[str, ...]) -> tuple[Extent, ...]:
+        """Extents of several ranks."""
+        return tuple(self.extent(einsum, rank) for rank in ranks)
+
+    def names_after(self, einsum: str, rank: str) -> tuple[str, ...]:
+        """The ranks that stand for a declared rank in an Einsum: its parts, or itself."""
+        shapes = self.spec.partitioning.get(einsum, {}).get(rank)
+        return tuple(f"{rank}{n}" for n in range(len(shapes), -1, -1)) if shapes else (rank,)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Groups of the binding, then one for each rank of a loop order that no group holds."""
+        written = [group for fusion in self.spec.fusion for group in fusion.groups]
+        held = {member for group in written for member in group}
+        alone = [((e, r),) for e, order in self.spec.loop_order.items() for r in order if (e, r) not in held]
+        return tuple(
+            Group(members, any(not self.is_consumed(e, r) for e, r in members))
+            for members in [*written, *alone]
+        )
+
+    def is_consumed(self, einsum: str, rank: str) -> bool:
+        """Whether the instruction of an Einsum swallows a rank."""
+        execution = self.spec.engines.get(einsum)
+        return execution is not None and rank in execution.ranks
+
+    @cached_property
+    def _group_of(self) -> dict[tuple[str, str], Group]:
+        return {member: group for group in self.groups for member in group.members}
+
+    def group(self, einsum: str, rank: str) -> Group | None:
+        """The group that holds a rank of an Einsum."""
+        return self._group_of.get((einsum, rank))
+
+    def loops(self, einsum: str) -> tuple[Group, ...]:
+        """R5: the loops of an Einsum, the outermost first."""
+        found = (self.group(einsum, rank) for rank in self.spec.loop_order[einsum])
+        return tuple(group for group in found if group is not None and group.is_loop)
+
+    def placement(self, tensor: str, einsum: str) -> Placement:
+        """Where a tensor lies as an Einsum sees it.
+
+        Raises:
+            SpecError: if the binding does not say.
+        """
+        found = self.spec.placements.get((tensor, einsum))
+        if found is None:
+            raise SpecError(
+                f"the binding does not say where {tensor} lies in {einsum}",
+                hint=f"add an entry with name: {tensor} and einsum: {einsum}",
+            ).located(str(self.spec.node("binding.tensor").place), "binding.tensor")
+        return found
+
+    def producer(self, tensor: str) -> Placement | None:
+        """The entry of a tensor at the Einsum that writes it."""
+        return self.spec.placements.get((tensor, tensor))

@@ -1,0 +1,107 @@
+"""The corpus of cascades, from the file that NKILAB_EINSUM_CORPUS names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nkilab.einsum
+from nkilab.einsum.language.extents import sized
+from nkilab.einsum.probes import index_limits
+from nkilab.einsum.reference import evaluate
+from tests.conformance.corpus import BENCH, VARIABLE, Entry, corpus, extents
+from tests.einsum.renaming import renamed_cascade, shape_of
+
+pytestmark = pytest.mark.conformance
+ENTRIES = corpus()
+every = (
+    pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
+    if ENTRIES
+    else pytest.mark.skip(f"{VARIABLE} is not set")
+)
+
+
+@every
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_evaluator_agrees_with_an_independent_reference(entry: Entry, seed: int) -> None:
+    inputs = entry.inputs(np.random.default_rng(seed))
+    found = evaluate(sized(entry.cascade, entry.tiny), inputs)
+    for name, expected in zip(entry.cascade.outputs, entry.expected(inputs), strict=True):
+        np.testing.assert_allclose(found[name], expected, rtol=1e-9, atol=1e-12)
+
+
+kinds = pytest.mark.parametrize("kind", ["exact", "ragged", "one"])
+dialects = pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+SOURCES = Path(nkilab.einsum.__file__).parent
+
+
+def types_of(entry: Entry, dtype: str) -> dict[str, str]:
+    return {
+        t: "int32" if t in entry.integers else dtype for t in (*entry.cascade.inputs, *entry.cascade.outputs)
+    }
+
+
+@every
+@kinds
+@dialects
+def test_it_compiles_without_a_mapping_and_is_right(entry: Entry, kind: str, dialect: str) -> None:
+    sizes = extents(entry, kind)
+    kernel = nkilab.einsum.compile(
+        entry.cascade, sizes=sizes, dtypes=types_of(entry, "float32"), dialect=dialect
+    )
+    held = sized(entry.cascade, sizes)
+    limits = index_limits(held)
+    rng = np.random.default_rng(0)
+    inputs = [
+        rng.integers(0, limits[n], held.shape(n)) if n in limits else rng.random(held.shape(n)) + 0.1
+        for n in entry.cascade.inputs
+    ]
+    results, expected = kernel(*inputs), kernel.reference(*inputs)
+    pairs = zip(results, expected, strict=True) if isinstance(results, tuple) else [(results, expected)]
+    for got, wanted in pairs:
+        # float32 sums of a few hundred positive products
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-5 * np.abs(wanted).max())
+
+
+@every
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_its_kernel_passes_all_probes(entry: Entry, dtype: str) -> None:
+    kernel = nkilab.einsum.compile(
+        entry.cascade, sizes=extents(entry, "ragged"), dtypes=types_of(entry, dtype)
+    )
+    assert not [str(v) for v in kernel.verify() if not v.is_fine]
+
+
+@every
+def test_renaming_it_changes_names_alone(entry: Entry) -> None:
+    sizes = extents(entry, "ragged")
+    plain = nkilab.einsum.compile(entry.cascade, sizes=sizes, dtypes=types_of(entry, "float32"))
+    tensors = {t: f"{t}q" for t in entry.cascade.tensors}
+    ranks = {r: f"{r}Q" for r in sizes}
+    renamed, held = renamed_cascade(entry.cascade, tensors, ranks)
+    types = {tensors[t]: d for t, d in types_of(entry, "float32").items()}
+    other = nkilab.einsum.compile(renamed, sizes={ranks[r]: n for r, n in sizes.items()}, dtypes=types)
+    assert shape_of(other.source) == shape_of(plain.source)
+    assert held
+
+
+@every
+def test_nothing_of_it_stands_in_the_source(entry: Entry) -> None:
+    for path in SOURCES.rglob("*.py"):
+        text = path.read_text()
+        assert entry.name not in text or entry.name in ("outer", "dot", "bmm", "gram"), path
+        for einsum in entry.cascade.einsums:
+            assert einsum.text not in text, path
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.name in BENCH], ids=lambda e: e.name)
+def test_the_bench_shapes_reach_their_bars(entry: Entry) -> None:
+    sizes, dtype = BENCH[entry.name]
+    kernel = nkilab.einsum.compile(entry.cascade, sizes=sizes, dtypes=types_of(entry, dtype))
+    if entry.name == "gemm_tn":
+        # 2 * 4096^3 operations at 78.6 TFLOPS, of which 85 % are to be reached
+        assert 2 * 4096**3 / 78.6432e6 / kernel.estimate.latency_us >= 0.85
+    else:
+        assert kernel.estimate.latency_us <= 1.5 * kernel.roofline.least_us
