@@ -35,7 +35,7 @@ from .plan.lower import lower
 from .probes import Verdict, verdicts
 from .prove import prove
 from .reference import evaluate
-from .roofline import Roofline, roofline
+from .roofline import Roofline, roofline, work_of
 from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
@@ -200,6 +200,12 @@ class CompiledEinsum:
     def roofline(self) -> Roofline:
         """The least time that the cascade needs."""
         return roofline(self.cascade, self.dtypes, self.machine)
+
+    @property
+    def engine_roofline_us(self) -> float:
+        """Microseconds that the busiest engine needs for the kernel's instructions, or HBM for the bytes."""
+        engines = max(work_of(self.estimate).values(), default=0.0) / 1000
+        return max(engines, self.roofline.times_ns["hbm"] / 1000)
 
     @cached_property
     def estimate(self) -> Estimate:

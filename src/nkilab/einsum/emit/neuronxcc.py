@@ -158,13 +158,14 @@ class NeuronxccPrinter(Printer):
         match statement:
             case Transpose(dst, src):
                 self.result(dst, "nisa.nc_transpose", self.view(src))
-            case Combine(dst, left, op, right):
+            case Combine(dst, left, op, right, engine):
                 self.result(
                     dst,
                     "nisa.tensor_tensor",
                     self.view(left),
                     self.view(right),
                     op=f"nl.{op}",
+                    **({"engine": f"nisa.engine.{engine}"} if engine else {}),
                     **self.typed(dst),
                 )
             case Invert(dst, src):

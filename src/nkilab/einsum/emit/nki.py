@@ -112,13 +112,14 @@ class NkiPrinter(Printer):
                 )
             case Transpose(dst, src):
                 self.put_call("nc_transpose", dst=self.view(dst), data=self.view(src))
-            case Combine(dst, left, op, right):
+            case Combine(dst, left, op, right, engine):
                 self.put_call(
                     "tensor_tensor",
                     dst=self.view(dst),
                     data1=self.view(left),
                     data2=self.view(right),
                     op=f"nl.{op}",
+                    **({"engine": f"nisa.engine.{engine}"} if engine else {}),
                 )
             case Invert(dst, src):
                 self.put_call("reciprocal", dst=self.view(dst), data=self.view(src))

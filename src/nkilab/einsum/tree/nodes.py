@@ -176,12 +176,13 @@ class Transpose(Statement):
 
 @dataclass(frozen=True)
 class Combine(Statement):
-    """dst = left op right, two tiles."""
+    """dst = left op right, two tiles; on VectorE, or the engine named."""
 
     dst: View
     left: View
     op: str
     right: View
+    engine: str = ""
 
 
 @dataclass(frozen=True)
