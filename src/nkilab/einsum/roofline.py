@@ -1,9 +1,10 @@
 """The roofline of a cascade, below which no kernel comes, and that of a kernel.
 
-Of a cascade: inputs and outputs cross HBM once; sums of products run on TensorE at its peak, functions of one
-value on ScalarE; all element-wise work together is shared by VectorE in its fastest mode, ScalarE and GpSimdE. An
-instruction takes two operators; sums ride along with what computes their terms, other reductions are a pass of
-their own. Of a kernel: its instructions at full rate, without overhead or waits.
+Of a cascade: inputs and outputs cross HBM once; sums of products run on TensorE at its peak, functions
+of one value on ScalarE; all element-wise work together is shared by VectorE in its fastest mode, ScalarE
+and GpSimdE. An instruction takes two operators; sums ride along with what computes their terms, other
+reductions are a pass of their own. Of a kernel: its instructions at full rate, without overhead or
+waits.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _other_passes(einsums: list[Einsum]) -> int:
 
 
 def work_of(estimate: Estimate) -> dict[str, float]:
-    """Nanoseconds that each engine needs for a kernel's instructions at full rate, without overhead or waits."""
+    """Nanoseconds that each engine needs for a kernel's instructions at full rate, without waits."""
     machine, forms = estimate.program.machine, estimate.program.forms
     overhead = {"vector": machine["vector_overhead_ns"], "scalar": machine["scalar_overhead_ns"]}
     counts = np.bincount(np.asarray(estimate.program.form_column, np.int64), minlength=len(forms)).tolist()

@@ -57,7 +57,7 @@ class NkiPrinter(Printer):
 
     def hbm(self, view: View) -> str:
         """A part of an HBM tensor: slices, or an access pattern where it is turned or repeated."""
-        if not view.is_turned and view.repeat is None and view.folded is None:
+        if not view.is_turned and view.repeat is None and view.folded is None and not view.order:
             return self.view(view)
         steps = strides(view.buffer)
         steps = [ZERO] * (len(view.index) - len(steps)) + steps
@@ -71,6 +71,8 @@ class NkiPrinter(Printer):
                 offset += index.at * steps[axis]
         if view.folded is not None:
             pattern = self.in_blocks(view, steps)
+        if view.order:
+            pattern = [pattern[n] for n in view.order]
         if view.is_turned:
             pattern.reverse()
         if view.repeat is not None:
