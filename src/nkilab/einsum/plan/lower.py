@@ -92,6 +92,10 @@ class _Lowering:
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
+        idle = [
+            e for e in self.given.written if e not in cascade.written and f"{e}_now" not in cascade.tensors
+        ]
+        ctx.choices.extend(f"{name} is left out: no output depends on it" for name in idle)
         self.homes.bar_turns()
         groups = groups_of(cascade)
         for number, group in enumerate(groups):
