@@ -37,9 +37,10 @@ def test_the_loops_are_those_of_the_mapping(dialect: str) -> None:
 
 
 def test_a_repair_is_told_and_refused_under_strict() -> None:
-    (note, *_) = nkilab.einsum.compile(SCALED_SUM).notes
-    sentence = "the loop as_k1 carries TS, and nothing says that its turns run in order"
-    assert note == f"repair: 28:13: mapping.loop-order.TS: {sentence}; taken: turns in order"
+    sentence = "TS adds up over the loop AS.K1, so its turns depend on one another"
+    (found,) = [f for f in nkilab.einsum.compile(SCALED_SUM).repairs if f.row.id == "carried-loop"]
+    assert str(found) == f"28:14: mapping.loop-order.TS[0]: {sentence}"
+    assert found.taken == "the loop runs in order"
     with pytest.raises(SpecError, match=sentence):
         nkilab.einsum.compile(SCALED_SUM, strict=True)
 

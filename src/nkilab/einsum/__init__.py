@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from .compiler import CompiledEinsum, compile, verify
+from .compiled import CompiledEinsum
+from .compiler import compile, verify
+from .probes import Verdict
 
-__all__ = ["CompiledEinsum", "compile", "verify"]
+__all__ = ["CompiledEinsum", "Verdict", "compile", "verify"]

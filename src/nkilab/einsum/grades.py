@@ -1,301 +1,371 @@
-"""Faults of specifications: one table with grade, sentence and the smallest change that repairs it.
+"""The one table of what may be wrong with a specification, with grades; and what the checks found.
 
-error   there is no meaning, or the result would be wrong: nothing is compiled
-repair  redundant or contradictory, but the rest says what is meant: compiled; the report tells what was taken
-advice  slow
+An error has no meaning, or gives a wrong result: it stops. A repair is redundant or contradictory, but what
+is meant follows from the rest: it is compiled, and the report says what was taken; `--strict` refuses it.
+Advice is right but slow, or is done in another way than the words say. The checks are in `checks/`; each
+names a row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
 from ..errors import SpecError
-from .language.ast import Place
+from .language.nodes import Node
 
-ERROR, REPAIR, ADVICE = "error", "repair", "advice"
+
+class Grade(Enum):
+    """How grave a finding is."""
+
+    ERROR = "error"
+    REPAIR = "repair"
+    ADVICE = "advice"
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A row of the table.
+class Row:
+    """One thing that may be wrong.
 
     Args:
         id: its name.
-        grade: error, repair or advice.
-        text: the sentence, with places for what was found.
-        taken: for repairs, what is taken instead.
-        change: the smallest change of the specification that repairs it.
-        number: in the list of faults of the published example; 0 for a rule of the machine or the language.
+        grade: of it.
+        says: the sentence, with fields in braces.
+        change: the smallest change that repairs it, with fields in braces.
+        taken: for repairs, what is compiled instead.
+        faults: numbers of the faults of the published example that it answers.
+        source: the rule of the machine or language behind it.
     """
 
     id: str
-    grade: str
-    text: str
+    grade: Grade
+    says: str
     change: str
     taken: str = ""
-    number: int = 0
+    faults: tuple[int, ...] = ()
+    source: str = ""
 
 
-FAULTS: dict[str, Fault] = {
-    f.id: f
-    for f in (
-        Fault(
-            "short-row",
-            ADVICE,
-            "{einsum} moves rows of {bytes} bytes; {rank} can join the transfer",
-            "add {rank} to the ranks of the instruction",
-            number=1,
-        ),
-        Fault(
-            "fusion-members",
-            REPAIR,
-            "einsums of the fusion lacks {missing}, which its ranks name",
-            "write einsums: [{members}]",
-            "the Einsums that the ranks name",
-            3,
-        ),
-        Fault(
-            "rank-order",
-            REPAIR,
-            "rank-order of {tensor} in {einsum} is [{given}]; the binding places it as [{placed}]",
-            "write [{placed}]",
-            "the binding",
-            4,
-        ),
-        Fault(
-            "consumed-and-looped",
-            REPAIR,
-            "{rank} is among the ranks that the instruction of {einsum} consumes, and is the loop {loop}",
-            "take {rank} out of ranks: [{left}]",
-            "the loop",
-            5,
-        ),
-        Fault(
-            "single-group",
-            REPAIR,
-            "{count} groups hold one rank alone, {consumed} of them one that its instruction "
-            "consumes: {names}",
-            "leave them out",
-            "no loop is shared there",
-            6,
-        ),
-        Fault(
-            "unit-rank",
-            REPAIR,
-            "{rank} of {tensor} in {einsum} has one value and is a rank of its layout",
-            "take {rank} out of the layout",
-            "the layout without it",
-            7,
-        ),
-        Fault(
-            "carried-loop",
-            REPAIR,
-            "the loop {loop} carries {tensor}, and nothing says that its turns run in order",
-            "none: a loop that carries a sum runs in order",
-            "turns in order",
-            20,
-        ),
-        Fault(
-            "artificial-rank",
-            ADVICE,
-            "{einsum} gains {rank}, on which nothing it reads depends: it is done again for every {rank}",
-            "take {rank} out of its ranks",
-            number=9,
-        ),
-        Fault(
-            "element-rows",
-            ADVICE,
-            "{einsum} moves single elements of {bytes} bytes, one per partition",
-            "load rows and transpose them on chip",
-            number=10,
-        ),
-        Fault(
-            "split-name",
-            ERROR,
-            "{rank} split in {einsum} makes the rank {name}, which is declared",
-            "rename the declared rank {name}",
-            number=25,
-        ),
-        Fault(
-            "capacity",
-            ERROR,
-            "tiles take {bytes} bytes per partition of SBUF; {chip} has {limit}",
-            "split the ranks of {largest}",
-            number=26,
-        ),
-        Fault(
-            "incomplete-sum",
-            ERROR,
-            "{reader} reads {tensor} inside the loop {loop}, over which {tensor} is still summed",
-            "move {reader} out of the group of {loop}",
-            number=27,
-        ),
-        Fault(
-            "layouts-differ",
-            ERROR,
-            "{tensor} lies as [{made}] where it is made and as [{read}] in {einsum}",
-            "give both the same layout, or add an Einsum that copies it",
-            number=8,
-        ),
-        Fault(
-            "unequal-extents",
-            ERROR,
-            "{one} has {first} values and {other} has {second}, and they share a loop",
-            "give them the same extent, or groups of their own",
-        ),
-        Fault(
-            "unknown-einsum",
-            ERROR,
-            "{name} is no Einsum of the cascade",
-            "remove the entry, or name one of {known}",
-        ),
-        Fault(
-            "unknown-tensor",
-            ERROR,
-            "{name} is no tensor of the declaration",
-            "remove the entry, or name one of {known}",
-        ),
-        Fault("unknown-rank", ERROR, "{rank} is no rank of {einsum}; it has {known}", "name one of them"),
-        Fault(
-            "partition-limit",
-            ERROR,
-            "{tensor} has {extent} partitions; {chip} has {limit}",
-            "split {rank} by uniform_shape({limit})",
-        ),
-        Fault(
-            "stationary-limit",
-            ERROR,
-            "the stationary operand {tensor} of {einsum} has {extent} columns; {chip} takes {limit}",
-            "split {rank} by uniform_shape({limit})",
-        ),
-        Fault(
-            "moving-limit",
-            ERROR,
-            "the moving operand {tensor} of {einsum} has {extent} columns; {chip} takes {limit}",
-            "split {rank} by uniform_shape({limit})",
-        ),
-        Fault(
-            "product-memory",
-            ERROR,
-            "{einsum} is computed by TensorE and placed in {memory}; a product goes to PSUM",
-            "write component: PSUM",
-        ),
-        Fault(
-            "operand-memory",
-            ERROR,
-            "{tensor} is in {memory} where {einsum} reads it; {instruction} takes it from {allowed}",
-            "place it in {allowed}",
-        ),
-        Fault(
-            "contraction-partition",
-            ERROR,
-            "the rank summed over, {rank}, is not on the partitions of {tensor} in {einsum}",
-            "write partition: [{rank}]",
-        ),
-        Fault(
-            "transfer-psum",
-            ERROR,
-            "{tensor} is in PSUM and {einsum} is a transfer, which does not reach PSUM",
-            "copy it to SBUF with an Einsum in between",
-        ),
-        Fault(
-            "output-memory",
-            ERROR,
-            "the output {tensor} is placed in {memory}; outputs are in HBM",
-            "store it to HBM with an Einsum",
-        ),
-        Fault(
-            "unbound-order",
-            ERROR,
-            "unbound of {tensor} is [{unbound}]; it begins as the loops of {einsum}: [{loops}]",
-            "write unbound: [{loops}]",
-        ),
-        Fault(
-            "no-loop",
-            ERROR,
-            "the rank {rank} of {einsum} is neither in its loop order nor consumed by its instruction",
-            "add it to one of them",
-        ),
-        Fault(
-            "bank",
-            ERROR,
-            "{tensor} takes {bytes} bytes per partition of PSUM; {chip} has {limit}",
-            "split {rank}",
-        ),
-        Fault(
-            "reduced-partition",
-            ERROR,
-            "{einsum} reduces {rank}, which lies on the partitions of {tensor}; VectorE reduces columns",
-            "use a product with ones on TensorE",
-        ),
-        Fault(
-            "no-placement",
-            ERROR,
-            "the binding does not say where {tensor} lies in {einsum}",
-            "add an entry with name: {tensor} and einsum: {einsum}",
-        ),
-        Fault(
-            "shape-of-rank",
-            ERROR,
-            "{rank} is {extent}, no multiple of {inner}, by which {einsum} splits it",
-            "choose a shape that divides {extent}",
-            number=11,
-        ),
-    )
+ERROR, REPAIR, ADVICE = Grade.ERROR, Grade.REPAIR, Grade.ADVICE
+_PARTITION = "architecture guides, SBUF: 128 partitions"
+_MATMUL = "nki.isa.nc_matmul, Tile size"
+
+ROWS = (
+    # names
+    Row("reserved-name", ERROR,
+        "{name} is a word of Python or of the kernel's imports",
+        "call {what} something else"),
+    Row("rank-name", ERROR,
+        "the rank {rank} of {tensor} does not begin with a capital; small letters name variables",
+        "write {capital}"),
+    Row("shape-rank", ERROR,
+        "{rank} is the extent of nothing; the ranks are {ranks}",
+        "{close}"),
+    Row("size", ERROR,
+        "{what} has {size} elements; at most {most} are compiled",
+        "give smaller extents"),
+    Row("output-twice", ERROR,
+        "the output {tensor} is named twice",
+        "name it once"),
+    Row("read-before-written", ERROR,
+        "{tensor} is read here and first written later, by {text}",
+        "move that expression before this one"),
+    Row("no-einsum", ERROR,
+        "{name} is no Einsum; the Einsums are {names}",
+        "{close}"),
+    Row("no-tensor", ERROR,
+        "{name} is not declared; the tensors are {names}",
+        "{close}"),
+    Row("no-rank", ERROR,
+        "{einsum} has no rank {rank}; its ranks are {ranks}",
+        "{close}"),
+    Row("ambiguous-einsum", ERROR,
+        "{count} Einsums write {name}; a mapping cannot tell them apart",
+        "give each a tensor of its own"),
+    # splits
+    Row("split-remainder", ERROR,
+        "{rank} is {size} here; parts of {part} leave {rest} elements that no loop covers",
+        "make {rank} a multiple of {part}, or split by a divisor of {size}", faults=(11,)),
+    Row("split-name", ERROR,
+        "splitting {rank} {count} makes a rank {part}, which is declared too",
+        "rename one of the two ranks", faults=(25,)),
+    # loops
+    Row("loop-order-ranks", ERROR,
+        "the loop order of {einsum} {told}; its ranks are {ranks}",
+        "write [{ranks}] in the order you want"),
+    Row("spacetime-ranks", ERROR,
+        "space and time of {einsum} {told}; its loop order is [{order}]",
+        "write each rank of the loop order once, or leave spacetime out"),
+    Row("space-looped", ERROR,
+        "{rank} is in space, and a loop runs over it: {instruction} does not consume it",
+        "add {rank} to the ranks of {instruction}, or move it to time"),
+    Row("fused-twice", ERROR,
+        "{member} is in two groups; the other is {other}",
+        "leave it in one"),
+    Row("fused-with-itself", ERROR,
+        "{einsum} is twice in one group, as {first} and {second}",
+        "put them into groups of their own"),
+    Row("fused-extents", ERROR,
+        "{first} has {size} elements and {second} {other}; ranks of one loop are equally long",
+        "take {second} out of the group", source="one loop counts once"),
+    Row("fusion-list", REPAIR,
+        "einsums lacks {missing}, which ranks names",
+        "write [{all}], or leave einsums out", taken="the list is derived from ranks", faults=(3,)),
+    Row("fusion-extra", ERROR,
+        "einsums has {extra} besides, which ranks does not name",
+        "write [{all}], or leave einsums out"),
+    Row("fusion-singletons", REPAIR,
+        "{count} of {total} groups have one member, which shares a loop with nobody",
+        "leave them out: {groups}", taken="a loop of its own for each that is not consumed",
+        faults=(6,)),
+    Row("consumed-and-looped", REPAIR,
+        "{instruction} of {einsum} consumes {rank}, and the loop {loop} runs over it",
+        "write ranks: [{kept}]", taken="the loop is kept: ranks are [{kept}]", faults=(5,)),
+    Row("carried-loop", REPAIR,
+        "{einsum} adds up over the loop {loop}, so its turns depend on one another",
+        "keep the partial sums in PSUM, or reduce after the loop", taken="the loop runs in order",
+        faults=(20,)),
+    Row("incomplete-reduction", ERROR,
+        "{consumer} reads {tensor} inside the loop {loop}, over which {tensor} is still being reduced",
+        "take {consumer}.{rank} out of the group of {tensor}.{own}", faults=(27,)),
+    Row("runs-before", ERROR,
+        "{consumer} shares the loop {loop} with {first} and so runs before {tensor}, which it reads",
+        "take {consumer} out of the group, or put {tensor} into it", faults=(27,)),
+    Row("unbound-prefix", ERROR,
+        "unbound of {tensor} is [{unbound}]; the outermost loops of {einsum} are [{loops}]",
+        "write [{first}]"),
+    Row("unbound-differs", ERROR,
+        "{tensor} lives inside the loops [{loops}] of {producer}; {consumer} shares {shared} of them",
+        "shorten unbound of {tensor}, or share the loops"),
+    # layouts
+    Row("placement-ranks", ERROR,
+        "the layout of {tensor} in {einsum} {told}; its ranks are {ranks}",
+        "write each of them once"),
+    Row("constructor", ERROR,
+        "{tensor} in {einsum} {told}",
+        "{change}"),
+    Row("hbm-unbound", ERROR,
+        "{tensor} in {einsum} lies in HBM, where no rank is unbound; unbound is [{unbound}]",
+        "put {unbound} under noncontiguous"),
+    Row("memory-differs", ERROR,
+        "{tensor} is made in {made} and read in {read}",
+        "write component: {made}"),
+    Row("view-partition", ERROR,
+        "{tensor} has partitions [{made}] where it is made and [{read}] in {einsum}; a view keeps its "
+        "partitions",
+        "write partition: [{fix}]", faults=(8,),
+        source="on chip the first axis is the partition, and views may not change it"),
+    Row("view-free", ERROR,
+        "{tensor} has free elements in the order [{made}] where it is made and [{read}] in {einsum}",
+        "write free: [{fix}]", faults=(8,),
+        source="a view is another reading of the same elements in the same order"),
+    Row("rank-order", REPAIR,
+        "the rank order of {tensor} in {einsum} is [{order}]; its layout there is [{layout}]",
+        "write [{layout}], or leave it out", taken="the layout of binding.tensor", faults=(4,)),
+    Row("rank-order-ranks", ERROR,
+        "the rank order of {tensor} in {einsum} {told}; its ranks are {ranks}",
+        "write each of them once"),
+    Row("unit-rank", REPAIR,
+        "the result of {einsum} has the shape ({dst}) and {instruction} gives ({src}): {rank} has one "
+        "element",
+        "leave {rank} out of free", taken="the axis of one element is dropped", faults=(7,)),
+    Row("shape-differs", ERROR,
+        "the result of {einsum} has the shape ({dst}) and {instruction} gives ({src})",
+        "make the layouts agree", faults=(7,)),
+    Row("partition-extent", ERROR,
+        "the partitions of {tensor} in {einsum} are {count}; {chip} has {most}",
+        "split {rank} by uniform_shape({most}) and put the outer part into free", source=_PARTITION),
+    Row("no-partition", ERROR,
+        "{tensor} in {einsum} has no partition rank; the first axis of a tile is the partition",
+        "put a rank under partition", source=_PARTITION),
+    Row("start-partition", ERROR,
+        "{einsum} has {tensor} at partitions {starts}; a tile of {count} begins at {allowed}",
+        "put {rank} under free", source="start partition 0, 32, 64 or 96 by size"),
+    Row("output-memory", ERROR,
+        "the output {tensor} lies in {memory}; outputs lie in HBM",
+        "store it: add an Einsum that copies it to a tensor in HBM"),
+    # engines
+    Row("no-instruction", ERROR,
+        "{name} is no instruction; the instructions are {names}",
+        "{close}"),
+    Row("no-component", ERROR,
+        "{name} is no engine; the engines are {names}",
+        "{close}"),
+    Row("engine-instruction", ERROR,
+        "{instruction} does not run on {component}; it runs on {allowed}",
+        "write component: {first}"),
+    Row("instruction-operator", ERROR,
+        "{instruction} of {einsum} {told}: {text}",
+        "{change}"),
+    Row("instruction-memory", ERROR,
+        "{instruction} of {einsum} has {tensor} in {memory}; it must lie in {allowed}",
+        "{change}", source="data moves between HBM and PSUM only through SBUF"),
+    Row("matmul-memory", ERROR,
+        "{what} of {einsum} is in {memory}; {instruction} takes {allowed}",
+        "write component: {allowed}", source="matrix products read SBUF and write PSUM"),
+    Row("matmul-contraction", ERROR,
+        "{einsum} sums over {ranks}, and the partitions of {tensor} are [{partition}]",
+        "put {ranks} under partition of both operands",
+        source="the contraction runs over the partitions of both operands"),
+    Row("matmul-tile", ERROR,
+        "the {side} tile of {einsum} has {count} columns; {chip} takes {most}",
+        "split {ranks} and leave the outer part to a loop", source=_MATMUL),
+    Row("matmul-dtypes", ERROR,
+        "{einsum} multiplies {first} with {second}; float32 pairs with float32 alone",
+        "give both the same dtype", source="nki.isa.nc_matmul, data types"),
+    Row("psum-dtype", ERROR,
+        "{tensor} accumulates in PSUM as {dtype}; {chip} accumulates float32",
+        "write dtype: float32", source="nki.isa.nc_matmul: PSUM accumulates float32"),
+    Row("both-psum", ERROR,
+        "{first} and {second} are both in PSUM; of two operands one must be in SBUF",
+        "copy one of them to SBUF", source="nki.isa.tensor_tensor"),
+    Row("gpsimd-psum", ERROR,
+        "{einsum} runs on GpSimdEngine, and {tensor} is in PSUM, which it cannot reach",
+        "write component: VectorEngine", source="architecture guides: GpSimdE has no port to PSUM"),
+    Row("scalar-operand", ERROR,
+        "{tensor} gives {count} elements per partition to {instruction} of {einsum}; it takes one",
+        "leave {ranks} to a loop, or use SimpleTensorTensor",
+        source="nki.isa.tensor_scalar: operands [P, 1]"),
+    Row("reduced-and-consumed", ERROR,
+        "{instruction} of {einsum} adds over loops, and {rank} is consumed",
+        "take {rank} out of its ranks",
+        source="tensor_reduce reduces trailing free axes only, loop_reduce loops"),
+    # memory
+    Row("sbuf-capacity", ERROR,
+        "tiles in SBUF need {count} bytes of a partition at {einsum}; {chip} has {most}",
+        "make the tiles smaller: the largest is {tensor} with {largest}", faults=(26,)),
+    Row("psum-capacity", ERROR,
+        "tiles in PSUM need {count} banks of a partition at {einsum}; {chip} has {most}",
+        "make the tiles smaller: the largest is {tensor} with {largest} bytes", faults=(26,)),
+    Row("double-buffer", ADVICE,
+        "with two buffers each, {tensors} need {count} bytes of a partition; {chip} has {most}",
+        "make the tiles smaller so that loads overlap with work", faults=(26,)),
+    # slow, or done in another way
+    Row("short-row", ADVICE,
+        "{instruction} of {einsum} moves rows of {count} bytes; rows of {most} and more are wanted",
+        "{change}", faults=(1, 10), source="DMA guide: rows of 2 KiB and more, 4 KiB saturate"),
+    Row("repeated-work", ADVICE,
+        "{einsum} does the same once per {rank}: nothing it reads depends on {rank}",
+        "leave {rank} out of {einsum}; unbound says where a tile lives", faults=(9,)),
+    Row("narrow-sum", ADVICE,
+        "{tensor} is {dtype} and takes up a sum over the loop {loop}",
+        "write dtype: float32; the partial sums are kept in float32 and narrowed at the end",
+        faults=(15,)),
+    Row("bit-width", ADVICE,
+        "bit-width, given {count}, cannot tell types of one width apart: {told}",
+        "write dtype: with a name", faults=(16,)),
+    Row("zeros-psum", ADVICE,
+        "zeros of {tensor} in PSUM start no sum: the first matrix product overwrites",
+        "write constructor: empty", faults=(18,),
+        source="nki.isa.nc_matmul: accumulation onto other writes is undefined"),
+    Row("zeros-sum", ADVICE,
+        "zeros of {tensor} are the start of a sum that {instruction} takes up by itself",
+        "none is needed: the sum is written out", faults=(19,)),
+    Row("tensor-copy", ADVICE,
+        "{instruction} of {einsum} runs on TensorEngine, which writes PSUM only; {tensor} is in SBUF",
+        "write component: DMAEngine, or name the product with ones and its copy", faults=(21,)),
+    Row("unused-tensor", ADVICE,
+        "{tensor} is declared and no Einsum reads or writes it; the kernel takes it for nothing",
+        "leave it out"),
+    Row("dead-einsum", ADVICE,
+        "{tensor} is written, never read and no output",
+        "leave it out, or return it"),
+)  # fmt: skip
+TABLE = {row.id: row for row in ROWS}
+
+# The published example's other faults: what a specification cannot get wrong, as the compiler decides it.
+BY_CONSTRUCTION = {
+    2: "packing and shapes of arguments come from the specification, and shapes are checked at entry",
+    12: "one tensor may be read in several layouts, and is transposed where needed",
+    13: "the test's reference is the cascade",
+    14: "tests use values centred on zero, whole numbers, a value per element and large magnitudes",
+    17: "names come from the specification",
+    22: "views are made where their buffer is",
+    23: "ranks decide which operand is stationary",
+    24: "ranks decide which operand is the scalar one, and a flag reverses what does not commute",
+    28: "one table of operators has all spellings",
+    29: "copies may be left out",
+    30: "instructions are chosen for groups of Einsums",
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault that a specification has.
+    """What a check found.
 
     Args:
-        fault: the row.
-        values: what was found.
-        place: of the key.
-        key: path of it.
+        row: of the table.
+        node: key and place.
+        problem: the sentence, filled in.
+        change: the smallest change, filled in; "" for none.
+        taken: what is compiled instead, filled in.
     """
 
-    fault: Fault
-    values: dict[str, str]
-    place: Place
-    key: str
+    row: Row
+    node: Node
+    problem: str
+    change: str = ""
+    taken: str = ""
+
+    @property
+    def grade(self) -> Grade:
+        """Error, repair or advice."""
+        return self.row.grade
+
+    @property
+    def place(self) -> str:
+        """file:line:column."""
+        return str(self.node.place)
+
+    def __str__(self) -> str:
+        parts = [part for part in (self.place, self.node.path, self.problem) if part]
+        return ": ".join(parts)
 
     @property
     def text(self) -> str:
-        """The sentence."""
-        return self.fault.text.format(**self.values)
+        """All of it, over a few lines."""
+        lines = [str(self)]
+        if self.taken:
+            lines.append(f"  taken: {self.taken}")
+        if self.change:
+            lines.append(f"  hint: {self.change}")
+        return "\n".join(lines)
 
-    @property
-    def change(self) -> str:
-        """The smallest change that repairs it."""
-        return self.fault.change.format(**self.values)
-
-    def __str__(self) -> str:
-        head = ": ".join(str(part) for part in (self.place, self.key, self.text) if str(part))
-        taken = f"; taken: {self.fault.taken}" if self.fault.taken else ""
-        return f"{self.fault.grade}: {head}{taken}"
-
-    def error(self) -> SpecError:
-        """The finding as an error."""
-        error = SpecError(self.text, hint=self.change)
-        error.located(str(self.place), self.key)
-        return error
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        place = self.node.place
+        return {
+            "id": self.row.id, "grade": self.grade.value, "faults": list(self.row.faults), "file": place.file,
+            "line": place.line, "column": place.column, "key": self.node.path, "problem": self.problem,
+            "change": self.change, "taken": self.taken,
+        }  # fmt: skip
 
 
-def finding(fault: str, place: Place, key: str, **values: object) -> Finding:
-    """A fault with what was found."""
-    return Finding(FAULTS[fault], {name: str(v) for name, v in values.items()}, place, key)
+def found(row: str, node: Node, **values: Any) -> Finding:
+    """A finding of a row, its sentences filled in."""
+    held = TABLE[row]
+    told = {name: _shown(value) for name, value in values.items()}
+    sentences = (text.format_map(told) for text in (held.says, held.change, held.taken))
+    return Finding(held, node, *sentences)
 
 
-def judged(findings: list[Finding], strict: bool) -> list[Finding]:
-    """What is compiled in spite of its faults.
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def enforce(findings: Iterable[Finding], *, strict: bool = False) -> None:
+    """Refuse a specification that has errors, under `strict` also one that needs repairs.
 
     Raises:
-        SpecError: at the first error, or under `strict` at the first repair.
+        SpecError: at the first of them; the others stand below it.
     """
-    for grade in (ERROR, *((REPAIR,) if strict else ())):
-        for found in findings:
-            if found.fault.grade == grade:
-                raise found.error()
-    return findings
+    grades = (Grade.ERROR, Grade.REPAIR) if strict else (Grade.ERROR,)
+    grave = [f for f in findings if f.grade in grades]
+    if not grave:
+        return
+    first, rest = grave[0], grave[1:]
+    facts = [f"also {f}{f' ({f.change})' if f.change else ''}" for f in rest]
+    error = SpecError(first.problem, hint=first.change, source=first.row.source)
+    raise error.located(first.place, first.node.path, facts)

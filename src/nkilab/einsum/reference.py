@@ -49,7 +49,7 @@ def evaluate(cascade: Cascade, arrays: Mapping[str, Any], dtype: Any = np.float6
     for name in known.inputs:
         given = np.asarray(arrays[name])
         held[name] = given if given.dtype.kind in "iu" else given.astype(dtype)
-    machine = _Evaluator(known, held, dtype)
+    machine = Evaluator(known, held, dtype)
     for step in known.steps:
         if isinstance(step, Iterate):
             for value in range(block_extent(step, known)):
@@ -60,7 +60,7 @@ def evaluate(cascade: Cascade, arrays: Mapping[str, Any], dtype: Any = np.float6
     return held
 
 
-class _Evaluator:
+class Evaluator:
     """Runs Einsums on arrays; `bound` gives variables that have one value."""
 
     def __init__(self, cascade: Cascade, held: dict[str, np.ndarray], dtype: Any) -> None:
@@ -68,7 +68,10 @@ class _Evaluator:
 
     def run(self, einsum: Einsum, bound: Mapping[str, int]) -> None:
         kept = [v for v in einsum.output.variables if v not in bound]
-        value = self.value(einsum, bound, kept)
+        self.store(einsum, bound, kept, self.value(einsum, bound, kept))
+
+    def store(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], value: np.ndarray) -> None:
+        """Write a result over the variables in `kept`, in that order, to the output's places."""
         target = self.held[einsum.name]
         names = {**self.cascade.sizes, **bound}
         if all(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from .compiler import CompiledEinsum
+from .compiled import CompiledEinsum
 from .language.ast import Cascade, Einsum
 from .roofline import is_contraction
 from .tree.expr import expr
@@ -26,8 +26,8 @@ def data(compiled: CompiledEinsum) -> dict[str, Any]:
         "target": compiled.target,
         "inputs": list(compiled.inputs),
         "outputs": list(compiled.outputs),
-        "notes": list(compiled.notes),
-        "advice": list(compiled.advice),
+        "findings": [finding.data() for finding in compiled.findings],
+        "changes": list(compiled.changes),
         "source": compiled.source,
     }
     if compiled.has_extents:
@@ -53,7 +53,7 @@ def traffic(compiled: CompiledEinsum) -> int:
     """Bytes that the loop tree moves between HBM and SBUF."""
     if compiled.tree is None:
         return 0
-    return sum(moved for _, moved in transfers(compiled.tree.body, 1, compiled.parameters))
+    return sum(moved for _, moved in transfers(compiled.tree.body, 1, compiled.extents))
 
 
 def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> Iterator[tuple[Buffer, int]]:
@@ -89,8 +89,9 @@ def _width(buffer: Buffer) -> int:
 def summary(compiled: CompiledEinsum) -> str:
     """A few lines: what was repaired or changed, the predicted time, the roofline."""
     lines = [f"{compiled.name}: {compiled.dialect}, for {compiled.target}"]
-    lines += [f"  {note}" for note in compiled.notes]
-    lines += [f"  advice: {told}" for told in compiled.advice]
+    for finding in (*compiled.repairs, *compiled.advice):
+        lines += [f"{finding.grade.value}: {finding.text}"]
+    lines += [f"  {change}" for change in compiled.changes]
     if compiled.has_extents:
         estimate, roof = compiled.estimate, compiled.roofline
         low, high = estimate.interval_us
@@ -181,13 +182,13 @@ def _tree(body: list[Statement], depth: int) -> list[str]:
 def _tensors(compiled: CompiledEinsum) -> list[str]:
     assert compiled.tree is not None
     moved: Counter[str] = Counter()
-    for buffer, size in transfers(compiled.tree.body, 1, compiled.parameters):
+    for buffer, size in transfers(compiled.tree.body, 1, compiled.extents):
         moved[buffer.tensor] += size
     told = [f"  {name}: HBM, {moved[name]:,} bytes moved" for name in (*compiled.inputs, *compiled.outputs)]
     for statement in statements(compiled.tree.body):
         if isinstance(statement, Alloc) and statement.buffer.tensor and statement.buffer.memory != HBM:
             buffer = statement.buffer
-            size = prod(expr(e).at(compiled.parameters) for e in buffer.shape[1:]) * _width(buffer)
+            size = prod(expr(e).at(compiled.extents) for e in buffer.shape[1:]) * _width(buffer)
             told.append(
                 f"  {buffer.tensor}: {buffer.memory} [{', '.join(map(str, buffer.shape))}] as {buffer.name}, "
                 f"{size:,} bytes per partition"

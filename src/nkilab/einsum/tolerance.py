@@ -1,96 +1,241 @@
-"""How far a kernel may be off: an error model from the types and the cascade itself.
+"""How far a kernel may be off: the rounding errors of a cascade, followed element by element.
 
-Three runs of the reference tell how a cascade enlarges rounding: in float64, in float32, and in float64
-from inputs that are off by one rounding of the narrowest type. The bound per output is the sum of what the
-two others differ by, times a factor for the rounding of intermediate values, and one rounding of the
-output.
+Every value x of the cascade has a bound E on how far a kernel's value may be from it. Inputs are exact: the
+reference reads them as rounded to their types. An Einsum gives its result
+
+    map        the largest change of the operator when operands move within their bounds, and u|f|
+    sum of n   the sum of the bounds, and g(n) u times the sum of magnitudes; max and min: the largest
+    product    of k operands: the sum of prod(|x|+E) - prod|x|, and (k + g(n)) u times the sum of prod(|x|+E)
+    store      one rounding of the narrowest type that a kernel may keep the result in, m |x|, and what
+               underflows there
+
+with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE. Summing n terms in any order loses at most
+n u of the sum of magnitudes, more than 8 sqrt(n) u with a probability below 2 exp(-32) where roundings are
+independent of one another (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019):
+g(n) = min(n, 8 sqrt(n)). A kernel may compute in another order than the cascade is written in: the bounds of
+outputs are doubled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod, sqrt
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ..tiles.dtypes import as_dtype
-from .language.ast import Cascade
-from .reference import evaluate
+from .language.ast import Cascade, Einsum, Iterate, Scalar
+from .language.extents import block_extent
+from .language.operators import OPERATORS, Operator
+from .reference import MOST_AT_ONCE, Evaluator
 
-# relative rounding of a type: half a unit in the last place
-ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-# roundings on the way that a bound makes room for, of float32 and of narrower types
-FLOAT32_FACTOR, NARROW_FACTOR = 16.0, 4.0
-# disturbed runs: a comparison that rounding may turn is turned in one of them
-RUNS = 4
-# operators that make whole numbers of whole numbers
-EXACT = ("", "multiply", "add", "subtract", "maximum", "minimum", "equal")
+FLOAT32_UNIT, FUNCTION_UNIT = 2.0**-24, 2.0**-20
+ORDER_FACTOR = 2.0
+# standard deviations of a random walk of roundings
+DEVIATIONS = 8.0
+Pair = tuple[Any, Any]
 
 
 def rounding(dtype: str) -> float:
     """Relative rounding error of a type; 0 for whole numbers."""
-    known = ROUNDING.get(dtype)
-    if known is not None:
-        return known
     held = as_dtype(dtype)
-    return 2.0 ** -(held.mantissa_bits + 1) if held.mantissa_bits else 0.0
+    return 2.0 ** -(held.mantissa_bits + 1) if held.is_float else 0.0
 
 
-def _disturbed(
-    cascade: Cascade, arrays: Mapping[str, Any], relative: float, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """Inputs each of whose elements is a little larger or smaller."""
-    found = {}
-    for name in cascade.inputs:
-        values = np.asarray(arrays[name])
-        off = 1 + relative * rng.choice([-1.0, 1.0], values.shape)
-        found[name] = values if values.dtype.kind in "iu" else values.astype(np.float64) * off
-    return found
+def underflow(dtype: str) -> float:
+    """Absolute error where a type ends: its least number, or the least normal one of float32."""
+    held = as_dtype(dtype)
+    least = float(np.finfo(np.float32).tiny)
+    if not held.is_float or held.itemsize > 2 or held.name == "bfloat16":
+        return least
+    return max(least, float(ml_dtypes.finfo(held.storage).smallest_subnormal))
 
 
-def bounds(
-    cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str], seed: int = 0
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """The reference of every output, and the largest absolute error that is not a fault.
+def narrowest(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
+    """The float type of inputs and outputs that loses most, in which a kernel may keep what lies between."""
+    held = [dtypes.get(t, "float32") for t in (*cascade.inputs, *cascade.outputs)]
+    return max((d for d in held if as_dtype(d).is_float), key=rounding, default="float32")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The reference and how far off a kernel may be.
+
+    Args:
+        expected: every tensor, in float64.
+        allowed: per output, the largest absolute error of each element that is not a fault.
+        largest_sum: the largest sum of magnitudes that an Einsum adds up.
+    """
+
+    expected: Mapping[str, np.ndarray]
+    allowed: Mapping[str, np.ndarray]
+    largest_sum: float
+
+
+def bounds(cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str]) -> Bounds:
+    """The reference of a cascade, and the bounds of its outputs.
 
     Args:
         cascade: with extents.
-        arrays: inputs, already rounded to their types.
+        arrays: inputs, rounded to their types.
         dtypes: of inputs and outputs.
-        seed: of the disturbed inputs.
     """
-    exact = evaluate(cascade, arrays)
-    single = evaluate(cascade, arrays, np.float32)
-    rng = np.random.default_rng(seed)
-    unit = max(
-        (rounding(dtypes.get(t, "float32")) for t in (*cascade.inputs, *cascade.outputs)), default=2.0**-24
-    )
-    units = FLOAT32_FACTOR if unit < 2.0**-20 else NARROW_FACTOR
-    moved = [evaluate(cascade, _disturbed(cascade, arrays, units * unit, rng)) for _ in range(RUNS)]
-    found = {}
-    for name in cascade.outputs:
-        scale = float(np.abs(exact[name]).max(initial=0.0))
-        by_float32 = float(np.abs(single[name].astype(np.float64) - exact[name]).max(initial=0.0))
-        by_inputs = max(float(np.abs(m[name] - exact[name]).max(initial=0.0)) for m in moved)
-        last = rounding(dtypes.get(name, "float32"))
-        found[name] = FLOAT32_FACTOR * by_float32 + by_inputs + 2 * (last + unit) * scale
-        if _is_exact(cascade, arrays, dtypes, exact[name], single[name]):
-            found[name] = 0.0
-    return {name: exact[name] for name in cascade.outputs}, found
+    with np.errstate(all="ignore"):
+        errors = _Errors(cascade, arrays, narrowest(cascade, dtypes))
+        for step in cascade.steps:
+            if isinstance(step, Iterate):
+                for value in range(block_extent(step, cascade)):
+                    for einsum in step.body:
+                        errors.run(einsum, {step.variable: value})
+            else:
+                errors.run(step, {})
+        allowed = {}
+        for name in cascade.outputs:
+            size, dtype = np.abs(errors.values.held[name]), dtypes.get(name, "float32")
+            allowed[name] = (
+                ORDER_FACTOR * errors.spread.held[name] + rounding(dtype) * size + underflow(dtype)
+            )
+    return Bounds(errors.values.held, allowed, errors.largest_sum)
 
 
-def _is_exact(
-    cascade: Cascade,
-    arrays: Mapping[str, Any],
-    dtypes: Mapping[str, str],
-    exact: np.ndarray,
-    single: np.ndarray,
-) -> bool:
-    """Whether whole inputs give whole results that float32 holds at every step: then nothing is rounded."""
-    if any(dtypes.get(t, "float32") in ("float16", "bfloat16") for t in (*cascade.inputs, *cascade.outputs)):
-        return False
-    if any(e.map_op not in EXACT for e in cascade.einsums) or cascade.scalars:
-        return False
-    held = [np.asarray(arrays[name]) for name in cascade.inputs]
-    whole = all((a == np.rint(a.astype(np.float64))).all() for a in held)
-    return whole and bool((single.astype(np.float64) == exact).all()) and bool((np.abs(exact) < 2**22).all())
+def walk(count: int) -> float:
+    """g(n): roundings that n additions are taken to lose together."""
+    return min(float(count), DEVIATIONS * sqrt(count))
+
+
+class _Errors:
+    """Runs Einsums on values and bounds: `values`, `spread` (E), `low` (|x|), `high` (|x| + E)."""
+
+    def __init__(self, cascade: Cascade, arrays: Mapping[str, Any], stored: str) -> None:
+        self.cascade, self.largest_sum = cascade, 0.0
+        self.store_unit, self.lost = max(rounding(stored), FLOAT32_UNIT), underflow(stored)
+        held = {t: np.zeros(cascade.shape(t)) for t in cascade.tensors}
+        for name in cascade.inputs:
+            given = np.asarray(arrays[name])
+            held[name] = given if given.dtype.kind in "iu" else given.astype(np.float64)
+        self.values = Evaluator(cascade, held, np.float64)
+        self.spread = Evaluator(cascade, {t: np.zeros(cascade.shape(t)) for t in cascade.tensors}, np.float64)
+        self.low = Evaluator(cascade, {t: np.abs(v).astype(np.float64) for t, v in held.items()}, np.float64)
+        self.high = Evaluator(cascade, dict(self.low.held), np.float64)
+        for name in cascade.written:
+            self.low.held[name], self.high.held[name] = (np.zeros(cascade.shape(name)) for _ in range(2))
+
+    def run(self, einsum: Einsum, bound: Mapping[str, int]) -> None:
+        kept = [v for v in einsum.output.variables if v not in bound]
+        value = self.values.value(einsum, bound, kept)
+        error = self.error(einsum, bound, kept)
+        size = np.where(np.isinf(value), 0.0, np.abs(value))
+        if len(einsum.operands) > 1 or einsum.map_op or einsum.reduce_op:
+            error = error + self.store_unit * (size + error) + self.lost
+        error = np.broadcast_to(error, value.shape)
+        for evaluator, held in (
+            (self.values, value),
+            (self.spread, error),
+            (self.low, np.abs(value)),
+            (self.high, np.abs(value) + error),
+        ):
+            evaluator.store(einsum, bound, kept, held)
+
+    def error(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> np.ndarray:
+        """The bound over the variables in `kept`."""
+        reduced = [v for v in einsum.reduced if v not in bound]
+        count = prod(self.cascade.extent(v, einsum) for v in reduced)
+        if self.values.is_product(einsum, bound):
+            extents = [self.cascade.extent(v, einsum) for v in kept]
+            low, high = (np.abs(e.product(einsum, bound, kept, extents)) for e in (self.low, self.high))
+            self.largest_sum = max(self.largest_sum, float(high.max(initial=0.0)))
+            roundings = len(einsum.operands) - 1 + (walk(count) if reduced else 0)
+            return np.asarray(high - low + roundings * FLOAT32_UNIT * high)
+        first, second = self.reduced(einsum, bound, kept, reduced)
+        lost = walk(count) * FLOAT32_UNIT
+        if einsum.reduce_op == "add" and reduced:
+            self.largest_sum = max(self.largest_sum, float(np.max(second, initial=0.0)))
+            return np.asarray(first + lost * second)
+        if einsum.reduce_op == "multiply" and reduced:
+            return np.asarray(second - first + lost * second)
+        return np.asarray(first)
+
+    def reduced(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], reduced: list[str]) -> Pair:
+        """Bounds and magnitudes after the reduction; for products of elements, those of |x| and |x| + E."""
+        order = kept + reduced
+        extents = [self.cascade.extent(v, einsum) for v in order]
+        if prod(extents) > MOST_AT_ONCE and order:
+            return self.in_parts(einsum, bound, kept, reduced)
+        value, error = self.mapped(einsum, bound, order, extents)
+        value, error = (np.broadcast_to(a, extents) for a in (value, error))
+        size = np.abs(value)
+        if not reduced:
+            return error, size
+        axes = tuple(range(len(kept), len(order)))
+        if einsum.reduce_op == "multiply":
+            return np.prod(size, axis=axes), np.prod(size + error, axis=axes)
+        joined: Any = np.add if einsum.reduce_op == "add" else np.maximum
+        return joined.reduce(error, axis=axes), joined.reduce(size + error, axis=axes)
+
+    def in_parts(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], reduced: list[str]) -> Pair:
+        """The same, one value of the longest variable at a time."""
+        longest = max(reduced or kept, key=lambda v: self.cascade.extent(v, einsum))
+        values = range(self.cascade.extent(longest, einsum))
+        if longest in kept:
+            rest = [v for v in kept if v != longest]
+            parts = [self.reduced(einsum, {**bound, longest: i}, rest, reduced) for i in values]
+            first, second = (np.stack([p[n] for p in parts], kept.index(longest)) for n in (0, 1))
+            return first, second
+        rest = [v for v in reduced if v != longest]
+        joined: Any = {"add": np.add, "multiply": np.multiply}.get(einsum.reduce_op, np.maximum)
+        total = self.reduced(einsum, {**bound, longest: 0}, kept, rest)
+        for i in values[1:]:
+            more = self.reduced(einsum, {**bound, longest: i}, kept, rest)
+            total = joined(total[0], more[0]), joined(total[1], more[1])
+        return total
+
+    def mapped(self, einsum: Einsum, bound: Mapping[str, int], order: list[str], extents: list[int]) -> Pair:
+        """Value and bound of the map operator over a grid."""
+        grids = self.values.grids(einsum, order, bound)
+        pairs = [
+            (self.values.operand(o, grids, extents), self.off(o, grids, extents)) for o in einsum.operands
+        ]
+        value, error = applied(OPERATORS[einsum.map_op], pairs) if einsum.map_op else pairs[0]
+        if einsum.condition is not None:
+            truth = self.values.truth(einsum.condition, grids)
+            value, error = np.where(truth, value, einsum.otherwise), np.where(truth, error, 0.0)
+        return value, error
+
+    def off(self, operand: Any, grids: Mapping[str, Any], extents: list[int]) -> Any:
+        """The bounds of an operand over a grid; indices that tensors hold are exact."""
+        if isinstance(operand, Scalar):
+            return np.float64(0)
+        indices = {g.access.tensor: self.values.held[g.access.tensor] for g in operand.gathers}
+        held = Evaluator(self.cascade, {**self.spread.held, **indices}, np.float64)
+        return held.operand(operand, grids, extents)
+
+
+def applied(op: Operator, pairs: Sequence[Pair]) -> Pair:
+    """Value and bound of an operator on values with bounds."""
+    if op.steps:
+        before: Pair = (np.float64(0), np.float64(0))
+        for name, places in op.steps:
+            held = [{-1: before, -2: (np.float64(-1), np.float64(0))}.get(p) or pairs[p] for p in places]
+            before = applied(OPERATORS[name], held)
+        return before
+    if not op.arity and len(pairs) > 1:
+        total = pairs[0]
+        for pair in pairs[1:]:
+            total = _moved(op, [total, pair])
+        return total
+    return _moved(op, pairs)
+
+
+def _moved(op: Operator, pairs: Sequence[Pair]) -> Pair:
+    """The largest change when operands move within their bounds, and one rounding."""
+    value = op.function(*(v for v, _ in pairs))
+    error: Any = np.float64(0)
+    for signs in product((-1.0, 1.0), repeat=len(pairs)):
+        corner = op.function(*(v + s * e for s, (v, e) in zip(signs, pairs)))
+        error = np.maximum(error, np.where(corner == value, 0.0, np.abs(corner - value)))
+    unit = FUNCTION_UNIT if op.activation else FLOAT32_UNIT
+    return value, error + np.where(np.isinf(value), 0.0, unit * np.abs(value))

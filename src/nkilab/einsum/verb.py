@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..errors import FileError, UsageError
 from . import report
-from .compiler import CompiledEinsum, compile
+from .compiled import CompiledEinsum
+from .compiler import compile
 
 
 def pairs(given: Sequence[str], option: str) -> dict[str, str]:

@@ -2,132 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from textwrap import dedent, indent
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import lcm
 
+from ...tiles.dtypes import as_dtype
 from ..language.ast import Cascade
+from ..language.spec import Spec
+from .packing import Side, numpy_type
 
 _TEST = '''\
 """Tests {name} against the cascade it was compiled from."""
 
-{imports}
 from nkilab.einsum import verify
-from {module} import {name}
-
+{imports}
 SPEC = """
 {spec}"""
 
 
+def on_arrays(*arrays):
+    """{name} on plain arrays."""
+    arguments = pack(*arrays)
+    return unpack({name}(**arguments), arguments)
+
+
 def test_{name}_computes_its_cascade():
-    wrong = [str(v) for v in verify({name}, SPEC) if not v.is_fine]
+    verdicts = verify(on_arrays, SPEC)
+    wrong = [str(verdict) for verdict in verdicts if not verdict.is_fine]
     assert not wrong, "\\n".join(wrong)
 
 
 if __name__ == "__main__":
-    for verdict in verify({name}, SPEC):
-        print(verdict)
+    test_{name}_computes_its_cascade()
+    print("{name} computes its cascade")
 '''
 _BENCHMARK = '''\
 """Times {name}."""
 
+import neuronxcc.nki as nki
 import numpy as np
 {imports}
-from {module} import {name}
-
 rng = np.random.default_rng(0)
+arguments = pack(
 {arrays}
-
+)
 bench = nki.benchmark(warmup=5, iters=10)({name})
-bench({arguments})
+bench(**arguments)
 latency = bench.benchmark_result.nc_latency
-print(f"Latency: {{latency.get_latency_percentile(99) / 1000:.3f}} ms (P99)")
+print(f"{name}: {{latency.get_latency_percentile(99) / 1000:.3f}} ms (P99)")
 '''
 _PROFILE = '''\
-"""Profiles {name}: writes a program, a trace and a report beside this script."""
+"""Profiles {name}: writes a program and a trace beside this script."""
 
 from pathlib import Path
 
+import neuronxcc.nki as nki
 import numpy as np
 {imports}
-from {module} import {name}
-
 rng = np.random.default_rng(0)
+arguments = pack(
 {arrays}
-
+)
 profile = nki.profile(
     working_directory=Path.cwd(), save_neff_name="{name}.neff", save_trace_name="{name}.ntff", overwrite=True
 )({name})
-profile({arguments})
+profile(**arguments)
 '''
 _ESTIMATE = '''\
-"""Predicts the latency of {name}, which this spelling does not time itself."""
+"""{title}"""
 
 import nkilab
-from {module} import {name}
-
+{imports}
+# this spelling has no benchmark of its own: the latency is predicted from shapes
 estimate = nkilab.estimate(
     {name},
 {specs}
+    target="{target}",
 )
-print(f"Latency: {{estimate.latency_us / 1000:.3f}} ms, predicted for {{estimate.target}}")
+print(f"{name} on {target}: {{estimate.latency_us / 1000:.3f}} ms predicted")
 '''
-IMPORTS = {"nki": "import nki", "neuronxcc": "import neuronxcc.nki as nki"}
+_METRICS = """\
+for metric, value in estimate.summary.values.items():
+    print(f"  {metric}: {value:g}")
+"""
 
 
-def _arrays(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
-    lines = ["import ml_dtypes"] if "bfloat16" in dtypes.values() else []
-    for name in cascade.inputs:
-        dtype, shape = dtypes[name], cascade.shape(name)
-        if dtype.lstrip("u").startswith("int"):
-            lines.append(f"{name} = rng.integers(0, 2, {shape}).astype(np.{dtype})")
-            continue
-        module = "ml_dtypes" if dtype == "bfloat16" else "np"
-        lines.append(f"{name} = rng.standard_normal({shape}).astype({module}.{dtype})")
-    return "\n".join(lines)
+def with_small_extents(spec: Spec, cascade: Cascade) -> Cascade:
+    """A cascade whose open ranks have small extents that its splits divide."""
+    sizes = dict(cascade.sizes)
+    for rank in dict.fromkeys(r for t in cascade.tensors.values() for r in t.ranks):
+        if rank not in sizes:
+            parts = [splits[rank][0] for splits in spec.partitioning.values() if rank in splits]
+            sizes[rank] = 2 * lcm(*parts)
+    return replace(cascade, sizes=sizes)
+
+
+def _imports(module: str, *names: str, third_party: str = "") -> str:
+    """Lines that import from the kernel's module; none for a cell below the kernel's."""
+    lines = [third_party] if third_party else []
+    lines += ["", f"from {module} import {', '.join(sorted(names))}"] if module else []
+    return "\n".join(lines) + ("\n" if lines else "")
 
 
 def test_text(name: str, module: str, spec: str) -> str:
-    """A test of a kernel that lies in a module, for a specification with all extents."""
-    return _TEST.format(name=name, module=module, spec=indent(spec, ""), imports="").replace(
-        "\n\n\nfrom", "\n\nfrom", 1
-    )
+    """A test of a kernel in a module, for a specification with all extents."""
+    text = _imports(module, name, "pack", "unpack").lstrip("\n")
+    return _TEST.format(name=name, imports=text, spec=spec)
 
 
 test_text.__test__ = False  # type: ignore[attr-defined]
 
 
-def benchmark_text(name: str, module: str, cascade: Cascade, dtypes: Mapping[str, str], dialect: str) -> str:
-    """A script that times a kernel."""
+def _arrays(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
+    lines = []
+    for name in cascade.inputs:
+        held, shape = as_dtype(dtypes[name]), cascade.shape(name)
+        if held.is_integer:
+            lines.append(f"    {name}=rng.integers(0, 2, {shape}, {numpy_type(dtypes[name])}),")
+        else:
+            lines.append(f"    {name}=rng.standard_normal({shape}, np.float32),")
+    return "\n".join(lines)
+
+
+def benchmark_text(
+    name: str, module: str, cascade: Cascade, dtypes: Mapping[str, str], dialect: str, target: str,
+    inputs: Sequence[Side], parameters: Sequence[str],
+) -> str:  # fmt: skip
+    """A script that times a kernel.
+
+    Args:
+        name: of the kernel.
+        module: that holds it; "" for a cell below the kernel's.
+        cascade: with extents.
+        dtypes: of inputs.
+        dialect: of the kernel.
+        target: chip, where the time is predicted.
+        inputs: how its arrays lie in the kernel.
+        parameters: extents that it takes as arguments.
+    """
     if dialect == "nki":
-        return _estimate_text(name, module, cascade, dtypes)
+        title = f"Predicts the latency of {name}."
+        return _estimate_text(title, name, module, cascade, target, inputs, parameters)
     return _BENCHMARK.format(
-        name=name,
-        module=module,
-        arrays=_arrays(cascade, dtypes),
-        arguments=", ".join(cascade.inputs),
-        imports=IMPORTS[dialect],
+        name=name, arrays=_arrays(cascade, dtypes), imports=_imports(module, name, "pack")
     )
 
 
-def _estimate_text(name: str, module: str, cascade: Cascade, dtypes: Mapping[str, str]) -> str:
-    specs = "\n".join(f'    nkilab.spec({cascade.shape(n) or (1,)}, "{dtypes[n]}"),' for n in cascade.inputs)
-    return _ESTIMATE.format(name=name, module=module, specs=specs)
-
-
-def profile_text(name: str, module: str, cascade: Cascade, dtypes: Mapping[str, str], dialect: str) -> str:
-    """A script that profiles a kernel."""
+def profile_text(
+    name: str, module: str, cascade: Cascade, dtypes: Mapping[str, str], dialect: str, target: str,
+    inputs: Sequence[Side], parameters: Sequence[str],
+) -> str:  # fmt: skip
+    """A script that profiles a kernel; arguments as of `benchmark_text`."""
     if dialect == "nki":
-        text = _estimate_text(name, module, cascade, dtypes)
-        return text.replace("Predicts the latency", "Shows where the time goes, predicted,") + dedent(
-            """\
-            for metric, value in estimate.summary.values.items():
-                print(f"{metric}: {value:g}")
-            """
-        )
-    return _PROFILE.format(
-        name=name,
-        module=module,
-        arrays=_arrays(cascade, dtypes),
-        arguments=", ".join(cascade.inputs),
-        imports=IMPORTS[dialect],
-    )
+        title = f"Shows where the time of {name} goes."
+        return _estimate_text(title, name, module, cascade, target, inputs, parameters) + _METRICS
+    return _PROFILE.format(name=name, arrays=_arrays(cascade, dtypes), imports=_imports(module, name, "pack"))
+
+
+def _estimate_text(
+    title: str,
+    name: str,
+    module: str,
+    cascade: Cascade,
+    target: str,
+    inputs: Sequence[Side],
+    parameters: Sequence[str],
+) -> str:
+    specs = [f'    {s.tensor}=nkilab.spec({s.shape(cascade.sizes) or (1,)}, "{s.dtype}"),' for s in inputs]
+    specs += [f"    {rank}={cascade.sizes[rank]}," for rank in parameters]
+    imports = _imports(module, name).lstrip("\n")
+    return _ESTIMATE.format(title=title, name=name, imports=imports, specs="\n".join(specs), target=target)

@@ -1,40 +1,46 @@
-"""A notebook of six parts: description, specification, kernel, test, benchmark, profile."""
+"""A notebook of six parts, description, specification, kernel, test, benchmark, profile, whose cells run."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from ..language.ast import Cascade
+
+SERVE = """\
+# where the vendor's packages are not installed, nkilab serves their names
+try:
+    import {root}
+except ImportError:
+    import nkilab.hook
+
+    nkilab.hook.switch_on()
+"""
+
 
 def notebook(
-    description: str, spec: str, kernel: str, test: str, benchmark: str, profile: str, module: str
+    name: str, cascade: Cascade, spec: str, kernel: str, test: str, benchmark: str, profile: str
 ) -> str:
     """The text of an .ipynb file.
 
     Args:
-        description: what the kernel computes, in Markdown.
+        name: of the kernel.
+        cascade: what it computes.
         spec: YAML.
-        kernel: text of the module.
-        test, benchmark, profile: texts of the scripts.
-        module: name under which the kernel's cell writes its module, which the later cells import.
+        kernel: text of its module.
+        test, benchmark, profile: texts of cells below the kernel's.
     """
-    write = f"%%writefile {module}.py\n{kernel}"
-    reason = "# serves the names nki and neuronxcc; leave it out on Trainium"
-    served = f"import nkilab.hook\n\n{reason}\nnkilab.hook.switch_on()"
+    root = "neuronxcc.nki" if "import neuronxcc" in kernel else "nki"
     cells: list[dict[str, Any]] = [
-        _markdown(f"## Kernel description\n\n{description}"),
+        _markdown(f"## Kernel description\n\n{description(name, cascade)}"),
         _markdown("## Einsum"),
-        _code(f'"""\n{spec}"""'),
+        _code(f'"""\n{spec.strip(chr(10))}\n"""'),
         _markdown("## Generated NKI function"),
-        _code(served),
-        _code(write),
-        _markdown("## Test"),
-        _code(test),
-        _markdown("## Benchmark"),
-        _code(benchmark),
-        _markdown("## Profile"),
-        _code(profile),
+        _code(SERVE.format(root=root)),
+        _code(kernel),
     ]
+    for title, text in (("Test", test), ("Benchmark", benchmark), ("Profile", profile)):
+        cells += [_markdown(f"## {title}"), _code(text)]
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     held = {
@@ -46,15 +52,23 @@ def notebook(
     return json.dumps(held, indent=1) + "\n"
 
 
+def description(name: str, cascade: Cascade) -> str:
+    """What a kernel computes, in Markdown."""
+    lines = [f"`{name}` computes {_listed(cascade.outputs)} from {_listed(cascade.inputs)}:", ""]
+    lines += [f"- `{einsum.text or einsum}`" for einsum in cascade.einsums]
+    return "\n".join(lines)
+
+
+def _listed(tensors: tuple[str, ...]) -> str:
+    return ", ".join(f"`{t}`" for t in tensors) or "nothing"
+
+
 def _markdown(text: str) -> dict[str, Any]:
     return {"cell_type": "markdown", "metadata": {}, "source": text.splitlines(True)}
 
 
 def _code(text: str) -> dict[str, Any]:
     return {
-        "cell_type": "code",
-        "execution_count": None,
-        "metadata": {},
-        "outputs": [],
-        "source": text.splitlines(True),
-    }
+        "cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [],
+        "source": text.rstrip("\n").splitlines(True),
+    }  # fmt: skip

@@ -19,11 +19,8 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
     Raises:
         SpecError: if a rank has none or two, or what an iteration writes lies outside its tensor.
     """
-    held = dict(cascade.sizes)
-    for rank, size in (sizes or {}).items():
-        if held.setdefault(rank, int(size)) != size:
-            raise SpecError(f"rank {rank} is {held[rank]} in the specification and {size} is asked for")
-    known = replace(cascade, sizes=held)
+    known = merged_sizes(cascade, sizes or {})
+    held = known.sizes
     for tensor in cascade.tensors.values():
         for rank in tensor.ranks:
             if rank not in held:
@@ -34,6 +31,19 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
     for einsum, block in known.walk():
         _check(einsum, block, known)
     return known
+
+
+def merged_sizes(cascade: Cascade, sizes: Mapping[str, int]) -> Cascade:
+    """A cascade with further extents.
+
+    Raises:
+        SpecError: if one contradicts those it has.
+    """
+    held = dict(cascade.sizes)
+    for rank, size in sizes.items():
+        if held.setdefault(rank, int(size)) != size:
+            raise SpecError(f"rank {rank} is {held[rank]} in the specification and {size} is asked for")
+    return replace(cascade, sizes=held)
 
 
 def sizes_of_arrays(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -85,6 +85,7 @@ class Spec:
         fusion, engines, placements: the binding.
         kernel_name: of the function.
         root: all of it, with places.
+        text: as it was given; "" for what was made in Python.
     """
 
     cascade: Cascade
@@ -99,6 +100,7 @@ class Spec:
     placements: Mapping[tuple[str, str], Placement] = field(default_factory=dict)
     kernel_name: str = ""
     root: Node | None = field(default=None, compare=False)
+    text: str = field(default="", compare=False)
 
     @property
     def is_mapped(self) -> bool:
@@ -145,6 +147,7 @@ def read_spec(source: Source) -> Spec:
         _placements(binding["tensor"]) if "tensor" in binding else {},
         _identifier(options["kernel-name"]) if "kernel-name" in options else "",
         root,
+        source.text,
     )
 
 

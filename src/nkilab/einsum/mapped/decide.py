@@ -8,7 +8,7 @@ from ...errors import UnsupportedError
 from ..language.ast import Einsum
 from ..language.spec import Spec
 from ..written.ranks import Group, Ranks
-from .checks import invariant
+from .invariants import invariant
 from .layouts import digit, digits, extent_of, merged
 
 

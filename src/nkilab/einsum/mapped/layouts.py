@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..language.spec import Placement
 from ..tree.expr import Expr, Whole, expr, name_of
 from ..written.ranks import Ranks
 
@@ -82,16 +81,3 @@ def whole_rank(held: Digit) -> Digit:
         if atom == f"({held.base} // {factor})":
             return Digit(held.base, held.stride, name_of(held.base))
     return held
-
-
-def same_layout(ranks: Ranks, one: Placement, other: Placement) -> bool:
-    """Whether two entries put every element into the same place."""
-    return all(
-        merged(digits(ranks, one.einsum, a)) == merged(digits(ranks, other.einsum, b))
-        for a, b in ((one.outer, other.outer), (one.inner, other.inner))
-    )
-
-
-def shown(found: list[Digit]) -> str:
-    """Digits in a message."""
-    return ", ".join(f"{d.base}[{d.extent} x {d.stride}]" for d in found) or "nothing"

@@ -1,0 +1,103 @@
+"""What is right and slow, or is done in another way than the words of the specification say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..grades import Finding, found
+from ..language.spec import BIT_WIDTHS, Placement, Spec
+from .loops import times
+from .model import Model, at_key, within
+from .names import node_of
+
+WANTED_ROW_BYTES = 2048
+
+
+def check_rows(model: Model) -> Iterator[Finding]:
+    """Transfers move rows of at least 2 KiB."""
+    for einsum, held in model.spec.engines.items():
+        if held.instruction not in ("Load", "Store"):
+            continue
+        accesses = model.einsums[einsum].accesses
+        tensor = accesses[0].tensor if held.instruction == "Load" and accesses else einsum
+        placed = model.spec.placements.get((tensor, einsum))
+        if placed is None or placed.component != "HBM":
+            continue
+        row: list[str] = []
+        for rank in reversed(placed.ranks):
+            if model.is_looped(einsum, rank) or _is_partition(model, einsum, tensor, rank):
+                break
+            row.insert(0, rank)
+        count = model.count(einsum, row)
+        if count is not None and count * model.bytes_of(tensor) < WANTED_ROW_BYTES:
+            before = placed.ranks[: len(placed.ranks) - len(row)]
+            change = (
+                f"let {held.instruction} consume {before[-1]} too"
+                if before
+                else "take more ranks into the row"
+            )
+            yield found(
+                "short-row", within(placed.node, "ranks", "contiguous"), instruction=held.instruction,
+                einsum=einsum, count=count * model.bytes_of(tensor), most=WANTED_ROW_BYTES, change=change,
+            )  # fmt: skip
+
+
+def _is_partition(model: Model, einsum: str, tensor: str, rank: str) -> bool:
+    """Whether a rank of the HBM side lies on the partitions of the other side."""
+    other: Placement | None
+    if tensor == einsum:
+        accesses = model.einsums[einsum].accesses
+        other = model.spec.placements.get((accesses[0].tensor, einsum)) if accesses else None
+    else:
+        other = model.producer(einsum)
+    return other is not None and rank in other.outer
+
+
+def check_repeats(model: Model) -> Iterator[Finding]:
+    """No Einsum runs in a loop that changes nothing for it."""
+    for name, groups in model.ordered.items():
+        einsum = model.einsums[name]
+        made = model.producer(name)
+        if made is None or made.component == "HBM" or len(einsum.accesses) != 1:
+            continue
+        read = set(model.parts(name, einsum.accesses[0].variables))
+        for group in groups:
+            rank = next(r for e, r in group.members if e == name)
+            if rank not in read and rank in made.unbound:
+                node = node_of(model.spec, "mapping", "loop-order", name)
+                yield found("repeated-work", node, einsum=name, rank=rank)
+
+
+def check_zeros(model: Model) -> Iterator[Finding]:
+    """Zeros that a matrix product overwrites."""
+    for einsum, held in model.spec.engines.items():
+        made = model.producer(einsum)
+        if held.instruction == "MatVec" and made and (made.component, made.constructor) == ("PSUM", "zeros"):
+            yield found("zeros-psum", within(made.node, "constructor"), tensor=einsum)
+
+
+def check_format(spec: Spec) -> Iterator[Finding]:
+    """Types by width."""
+    if spec.root is None or "format" not in spec.root.entries():
+        return
+    node = node_of(spec, "format")
+    widths = [e.value["bit-width"].value for e in node.entries().values() if isinstance(e.value, dict) and
+              "bit-width" in e.value and "dtype" not in e.value]  # fmt: skip
+    if widths:
+        told = ", ".join(f"{w} is taken as {BIT_WIDTHS[w]}" for w in dict.fromkeys(widths))
+        yield found("bit-width", at_key(node), count=times(len(widths)), told=told)
+
+
+def check_use(spec: Spec) -> Iterator[Finding]:
+    """What is declared or computed for nothing."""
+    cascade = spec.cascade
+    read = {t for e in cascade.einsums for t in e.reads}
+    read |= {g.access.tensor for e in cascade.einsums for g in e.output.gathers}
+    for tensor in cascade.tensors:
+        node = at_key(node_of(spec, "einsum", "declaration", tensor))
+        if tensor in read or tensor in cascade.outputs:
+            continue
+        if tensor in cascade.written:
+            yield found("dead-einsum", node, tensor=tensor)
+        else:
+            yield found("unused-tensor", node, tensor=tensor)

@@ -1,0 +1,246 @@
+"""Instructions: on engines that have them, with operators, memories, types and tiles that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..grades import Finding, found
+from ..language.spec import Execution, Placement
+from .model import Model, close_to, entry, within
+from .names import node_of
+
+ENGINES = ("DMAEngine", "TensorEngine", "VectorEngine", "ScalarEngine", "GpSimdEngine")
+HBM, CHIP, SBUF, PSUM = ("HBM",), ("SBUF", "PSUM"), ("SBUF",), ("PSUM",)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What an instruction of the binding takes.
+
+    Args:
+        engines: that have it, the usual one first.
+        operands: how many.
+        is_map: whether it combines or changes elements.
+        is_sum: whether it reduces.
+        reads: memories that its operands lie in.
+        writes: memories that its result lies in.
+    """
+
+    engines: tuple[str, ...]
+    operands: int
+    is_map: bool
+    is_sum: bool
+    reads: tuple[str, ...] = CHIP
+    writes: tuple[str, ...] = CHIP
+
+
+_ELEMENTWISE = ("VectorEngine", "GpSimdEngine")
+INSTRUCTIONS = {
+    "Load": Instruction(("DMAEngine",), 1, False, False, HBM, SBUF),
+    "Store": Instruction(("DMAEngine",), 1, False, False, SBUF, HBM),
+    "MatVec": Instruction(("TensorEngine",), 2, True, True, SBUF, PSUM),
+    "LoopReduce": Instruction(_ELEMENTWISE, 1, False, True),
+    "BroadcastTo": Instruction(("DMAEngine", "TensorEngine"), 1, False, False, SBUF, CHIP),
+    "SimpleTensorScalar": Instruction((*_ELEMENTWISE, "ScalarEngine"), 2, True, False),
+    "SimpleTensorTensor": Instruction(_ELEMENTWISE, 2, True, False),
+}
+
+
+def check_instructions(model: Model) -> Iterator[Finding]:
+    """Names of instructions and engines, and whether they fit each other and the Einsum."""
+    for held in model.spec.engines.values():
+        row = INSTRUCTIONS.get(held.instruction)
+        if row is None:
+            known = list(INSTRUCTIONS)
+            node = within(held.node, "instruction")
+            yield found(
+                "no-instruction",
+                node,
+                name=held.instruction,
+                names=known,
+                close=close_to(held.instruction, known),
+            )
+            continue
+        if held.component and held.component not in ENGINES:
+            node = within(held.node, "component")
+            yield found(
+                "no-component",
+                node,
+                name=held.component,
+                names=ENGINES,
+                close=close_to(held.component, ENGINES),
+            )
+        elif held.component and held.component not in row.engines:
+            yield found(
+                "engine-instruction", within(held.node, "component"), instruction=held.instruction,
+                component=held.component, allowed=" or ".join(row.engines), first=row.engines[0],
+            )  # fmt: skip
+        yield from _operators(model, held, row)
+        if held.instruction == "MatVec":
+            yield from _product(model, held)
+        else:
+            yield from _memories(model, held, row)
+            yield from _operands(model, held)
+
+
+def _operators(model: Model, held: Execution, row: Instruction) -> Iterator[Finding]:
+    einsum = model.einsums[held.einsum]
+    told = change = ""
+    if len(einsum.operands) != row.operands:
+        told = f"takes {row.operands} operand{'s' * (row.operands > 1)}, and {len(einsum.operands)} are given"
+        change = "choose another instruction"
+    elif bool(einsum.map_op) != row.is_map:
+        told = (
+            "combines elements, and there is no M"
+            if row.is_map
+            else f"changes no element, and M is {einsum.map_op}"
+        )
+        change = "add ';; M' with an operator" if row.is_map else "choose an instruction that computes"
+    elif bool(einsum.reduce_op) != row.is_sum:
+        told = "reduces, and there is no V" if row.is_sum else f"reduces nothing, and V is {einsum.reduce_op}"
+        change = "choose another instruction"
+    elif held.instruction == "MatVec" and (einsum.map_op, einsum.reduce_op) != ("multiply", "add"):
+        told = f"multiplies and adds, and M is {einsum.map_op}, V {einsum.reduce_op}"
+        change = "choose another instruction"
+    if told:
+        node = within(held.node, "instruction")
+        yield found(
+            "instruction-operator", node, instruction=held.instruction, einsum=held.einsum, told=told,
+            text=einsum.text or str(einsum), change=change,
+        )  # fmt: skip
+
+
+def _views(model: Model, einsum: str) -> list[Placement]:
+    """Where the operands lie that the binding places, in order."""
+    held = (model.spec.placements.get((a.tensor, einsum)) for a in model.einsums[einsum].accesses)
+    return [placed for placed in held if placed is not None]
+
+
+def _memories(model: Model, held: Execution, row: Instruction) -> Iterator[Finding]:
+    made = model.producer(held.einsum)
+    for placed, allowed in [
+        *((v, row.reads) for v in _views(model, held.einsum)),
+        *([(made, row.writes)] if made else []),
+    ]:
+        if placed.component not in allowed:
+            what = "SBUF" if "SBUF" in allowed else allowed[0]
+            yield found(
+                "instruction-memory",
+                within(placed.node, "component"),
+                instruction=held.instruction,
+                einsum=held.einsum,
+                tensor=placed.tensor,
+                memory=placed.component,
+                allowed=" or ".join(allowed),
+                change=f"go through {what}: add an Einsum that copies {placed.tensor}",
+            )
+        elif held.component == "GpSimdEngine" and placed.component == "PSUM":
+            yield found(
+                "gpsimd-psum", within(held.node, "component"), einsum=held.einsum, tensor=placed.tensor
+            )
+
+
+def _operands(model: Model, held: Execution) -> Iterator[Finding]:
+    views = _views(model, held.einsum)
+    if (
+        held.instruction == "SimpleTensorTensor"
+        and len(views) == 2
+        and all(v.component == "PSUM" for v in views)
+    ):
+        yield found(
+            "both-psum", within(held.node, "instruction"), first=views[0].tensor, second=views[1].tensor
+        )
+    if held.instruction == "SimpleTensorScalar" and len(views) == 2:
+        # the operand with fewer elements is the scalar one, whatever the order of the text
+        counts = [model.count(held.einsum, model.tile(v, v.inner)) for v in views]
+        known = [(c, n) for n, c in enumerate(counts) if c is not None]
+        if len(known) == 2 and min(known)[0] > 1:
+            count, number = min(known, key=lambda k: (k[0], -k[1]))
+            yield found(
+                "scalar-operand", within(held.node, "instruction"), tensor=views[number].tensor, count=count,
+                instruction=held.instruction, einsum=held.einsum,
+                ranks=model.tile(views[number], views[number].inner),
+            )  # fmt: skip
+    if held.instruction == "LoopReduce":
+        reduced = model.parts(held.einsum, model.einsums[held.einsum].reduced)
+        for rank in held.ranks:
+            if rank in reduced and not model.is_looped(held.einsum, rank):
+                yield found(
+                    "reduced-and-consumed",
+                    entry(within(held.node, "ranks"), rank),
+                    instruction=held.instruction,
+                    einsum=held.einsum,
+                    rank=rank,
+                )
+    made = model.producer(held.einsum)
+    if (
+        held.instruction == "BroadcastTo"
+        and held.component == "TensorEngine"
+        and made
+        and made.component != "PSUM"
+    ):
+        yield found(
+            "tensor-copy", within(held.node, "component"), instruction=held.instruction, einsum=held.einsum,
+            tensor=held.einsum,
+        )  # fmt: skip
+
+
+def _product(model: Model, held: Execution) -> Iterator[Finding]:
+    """Rules of matrix products."""
+    name, views, made = held.einsum, _views(model, held.einsum), model.producer(held.einsum)
+    for placed, what, allowed in [
+        *((v, f"the operand {v.tensor}", "SBUF") for v in views),
+        *([(made, "the result", "PSUM")] if made else []),
+    ]:
+        if placed.component != allowed:
+            yield found(
+                "matmul-memory",
+                within(placed.node, "component"),
+                what=what,
+                einsum=name,
+                memory=placed.component,
+                instruction=held.instruction,
+                allowed=allowed,
+            )
+    summed = [r for r in model.parts(name, model.einsums[name].reduced) if not model.is_looped(name, r)]
+    for placed in views:
+        if summed and model.order_of(name, model.tile(placed, placed.outer)) != model.order_of(name, summed):
+            yield found(
+                "matmul-contraction", within(placed.node, "ranks", "partition"), einsum=name, ranks=summed,
+                tensor=placed.tensor, partition=placed.outer,
+            )  # fmt: skip
+    kinds = {v.tensor: model.spec.dtypes.get(v.tensor, "float32") for v in views}
+    if len(set(kinds.values())) == 2 and "float32" in kinds.values():
+        first, second = (f"{t} in {d}" for t, d in kinds.items())
+        yield found(
+            "matmul-dtypes", within(held.node, "instruction"), einsum=name, first=first, second=second
+        )
+    if made:
+        yield from _result(model, held, made)
+
+
+def _result(model: Model, held: Execution, made: Placement) -> Iterator[Finding]:
+    name, chip = held.einsum, model.machine
+    dtype = model.spec.dtypes.get(name, "float32")
+    if made.component == "PSUM" and dtype != "float32":
+        yield found(
+            "psum-dtype", node_of(model.spec, "format", name), tensor=name, dtype=dtype, chip=chip.name
+        )
+    free = model.tile(made, made.inner)
+    for side, ranks, most in (
+        ("stationary", model.tile(made, made.outer), chip["stationary_free_max"]),
+        ("moving", free, chip["moving_free_max"]),
+    ):  # fmt: skip
+        count = model.count(name, ranks)
+        if count is not None and count > most:
+            yield found(
+                "matmul-tile",
+                within(held.node, "ranks"),
+                side=side,
+                einsum=name,
+                count=count,
+                chip=chip.name,
+                most=most,
+                ranks=ranks,
+            )

@@ -1,0 +1,57 @@
+"""All checks in order: names before what they refer to, so that one mistake is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...machine import Machine
+from ..grades import Finding, Grade
+from ..language.spec import Spec
+from . import advice, engines, layouts, loops, memory
+from .model import Model
+from .names import check_cascade, check_references
+
+# Of a stage that finds an error the next ones are not asked: they rely on it.
+STAGES = (
+    (loops.check_splits, loops.check_orders, layouts.check_placements),
+    (loops.check_fusion, loops.check_consumed, engines.check_instructions, layouts.check_tiles),
+    (
+        loops.check_dependences,
+        loops.check_carried,
+        loops.check_scopes,
+        layouts.check_orders,
+        layouts.check_views,
+        layouts.check_starts,
+        layouts.check_shapes,
+        memory.check_memory,
+    ),
+    (advice.check_rows, advice.check_repeats, advice.check_zeros),
+)
+
+
+def judge(spec: Spec, machine: Machine) -> tuple[Finding, ...]:
+    """Everything that may be wrong with a specification, in the order of its text.
+
+    Args:
+        spec: names in its expressions exist; extents as far as known.
+        machine: the chip that it is for.
+    """
+    found = list(check_cascade(spec))
+    if not _has_error(found):
+        found += check_references(spec)
+    if not _has_error(found):
+        found += _mapped(Model(spec, machine))
+        found += [*advice.check_format(spec), *advice.check_use(spec)]
+    return tuple(sorted(found, key=lambda f: (f.node.place.line, f.node.place.column)))
+
+
+def _mapped(model: Model) -> Iterator[Finding]:
+    for stage in STAGES:
+        found = [finding for check in stage for finding in check(model)]
+        yield from found
+        if _has_error(found):
+            return
+
+
+def _has_error(found: list[Finding]) -> bool:
+    return any(f.grade is Grade.ERROR for f in found)

@@ -1,0 +1,194 @@
+"""Layouts: every rank once, the same order where a tensor is made and read, tiles that the machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..grades import Finding, found
+from ..language.spec import Placement
+from .model import Extent, Model, difference, entry, within
+from .names import node_of
+
+START_PARTITIONS = ((32, (0, 32, 64, 96)), (64, (0, 64)), (128, (0,)))
+
+
+def check_placements(model: Model) -> Iterator[Finding]:
+    """Each layout names the tensor's ranks once; memories and constructors agree."""
+    for (tensor, einsum), placed in model.spec.placements.items():
+        access = model.access(tensor, einsum)
+        node = within(placed.node, "ranks")
+        if access is None:
+            told = "is for a tensor that it does not use"
+            yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks="none")
+            continue
+        wanted = model.parts(einsum, access.variables)
+        given = (*placed.unbound, *placed.ranks)
+        told = difference(given, model.needed(einsum, wanted, given))
+        if told:
+            yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
+        yield from _constructor(model, placed)
+        if placed.component == "HBM" and placed.unbound:
+            at = within(node, "unbound")
+            yield found("hbm-unbound", at, tensor=tensor, einsum=einsum, unbound=placed.unbound)
+        made = model.producer(tensor)
+        if made is not None and placed.component != made.component:
+            yield found(
+                "memory-differs", within(placed.node, "component"), tensor=tensor, made=made.component,
+                read=placed.component,
+            )  # fmt: skip
+
+
+def _constructor(model: Model, placed: Placement) -> Iterator[Finding]:
+    tensor, einsum = placed.tensor, placed.einsum
+    told = change = ""
+    if tensor == einsum and not placed.constructor:
+        told, change = "is made here and has no constructor", "add constructor: empty"
+    elif tensor != einsum and placed.constructor:
+        maker = "its producer" if model.producer(tensor) else "the caller"
+        told = f"is read here and has a constructor; {maker} makes it"
+        change = "leave constructor out"
+    if told:
+        yield found(
+            "constructor",
+            within(placed.node, "constructor"),
+            tensor=tensor,
+            einsum=einsum,
+            told=told,
+            change=change,
+        )
+
+
+def check_orders(model: Model) -> Iterator[Finding]:
+    """Rank orders say what the binding says."""
+    for tensor, orders in model.spec.rank_order.items():
+        for einsum, order in orders.items():
+            node = node_of(model.spec, "format", tensor, "rank-order", einsum)
+            access = model.access(tensor, einsum)
+            wanted = model.parts(einsum, access.variables) if access else ()
+            told = difference(order, model.needed(einsum, wanted, order))
+            if told:
+                yield found("rank-order-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
+                continue
+            placed = model.spec.placements.get((tensor, einsum))
+            layout = (*placed.unbound, *placed.ranks) if placed else order
+            if layout != order:
+                yield found("rank-order", node, tensor=tensor, einsum=einsum, order=order, layout=layout)
+
+
+def check_views(model: Model) -> Iterator[Finding]:
+    """A tile is read in the order in which it lies."""
+    for tensor in model.einsums:
+        made = model.producer(tensor)
+        if made is None or made.component == "HBM":
+            continue
+        for placed in model.consumers(tensor):
+            for key, mine, theirs in (
+                ("partition", made.outer, placed.outer), ("free", made.inner, placed.inner)
+            ):  # fmt: skip
+                first, second = model.order_of(tensor, mine), model.order_of(placed.einsum, theirs)
+                if first != second:
+                    node = within(placed.node, "ranks", key)
+                    yield found(
+                        f"view-{key}", node, tensor=tensor, einsum=placed.einsum, made=mine, read=theirs,
+                        fix=_rewritten(model, placed, first) or mine,
+                    )  # fmt: skip
+
+
+def _rewritten(model: Model, placed: Placement, wanted: list[tuple[str, int, int | None]]) -> list[str]:
+    """Ranks of a reader in the order of the maker; none if they do not fit."""
+    left = [model.digits(placed.einsum, r) for r in placed.ranks]
+    chosen = []
+    for base, low, high in wanted:
+        fitting = [
+            d for d in left if d.base == base and d.low >= low and (high is None or (d.high or high) <= high)
+        ]
+        chosen += [d.name for d in sorted(fitting, key=lambda d: -d.low)]
+    return chosen if model.order_of(placed.einsum, chosen) == wanted else []
+
+
+def check_tiles(model: Model) -> Iterator[Finding]:
+    """Tiles have partitions, at most as many as the chip, and a free axis."""
+    most = model.machine["partitions"]
+    for (tensor, einsum), placed in model.spec.placements.items():
+        if placed.component == "HBM":
+            if einsum != tensor or tensor not in model.spec.cascade.outputs:
+                continue
+        elif einsum == tensor and tensor in model.spec.cascade.outputs:
+            yield found(
+                "output-memory", within(placed.node, "component"), tensor=tensor, memory=placed.component
+            )
+        if placed.component == "HBM":
+            continue
+        node = within(placed.node, "ranks", "partition")
+        if not placed.outer:
+            yield found("no-partition", node, tensor=tensor, einsum=einsum)
+        count = model.count(einsum, placed.outer)
+        if count is not None and count > most:
+            widest = max(placed.outer, key=lambda r: model.count(einsum, [r]) or 0)
+            yield found(
+                "partition-extent", entry(node, widest), tensor=tensor, einsum=einsum, count=count,
+                chip=model.machine.name, most=most, rank=widest,
+            )  # fmt: skip
+
+
+def check_starts(model: Model) -> Iterator[Finding]:
+    """A loop over part of the partitions begins where the machine can begin."""
+    for placed in model.spec.placements.values():
+        if placed.component != "HBM":
+            yield from _starts(model, placed)
+
+
+def _starts(model: Model, placed: Placement) -> Iterator[Finding]:
+    for number, rank in enumerate(placed.outer):
+        inner = model.count(placed.einsum, placed.outer[number + 1 :])
+        turns = model.count(placed.einsum, [rank])
+        if not model.is_looped(placed.einsum, rank) or inner is None or not turns or turns == 1:
+            continue
+        allowed = next(starts for size, starts in START_PARTITIONS if inner <= size)
+        starts = [turn * inner for turn in range(turns)]
+        if not set(starts) <= set(allowed):
+            told = ", ".join(map(str, starts[:3])) + (", ..." if len(starts) > 3 else "")
+            yield found(
+                "start-partition",
+                entry(within(placed.node, "ranks", "partition"), rank),
+                tensor=placed.tensor,
+                einsum=placed.einsum,
+                starts=told,
+                count=inner,
+                allowed=allowed,
+                rank=rank,
+            )
+
+
+def check_shapes(model: Model) -> Iterator[Finding]:
+    """What an instruction gives has the shape of what it is written to."""
+    for einsum, held in model.spec.engines.items():
+        placed = model.producer(einsum)
+        given = given_shape(model, einsum)
+        if placed is None or given is None or einsum not in model.ordered:
+            continue
+        ranks = model.tile(placed)
+        dst: list[Extent] = model.extents(einsum, ranks)
+        if dst == given:
+            continue
+        told = {"dst": dst, "src": given, "einsum": einsum, "instruction": held.instruction}
+        if [e for e in dst if e != 1] == [e for e in given if e != 1]:
+            # of several ranks of one element the last is named: where it is left out, the shapes agree
+            unit = [r for r, e in zip(ranks, dst) if e == 1][-1:] if len(dst) > len(given) else []
+            rank = unit[0] if unit else "an axis"
+            node = entry(within(placed.node, "ranks", "free"), rank)
+            yield found("unit-rank", node, rank=rank, **told)
+        else:
+            yield found("shape-differs", within(placed.node, "ranks"), **told)
+
+
+def given_shape(model: Model, einsum: str) -> list[Extent] | None:
+    """The shape of what the instruction of an Einsum gives; None where that is not known."""
+    held = model.spec.engines[einsum]
+    if held.instruction == "BroadcastTo":
+        return model.extents(einsum, held.ranks[1:])
+    if held.instruction not in ("Load", "Store", "SimpleTensorScalar", "SimpleTensorTensor", "LoopReduce"):
+        return None
+    accesses = model.einsums[einsum].accesses
+    read = model.spec.placements.get((accesses[0].tensor, einsum)) if accesses else None
+    return model.extents(einsum, model.tile(read)) if read else None

@@ -1,0 +1,254 @@
+"""Splits, loop orders, fusion and what depends on them: nothing dropped, nothing read before it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..grades import Finding, found
+from ..language.nodes import Node
+from ..language.spec import Fusion
+from ..written.ranks import Group
+from .model import Model, at_key, difference, entry, within
+from .names import node_of
+
+
+def check_splits(model: Model) -> Iterator[Finding]:
+    """Splits leave no elements over, and their names are free."""
+    spec = model.spec
+    for einsum, splits in spec.partitioning.items():
+        for rank, shapes in splits.items():
+            node = node_of(spec, "mapping", "partitioning", einsum, rank)
+            size = spec.cascade.sizes.get(rank)
+            for number, part in enumerate(shapes):
+                whole = size if number == 0 else shapes[number - 1]
+                if whole is not None and whole % part:
+                    at = node.items()[number] if isinstance(node.value, list) else node
+                    name = rank if number == 0 else f"a part of {rank}"
+                    yield found("split-remainder", at, rank=name, size=whole, part=part, rest=whole % part)
+            for part_name in (f"{rank}{n}" for n in range(len(shapes), -1, -1)):
+                if part_name in model.ranks.declared:
+                    yield found(
+                        "split-name", at_key(node), rank=rank, count=times(len(shapes)), part=part_name
+                    )
+
+
+def times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def check_orders(model: Model) -> Iterator[Finding]:
+    """Loop orders and spacetime name every rank once."""
+    spec = model.spec
+    for einsum, order in spec.loop_order.items():
+        # what an instruction consumes needs no place among the loops
+        wanted = [r for r in model.ranks_of(einsum) if r in order or not model.ranks.is_consumed(einsum, r)]
+        told = difference(order, model.needed(einsum, wanted, order))
+        if told:
+            node = node_of(spec, "mapping", "loop-order", einsum)
+            yield found("loop-order-ranks", node, einsum=einsum, told=told, ranks=model.ranks_of(einsum))
+    for einsum, (space, time) in spec.spacetime.items():
+        order = spec.loop_order.get(einsum, model.ranks_of(einsum))
+        node = node_of(spec, "mapping", "spacetime", einsum)
+        told = difference((*space, *time), order)
+        if told:
+            told = told.replace("lacks", "lack").replace("has", "have")
+            yield found("spacetime-ranks", at_key(node), einsum=einsum, told=told, order=order)
+            continue
+        for rank in space:
+            if einsum in spec.engines and model.is_looped(einsum, rank):
+                yield found(
+                    "space-looped", entry(within(node, "space"), rank), rank=rank,
+                    instruction=spec.engines[einsum].instruction,
+                )  # fmt: skip
+
+
+def check_fusion(model: Model) -> Iterator[Finding]:
+    """Groups of ranks that share loops, and the list of Einsums beside them."""
+    seen: dict[tuple[str, str], str] = {}
+    for fusion in model.spec.fusion:
+        nodes = within(fusion.node, "ranks").items() if "ranks" in fusion.node.entries() else []
+        for group, node in zip(fusion.groups, nodes):
+            yield from _group(model, group, node, seen)
+        yield from _listed(model, fusion)
+        alone = [g for g in fusion.groups if len(g) == 1]
+        if alone:
+            yield found(
+                "fusion-singletons", at_key(within(fusion.node, "ranks")), count=len(alone),
+                total=len(fusion.groups), groups=[".".join(g[0]) for g in alone],
+            )  # fmt: skip
+
+
+def _group(
+    model: Model, group: tuple[tuple[str, str], ...], node: Node, seen: dict[tuple[str, str], str]
+) -> Iterator[Finding]:
+    text = f"[{', '.join('.'.join(m) for m in group)}]"
+    by_einsum: dict[str, str] = {}
+    for member, at in zip(group, node.items()):
+        einsum, rank = member
+        if member in seen:
+            yield found("fused-twice", at, member=".".join(member), other=seen[member])
+        elif einsum in by_einsum:
+            yield found(
+                "fused-with-itself", at, einsum=einsum, first=f"{einsum}.{by_einsum[einsum]}",
+                second=f"{einsum}.{rank}",
+            )  # fmt: skip
+        else:
+            yield from _length(model, group[0], member, at)
+        seen.setdefault(member, text)
+        by_einsum.setdefault(einsum, rank)
+
+
+def _length(model: Model, first: tuple[str, str], member: tuple[str, str], at: Node) -> Iterator[Finding]:
+    size, other = model.extent(*first), model.extent(*member)
+    if size != other and not _may_be_equal(model, first, member):
+        names = {"first": ".".join(first), "second": ".".join(member)}
+        yield found("fused-extents", at, size=size, other=other, **names)
+
+
+def _may_be_equal(model: Model, first: tuple[str, str], second: tuple[str, str]) -> bool:
+    """Whether extents that are formulas of different ranks could be the same number."""
+    extents = model.extent(*first), model.extent(*second)
+    a, b = model.digits(*first), model.digits(*second)
+    return not all(isinstance(e, int) for e in extents) and a.base != b.base
+
+
+def _listed(model: Model, fusion: Fusion) -> Iterator[Finding]:
+    if fusion.einsums is None:
+        return
+    used = {einsum for group in fusion.groups for einsum, _ in group}
+    everything = [name for name in model.einsums if name in used]
+    node = within(fusion.node, "einsums")
+    missing = [name for name in everything if name not in fusion.einsums]
+    extra = [name for name in fusion.einsums if name not in used]
+    if extra:
+        yield found("fusion-extra", node, extra=extra, all=everything)
+    elif missing:
+        told = f"{', '.join(missing[:-1])} and {missing[-1]}" if len(missing) > 1 else missing[0]
+        yield found("fusion-list", node, missing=told, all=everything)
+
+
+def check_consumed(model: Model) -> Iterator[Finding]:
+    """No rank is both consumed by an instruction and looped over."""
+    for einsum, held in model.spec.engines.items():
+        for rank in held.ranks:
+            group = model.ranks.group(einsum, rank)
+            if group is not None and group.is_loop:
+                yield found(
+                    "consumed-and-looped", entry(within(held.node, "ranks"), rank), einsum=einsum, rank=rank,
+                    instruction=held.instruction, loop=loop_name(group),
+                    kept=[r for r in held.ranks if not model.is_looped(einsum, r)],
+                )  # fmt: skip
+
+
+def loop_name(group: Group) -> str:
+    """A loop in words: its first member."""
+    return ".".join(group.members[0])
+
+
+def reducing_loops(model: Model, einsum: str) -> list[tuple[int, Group, str]]:
+    """Loops over which an Einsum reduces: depth, group and its own rank."""
+    reduced = set(model.parts(einsum, model.einsums[einsum].reduced))
+    found_at = []
+    for depth, group in enumerate(model.ordered.get(einsum, ())):
+        own = next((r for e, r in group.members if e == einsum), "")
+        if own in reduced:
+            found_at.append((depth, group, own))
+    return found_at
+
+
+def check_dependences(model: Model) -> Iterator[Finding]:
+    """What is read is written before, and whole."""
+    position = {name: number for number, name in enumerate(model.emitted)}
+    for consumer in model.ordered:
+        for tensor in model.einsums[consumer].reads:
+            if tensor not in model.ordered or tensor == consumer:
+                continue
+            if position[tensor] > position[consumer]:
+                yield from _too_early(model, consumer, tensor)
+                continue
+            shared = model.common(tensor, consumer)
+            for depth, group, own in reducing_loops(model, tensor):
+                if depth < shared:
+                    rank = next(r for e, r in group.members if e == consumer)
+                    node = node_of(model.spec, "mapping", "loop-order", consumer)
+                    yield found(
+                        "incomplete-reduction", _member(model, consumer, rank, node), consumer=consumer,
+                        tensor=tensor, loop=loop_name(group), rank=rank, own=own,
+                    )  # fmt: skip
+
+
+def _too_early(model: Model, consumer: str, tensor: str) -> Iterator[Finding]:
+    depth = model.common(tensor, consumer)
+    group = model.ordered[consumer][depth]
+    first = next((e for e in model.emitted if e != consumer and (e, group) in _pairs(model)), consumer)
+    rank = next(r for e, r in group.members if e == consumer)
+    node = _member(model, consumer, rank, node_of(model.spec, "binding", "fusion"))
+    yield found("runs-before", node, consumer=consumer, loop=loop_name(group), first=first, tensor=tensor)
+
+
+def _pairs(model: Model) -> set[tuple[str, Group]]:
+    return {(name, group) for name, loops in model.ordered.items() for group in loops}
+
+
+def _member(model: Model, einsum: str, rank: str, otherwise: Node) -> Node:
+    """The entry EINSUM.RANK of the binding."""
+    for fusion in model.spec.fusion:
+        for group in within(fusion.node, "ranks").items() if "ranks" in fusion.node.entries() else []:
+            for node in group.items():
+                if node.value == f"{einsum}.{rank}":
+                    return node
+    return otherwise
+
+
+def check_carried(model: Model) -> Iterator[Finding]:
+    """Loops whose turns depend on one another run in order."""
+    for einsum, held in model.spec.engines.items():
+        placed = model.producer(einsum)
+        if placed is None or placed.component == "PSUM":
+            continue
+        for _, group, own in reducing_loops(model, einsum):
+            node = entry(node_of(model.spec, "mapping", "loop-order", einsum), own)
+            yield found("carried-loop", node, einsum=einsum, loop=loop_name(group))
+            if model.bytes_of(einsum) < 4:
+                yield found(
+                    "narrow-sum", node_of(model.spec, "format", einsum), tensor=einsum,
+                    dtype=model.spec.dtypes[einsum], loop=loop_name(group),
+                )  # fmt: skip
+            if placed.constructor == "zeros":
+                yield found(
+                    "zeros-sum",
+                    within(placed.node, "constructor"),
+                    tensor=einsum,
+                    instruction=held.instruction,
+                )
+
+
+def check_scopes(model: Model) -> Iterator[Finding]:
+    """Tiles live inside the outermost loops of what makes them, and what reads them is there too."""
+    for (tensor, einsum), placed in model.spec.placements.items():
+        if einsum not in model.ordered or (placed.component == "HBM" and einsum != tensor):
+            continue
+        loops = model.ordered[einsum]
+        groups = [model.ranks.group(einsum, r) for r in placed.unbound]
+        node = within(placed.node, "ranks", "unbound")
+        if len(groups) > len(loops) or any(g is not h for g, h in zip(groups, loops)):
+            names = [next(r for e, r in g.members if e == einsum) for g in loops]
+            yield found(
+                "unbound-prefix", node, tensor=tensor, unbound=placed.unbound, einsum=einsum, loops=names,
+                first=names[: len(groups)],
+            )  # fmt: skip
+            continue
+        made = model.producer(tensor)
+        if made is not None and einsum != tensor and tensor in model.ordered:
+            shared = model.common(tensor, einsum)
+            if shared < len(made.unbound):
+                names = [next(r for e, r in g.members if e == tensor) for g in model.ordered[tensor]]
+                yield found(
+                    "unbound-differs",
+                    node,
+                    tensor=tensor,
+                    loops=names[: len(made.unbound)],
+                    producer=tensor,
+                    consumer=einsum,
+                    shared=shared or "none",
+                )

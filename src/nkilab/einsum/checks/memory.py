@@ -1,0 +1,89 @@
+"""Memory: what tiles need while they live, against what the chip has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..grades import Finding, found
+from ..language.spec import Placement
+from .model import Model, within
+
+
+def tile_bytes(model: Model, placed: Placement) -> int | None:
+    """Bytes per partition of a tile; None where an extent is not known."""
+    count = model.count(placed.einsum, placed.inner)
+    return (
+        None
+        if count is None
+        else count * (4 if placed.component == "PSUM" else model.bytes_of(placed.tensor))
+    )
+
+
+def lifetimes(model: Model) -> dict[str, tuple[int, int]]:
+    """First and last Einsum, as numbers in the order in which they run, during which a tile is there."""
+    position = {name: number for number, name in enumerate(model.emitted)}
+    found_at = {}
+    for tensor in position:
+        made = model.producer(tensor)
+        if made is None:
+            continue
+        readers = [position[e] for (t, e) in model.spec.placements if t == tensor and e in position]
+        found_at[tensor] = (position[tensor], max([*readers, position[tensor]]))
+    return found_at
+
+
+def check_memory(model: Model) -> Iterator[Finding]:
+    """Tiles that live at once fit."""
+    chip = model.machine
+    alive = lifetimes(model)
+    for memory, row in (("SBUF", "sbuf-capacity"), ("PSUM", "psum-capacity")):
+        sizes: dict[str, int] = {}
+        for tensor in alive:
+            made = model.producer(tensor)
+            size = tile_bytes(model, made) if made and made.component == memory else None
+            if size is not None:
+                sizes[tensor] = size
+        if not sizes:
+            continue
+        most = chip["sbuf_bytes_per_partition"] if memory == "SBUF" else chip["psum_banks"]
+        bank = chip["psum_bank_bytes"]
+        cost = {t: s if memory == "SBUF" else -(-s // bank) for t, s in sizes.items()}
+        peak, at = max(
+            (sum(cost[t] for t in cost if alive[t][0] <= n <= alive[t][1]), -n)
+            for n in range(len(model.emitted))
+        )
+        largest = max(sizes, key=lambda t: sizes[t])
+        made = model.producer(largest)
+        assert made is not None
+        if peak > most:
+            yield found(
+                row,
+                within(made.node, "ranks", "free"),
+                count=peak,
+                einsum=model.emitted[-at],
+                chip=chip.name,
+                most=most,
+                tensor=largest,
+                largest=sizes[largest],
+            )
+        elif memory == "SBUF":
+            yield from _twice(model, sizes, peak, most)
+
+
+def _twice(model: Model, sizes: dict[str, int], peak: float, most: float) -> Iterator[Finding]:
+    """Loads that overlap with work need two buffers."""
+    loaded = [t for t in sizes if t in model.spec.engines and model.spec.engines[t].instruction == "Load"]
+    count = peak + sum(sizes[t] for t in loaded)
+    if not loaded or count <= most:
+        return
+    largest = max(loaded, key=lambda t: sizes[t])
+    made = model.producer(largest)
+    assert made is not None
+    yield found(
+        "double-buffer",
+        within(made.node, "ranks", "free"),
+        tensors=loaded,
+        count=count,
+        chip=model.machine.name,
+        most=most,
+    )

@@ -1,0 +1,217 @@
+"""A mapped specification as the checks see it: parts of ranks, shared loops, tiles, nodes of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from math import prod
+
+from ...machine import Machine
+from ...tiles.dtypes import as_dtype
+from ..language.ast import Access, Einsum
+from ..language.nodes import Node
+from ..language.spec import Placement, Spec
+from ..written.ranks import Group, Ranks
+
+Extent = int | str
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Part of a rank: what its index counts.
+
+    Args:
+        base: the rank that was split, or the rank itself.
+        low: elements of the base that one step passes over.
+        high: elements that all steps pass over; None where the extent is not known.
+        name: of the part.
+    """
+
+    base: str
+    low: int
+    high: int | None
+    name: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A specification whose names all exist, with what follows from its keys.
+
+    Args:
+        spec: the specification, extents as far as known.
+        machine: the chip.
+    """
+
+    spec: Spec
+    machine: Machine
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """Extents and groups."""
+        return Ranks(self.spec)
+
+    @cached_property
+    def einsums(self) -> dict[str, Einsum]:
+        """By name; of several that write one tensor the first."""
+        found: dict[str, Einsum] = {}
+        for einsum in self.spec.cascade.einsums:
+            found.setdefault(einsum.name, einsum)
+        return found
+
+    @cached_property
+    def ordered(self) -> dict[str, tuple[Group, ...]]:
+        """Loops of every Einsum that has a loop order, the outermost first."""
+        return {name: self.ranks.loops(name) for name in self.einsums if name in self.spec.loop_order}
+
+    def parts(self, einsum: str, variables: Sequence[str]) -> tuple[str, ...]:
+        """Ranks, after splits, of variables of an Einsum."""
+        return tuple(r for v in variables for r in self.ranks.names_after(einsum, v.upper()))
+
+    def ranks_of(self, einsum: str) -> tuple[str, ...]:
+        """All ranks of an Einsum, after splits."""
+        return self.parts(einsum, self.einsums[einsum].variables)
+
+    def needed(self, einsum: str, ranks: Sequence[str], given: Sequence[str]) -> list[str]:
+        """Ranks that a list has to name: all but those of one element that it leaves out."""
+        return [r for r in ranks if r in given or self.extent(einsum, r) != 1]
+
+    def access(self, tensor: str, einsum: str) -> Access | None:
+        """How an Einsum indexes a tensor."""
+        held = self.einsums[einsum]
+        return next((a for a in (held.output, *held.accesses) if a.tensor == tensor), None)
+
+    def extent(self, einsum: str, rank: str) -> Extent:
+        """Elements of a rank, or the text of a formula."""
+        return self.ranks.extent(einsum, rank)
+
+    def digits(self, einsum: str, rank: str) -> Digits:
+        """What a rank counts."""
+        found = self.ranks.split(einsum, rank)
+        base = found[0] if found else rank
+        whole = self.spec.cascade.sizes.get(base)
+        if found is None:
+            return Digits(base, 1, whole, rank)
+        shapes = self.spec.partitioning[einsum][base]
+        at = len(shapes) - found[1]
+        return Digits(base, shapes[at] if at < len(shapes) else 1, shapes[at - 1] if at else whole, rank)
+
+    def order_of(self, einsum: str, ranks: Sequence[str]) -> list[tuple[str, int, int | None]]:
+        """What ranks count, one after the other: units left out, neighbours that count on merged."""
+        merged: list[tuple[str, int, int | None]] = []
+        for digit in (self.digits(einsum, rank) for rank in ranks):
+            if digit.low == digit.high:
+                continue
+            if merged and merged[-1][0] == digit.base and merged[-1][1] == digit.high:
+                merged[-1] = (digit.base, digit.low, merged[-1][2])
+            else:
+                merged.append((digit.base, digit.low, digit.high))
+        return merged
+
+    def is_looped(self, einsum: str, rank: str) -> bool:
+        """Whether a loop runs over a rank."""
+        group = self.ranks.group(einsum, rank)
+        return group is not None and group.is_loop
+
+    def tile(self, placed: Placement, ranks: Sequence[str] | None = None) -> list[str]:
+        """Ranks of a layout that no loop runs over."""
+        return [r for r in (placed.ranks if ranks is None else ranks) if not self.is_looped(placed.einsum, r)]
+
+    def extents(self, einsum: str, ranks: Sequence[str]) -> list[Extent]:
+        """Extents of ranks."""
+        return [self.extent(einsum, r) for r in ranks]
+
+    def count(self, einsum: str, ranks: Sequence[str]) -> int | None:
+        """Elements of ranks together; None where an extent is not known."""
+        extents = self.extents(einsum, ranks)
+        return (
+            prod(e for e in extents if isinstance(e, int))
+            if all(isinstance(e, int) for e in extents)
+            else None
+        )
+
+    def bytes_of(self, tensor: str) -> int:
+        """Bytes of an element."""
+        return int(as_dtype(self.spec.dtypes.get(tensor, "float32")).storage.itemsize)
+
+    def producer(self, tensor: str) -> Placement | None:
+        """Where a tensor lies as the Einsum that writes it sees it."""
+        return self.spec.placements.get((tensor, tensor))
+
+    def consumers(self, tensor: str) -> Iterator[Placement]:
+        """Where a tensor lies as its readers see it."""
+        for (name, einsum), placed in self.spec.placements.items():
+            if name == tensor and einsum != tensor:
+                yield placed
+
+    def common(self, first: str, second: str) -> int:
+        """How many of their outermost loops two Einsums share."""
+        shared = 0
+        for a, b in zip(self.ordered.get(first, ()), self.ordered.get(second, ())):
+            if a is not b:
+                break
+            shared += 1
+        return shared
+
+    @cached_property
+    def emitted(self) -> list[str]:
+        """Einsums in the order in which they run in the innermost turn, loops being shared as given."""
+        return self._emitted([name for name in self.einsums if name in self.ordered], 0)
+
+    def _emitted(self, names: list[str], depth: int) -> list[str]:
+        done: list[str] = []
+        for name in names:
+            if name in done:
+                continue
+            loops = self.ordered[name]
+            if len(loops) == depth:
+                done.append(name)
+                continue
+            together = [
+                n for n in names if len(self.ordered[n]) > depth and self.ordered[n][depth] is loops[depth]
+            ]
+            done += self._emitted([n for n in together if n not in done], depth + 1)
+        return done
+
+
+def within(node: Node, *keys: str) -> Node:
+    """The node that keys lead to, or the nearest above it that is written."""
+    for key in keys:
+        if not isinstance(node.value, dict) or key not in node.value:
+            break
+        node = node.value[key]
+    return node
+
+
+def entry(node: Node, word: str) -> Node:
+    """The entry of a list that is a word, or the list."""
+    if isinstance(node.value, list):
+        return next((n for n in node.value if n.value == word), node)
+    return node
+
+
+def at_key(node: Node) -> Node:
+    """A node whose place is that of its key."""
+    return Node(node.value, node.path, node.key_place if node.key_place.line else node.place, node.key_place)
+
+
+def close_to(name: str, known: Sequence[str]) -> str:
+    """A change that names what was probably meant; "" if nothing is close."""
+    match = [k for k in known if k.lower() == name.lower()] or get_close_matches(name, known, 1, 0.5)
+    return f"write {match[0]}, if that is meant" if match else ""
+
+
+def difference(given: Sequence[str], wanted: Sequence[str]) -> str:
+    """What is wrong with a list that should have the same words as another; "" if nothing."""
+    twice = [w for n, w in enumerate(given) if w in given[:n]]
+    missing = [w for w in wanted if w not in given]
+    extra = [w for w in given if w not in wanted]
+    told = []
+    if missing:
+        told.append(f"lacks {', '.join(missing)}")
+    if extra:
+        told.append(f"has {', '.join(dict.fromkeys(extra))} besides")
+    if twice:
+        told.append(f"has {', '.join(dict.fromkeys(twice))} twice")
+    return " and ".join(told)

@@ -1,0 +1,197 @@
+"""Names and sizes: of tensors, ranks, Einsums, and every key of the mapping that refers to them."""
+
+from __future__ import annotations
+
+import keyword
+from collections import Counter
+from collections.abc import Iterator
+from math import prod
+
+from ..grades import Finding, found
+from ..language.ast import Affine, Cascade, Iterate, Place, is_variable
+from ..language.nodes import Node
+from ..language.spec import Spec
+from .model import at_key, close_to, entry, within
+
+# words that kernels use for themselves
+TAKEN = {
+    "nki",
+    "nisa",
+    "nl",
+    "ni",
+    "np",
+    "range",
+    "float",
+    "min",
+    "max",
+    "const",
+    "inf",
+    "unary",
+    "binary",
+    "if",
+    "else",
+}
+# elements of a tensor that are compiled; more is a slip of the pen
+MOST_ELEMENTS = 1 << 40
+MOST_EXTENT = 1 << 31
+
+
+def check_cascade(spec: Spec) -> Iterator[Finding]:
+    """Names of tensors and ranks, sizes, the order of reads and writes."""
+    yield from _tensor_names(spec)
+    yield from _sizes(spec)
+    yield from _outputs(spec)
+    yield from _reads(spec)
+
+
+def node_of(spec: Spec, *keys: str) -> Node:
+    """The node of a path of keys; one without a place where the specification is no text."""
+    return within(spec.root, *keys) if spec.root is not None else Node(None, ".".join(keys), spec_place(spec))
+
+
+def spec_place(spec: Spec) -> Place:
+    """The place of the first Einsum; nowhere for cascades that were made in Python."""
+    return spec.cascade.einsums[0].place
+
+
+def _tensor_names(spec: Spec) -> Iterator[Finding]:
+    names = [(t, "the tensor", node_of(spec, "einsum", "declaration", t)) for t in spec.cascade.tensors]
+    names += [(s, "the scalar", node_of(spec, "einsum", "scalars", s)) for s in spec.cascade.scalars]
+    if spec.kernel_name:
+        names.append((spec.kernel_name, "the kernel", node_of(spec, "options", "kernel-name")))
+    for name, what, node in names:
+        if keyword.iskeyword(name) or name in TAKEN or not name.isascii():
+            yield found("reserved-name", at_key(node), name=name, what=what)
+    for tensor in spec.cascade.tensors.values():
+        for rank in tensor.ranks:
+            if is_variable(rank) or not rank.isidentifier() or not rank.isascii():
+                node = entry(node_of(spec, "einsum", "declaration", tensor.name), rank)
+                yield found("rank-name", node, rank=rank, tensor=tensor.name, capital=rank.capitalize())
+
+
+def known_ranks(cascade: Cascade) -> list[str]:
+    """Ranks that are declared, that variables run over, or that indices name."""
+    found = [r for t in cascade.tensors.values() for r in t.ranks]
+    for einsum, block in cascade.walk():
+        found += [v.upper() for v in einsum.variables]
+        if isinstance(block, Iterate):
+            found.append(block.variable.upper())
+        for access in (einsum.output, *einsum.accesses):
+            found += [
+                n for i in access.indices if isinstance(i, Affine) for n, _ in i.terms if not is_variable(n)
+            ]
+        if einsum.condition is not None:
+            both = (*einsum.condition.left.terms, *einsum.condition.right.terms)
+            found += [n for n, _ in both if not is_variable(n)]
+    return list(dict.fromkeys(found))
+
+
+def _sizes(spec: Spec) -> Iterator[Finding]:
+    cascade = spec.cascade
+    known = known_ranks(cascade)
+    for rank, size in cascade.sizes.items():
+        node = node_of(spec, "einsum", "shape", rank)
+        if rank not in known:
+            yield found("shape-rank", at_key(node), rank=rank, ranks=known, close=close_to(rank, known))
+        if size > MOST_EXTENT:
+            yield found("size", node, what=f"rank {rank}", size=size, most=MOST_EXTENT)
+            return
+    for tensor in cascade.tensors.values():
+        if all(r in cascade.sizes for r in tensor.ranks):
+            size = prod(cascade.shape(tensor.name))
+            if size > MOST_ELEMENTS:
+                node = at_key(node_of(spec, "einsum", "declaration", tensor.name))
+                yield found("size", node, what=tensor.name, size=size, most=MOST_ELEMENTS)
+
+
+def _outputs(spec: Spec) -> Iterator[Finding]:
+    for tensor, times in Counter(spec.cascade.outputs).items():
+        if times > 1:
+            yield found("output-twice", node_of(spec, "options", "cascade-outputs"), tensor=tensor)
+
+
+def _reads(spec: Spec) -> Iterator[Finding]:
+    cascade = spec.cascade
+    first: dict[str, int] = {}
+    for number, step in enumerate(cascade.steps):
+        for einsum in step.body if isinstance(step, Iterate) else (step,):
+            first.setdefault(einsum.name, number)
+    for number, step in enumerate(cascade.steps):
+        for einsum in step.body if isinstance(step, Iterate) else (step,):
+            for tensor in einsum.reads:
+                if first.get(tensor, -1) > number:
+                    later = next(e for e in cascade.einsums if e.name == tensor)
+                    node = Node(None, "einsum.expressions", einsum.place)
+                    yield found("read-before-written", node, tensor=tensor, text=later.text or str(later))
+
+
+def check_references(spec: Spec) -> Iterator[Finding]:
+    """Every name in mapping, format and binding belongs to something."""
+    yield from _mapping_names(spec)
+    yield from _format_names(spec)
+    yield from _binding_names(spec)
+
+
+def _einsum(spec: Spec, name: str, node: Node) -> Iterator[Finding]:
+    names = list(dict.fromkeys(e.name for e in spec.cascade.einsums))
+    times = sum(e.name == name for e in spec.cascade.einsums)
+    if not times:
+        yield found("no-einsum", node, name=name, names=names, close=close_to(name, names))
+    elif times > 1:
+        yield found("ambiguous-einsum", node, name=name, count=times)
+
+
+def _tensor(spec: Spec, name: str, node: Node) -> Iterator[Finding]:
+    names = list(spec.cascade.tensors)
+    if name not in names:
+        yield found("no-tensor", node, name=name, names=names, close=close_to(name, names))
+
+
+def _rank(spec: Spec, einsum: str, rank: str, node: Node, *, is_split: bool = True) -> Iterator[Finding]:
+    held = next((e for e in spec.cascade.einsums if e.name == einsum), None)
+    if held is None:
+        return
+    splits = spec.partitioning.get(einsum, {}) if is_split else {}
+    known = [
+        f"{v.upper()}{n}" if v.upper() in splits else v.upper()
+        for v in held.variables
+        for n in range(len(splits.get(v.upper(), ())), -1, -1)
+    ]
+    if rank not in known:
+        yield found("no-rank", node, einsum=einsum, rank=rank, ranks=known, close=close_to(rank, known))
+
+
+def _mapping_names(spec: Spec) -> Iterator[Finding]:
+    for einsum, splits in spec.partitioning.items():
+        node = node_of(spec, "mapping", "partitioning", einsum)
+        yield from _einsum(spec, einsum, at_key(node))
+        for rank in splits:
+            yield from _rank(spec, einsum, rank, at_key(within(node, rank)), is_split=False)
+    for key, held in (("loop-order", spec.loop_order), ("spacetime", spec.spacetime)):
+        for einsum in held:
+            yield from _einsum(spec, einsum, at_key(node_of(spec, "mapping", key, einsum)))
+
+
+def _format_names(spec: Spec) -> Iterator[Finding]:
+    for tensor in dict.fromkeys((*spec.dtypes, *spec.rank_order, *spec.any_layout)):
+        yield from _tensor(spec, tensor, at_key(node_of(spec, "format", tensor)))
+    for tensor, orders in spec.rank_order.items():
+        for einsum in orders:
+            yield from _einsum(spec, einsum, at_key(node_of(spec, "format", tensor, "rank-order", einsum)))
+
+
+def _binding_names(spec: Spec) -> Iterator[Finding]:
+    for fusion in spec.fusion:
+        for einsum in fusion.einsums or ():
+            yield from _einsum(spec, einsum, entry(within(fusion.node, "einsums"), einsum))
+        for group, node in zip(fusion.groups, within(fusion.node, "ranks").items()):
+            for (einsum, rank), at in zip(group, node.items()):
+                yield from _einsum(spec, einsum, at)
+                yield from _rank(spec, einsum, rank, at)
+    for einsum, held in spec.engines.items():
+        yield from _einsum(spec, einsum, within(held.node, "einsum"))
+        for rank in held.ranks:
+            yield from _rank(spec, einsum, rank, entry(within(held.node, "ranks"), rank))
+    for (tensor, einsum), placed in spec.placements.items():
+        yield from _tensor(spec, tensor, within(placed.node, "name"))
+        yield from _einsum(spec, einsum, within(placed.node, "einsum"))
