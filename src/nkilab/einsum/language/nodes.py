@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from io import StringIO
 from typing import Any
 
@@ -183,7 +182,7 @@ def read_nodes(text: str, file: str = "", first_line: int = 1) -> Node:
         for event in yaml.YAML(typ="rt").parse(StringIO(text)):
             guard.look(event)
         loaded = yaml.YAML(typ="rt").load(text)
-    except (yaml.error.YAMLError, ValueError) as error:
+    except (yaml.error.YAMLError, ValueError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f"{file}:{mark.line + first_line}:{mark.column + 1}" if mark else file
         told = (getattr(error, "problem", None) or str(error) or "it does not parse").split("\n")[0]
