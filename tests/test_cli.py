@@ -19,7 +19,9 @@ def kernels(tmp_path):
     return tmp_path
 
 
-VERBS = ("demo", "run", "estimate", "validate", "neuron-profile", "explain", "migrate", "ops", "doctor")
+VERBS = (
+    "demo", "run", "estimate", "einsum", "validate", "neuron-profile", "explain", "migrate", "ops", "doctor",
+)  # fmt: skip
 
 
 def test_help_lists_every_verb():

@@ -113,6 +113,8 @@ class Nest:
             return part_of(self.ctx.temporary(hint, PARTITIONS, blocks), PARTITIONS, blocks)
 
         tile = Tile(self.ctx, new, new)
+        # a few elements take GpSimdE no longer than VectorE, which has the wide tiles to go through
+        tile.engine = "gpsimd"
         self.locals = {}
         for einsum in self.cluster.einsums:
             operands = []
