@@ -84,7 +84,7 @@ def run(
 
 
 def given_by(spec: str) -> Any:
-    """What SPEC on a command line means: expressions and subscripts have brackets or arrows, all else is a path."""
+    """What SPEC on a command line means: expressions have brackets, subscripts an arrow, paths neither."""
     return spec if "->" in spec or ("[" in spec and "=" in spec) else Path(spec)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from io import StringIO
 from typing import Any
 
@@ -107,10 +108,10 @@ class Node:
         held = self.entries()
         for key, node in held.items():
             if key not in known:
-                close = [k for k in known if k.lower().replace("_", "-") == key.lower().replace("_", "-")]
+                close = get_close_matches(key.lower().replace("_", "-"), known, 1, 0.6)
                 raise node.fail(
-                    f"{key} is no key here; the keys are {', '.join(known)}",
-                    f"write {close[0]}" if close else "",
+                    f"{key[:60]} is no key here; the keys are {', '.join(known)}",
+                    f"write {close[0]}, if that is meant" if close else "",
                     at_key=True,
                 )
         return held
