@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_shows_its_files(folder):
     names = {path.name for path in folder.iterdir()}
-    assert names == {"products.py", "space.yaml", "measured.yaml", "cluster.py", "auto.py"}
+    assert names == {"products.py", "space.yaml", "measured.yaml", "cluster.py", "auto.py", "product.yaml"}
 
 
 @pytest.mark.parametrize("command", _COMMAND.findall(PAGE.read_text("utf-8")))

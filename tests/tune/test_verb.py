@@ -193,14 +193,46 @@ def test_a_space_without_a_legal_point_is_told_with_the_reason(folder):
     )
 
 
-def test_an_einsum_is_told_to_wait(folder):
-    assert told(call("tune", "spec.yaml", folder=folder)) == (
+EINSUM = """\
+einsum:
+  declaration:
+    A: [K, M]
+    B: [K, N]
+    Z: [M, N]
+  expressions:
+  - Z[m, n] = A[k, m] . B[k, n] ;; M mul V add
+"""
+
+
+def test_mappings_of_an_einsum_are_at_least_as_fast_as_the_rules(folder):
+    (folder / "spec.yaml").write_text(EINSUM)
+    sizes = [word for rank in ("K=256", "M=256", "N=1024") for word in ("--kw", rank)]
+    held = json.loads(told(call("tune", "spec.yaml", *sizes, "--json", folder=folder))[1])
+    assert held["counts"]["is_whole"]
+    assert held["space"]["points"] == 120
+    rules = {"group_blocks": 0, "most_columns": 16384, "transfer_bytes": 1 << 20, "share": 0.85}
+    own = next(o for o in held["outcomes"] if o["point"] == rules)
+    assert own["values"]["latency"] == held["rules_us"]
+    assert held["best"]["values"]["latency"] <= held["rules_us"]
+    text = told(call("tune", "spec.yaml", *sizes, folder=folder))[1]
+    assert "\nby the rules: " in text
+
+
+def test_what_an_einsum_does_not_have_yet_is_told(folder):
+    (folder / "spec.yaml").write_text(EINSUM)
+    assert told(call("tune", "spec.yaml", "--workers", "2", folder=folder)) == (
         1,
         "",
-        "spec.yaml is an Einsum; searching its mappings waits for the Einsum compiler, which is not here "
-        "yet\n"
-        "  hint: tune a kernel: nkilab tune FILE.py:KERNEL --space SPACE.yaml --arg ...\n",
+        "--workers is given with the Einsum spec.yaml; only kernels have it yet\n"
+        "  hint: leave --workers out, or tune the kernel that nkilab einsum writes\n",
     )
+    assert told(call("tune", "spec.yaml", "--space", "space.yaml", "--kw", "K=256", "--kw", "M=256",
+                     "--kw", "N=512", folder=folder)) == (
+        2,
+        "",
+        "columns is no choice of the Einsum compiler; there are group_blocks, most_columns, transfer_bytes, "
+        "share\n  hint: leave --space out to search all of them\n",
+    )  # fmt: skip
 
 
 @pytest.mark.cluster

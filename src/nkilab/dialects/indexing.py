@@ -6,7 +6,7 @@ from operator import index as as_index
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ..errors import UseError
-from ..tiles.tile import View, layout
+from ..tiles.tile import Layout, View, layout
 from ..tiles.views import derived
 
 V = TypeVar("V", bound=View)
@@ -107,16 +107,20 @@ def cut(view: V, key: Any) -> V | None:
         else:
             first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
     cut = (*counts, first)
-    held = known.cuts.get(cut)
-    if held is None:
-        kept = [axis for axis, count in enumerate(counts) if count]
-        if len(kept) < 2:
-            return None
-        held = known.cuts[cut] = layout(
-            tuple(counts[axis] for axis in kept), tuple(known.strides[axis] for axis in kept), known.dtype,
-            known.memory, None if known.partition_axis is None else kept.index(known.partition_axis), first,
-        )  # fmt: skip
-    return type(view)(storage, offset, held)
+    held = known.cuts.get(cut) or _cut_layout(known, cut)
+    return None if held is None else type(view)(storage, offset, held)
+
+
+def _cut_layout(known: Layout, cut: tuple[int, ...]) -> Layout | None:
+    """The layout of a cut, extents and first partition, kept for the next one; None for a single axis."""
+    *counts, first = cut
+    kept = [axis for axis, count in enumerate(counts) if count]
+    if len(kept) < 2:
+        return None
+    place = None if known.partition_axis is None else kept.index(known.partition_axis)
+    shape, strides = tuple(counts[axis] for axis in kept), tuple(known.strides[axis] for axis in kept)
+    held = known.cuts[cut] = layout(shape, strides, known.dtype, known.memory, place, first)
+    return held
 
 
 def _for_every_axis(view: View, key: Any) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from .. import api
 from ..arguments import call_arguments
 from ..arrays import framework_of
 from ..dialects.kernel import Kernel
-from ..errors import NkilabError, UnsupportedError, UsageError
+from ..errors import NkilabError, UsageError
 from ..launches import launch
 from ..ledger.predict import recosted
 from ..machine import Machine
@@ -99,10 +99,15 @@ class KernelObjective:
         self.kernel: Kernel = api.as_kernel(kernel)
         self.cases = tuple(cases)
         self.machine = machine
-        self.goals = _known_goals(goals)
+        self.goals = known_goals(goals)
         self._traces: OrderedDict[tuple[int, str], tuple[Program, ...]] = OrderedDict()
         self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
         self._rows = 0
+
+    @property
+    def name(self) -> str:
+        """Of the kernel."""
+        return self.kernel.name
 
     @property
     def target(self) -> str:
@@ -134,8 +139,7 @@ class KernelObjective:
     @property
     def constants(self) -> str:
         """What names the chip's constants."""
-        facts = {name: fact.value for name, fact in self.machine.facts().items()}
-        return sha256(repr((self.machine.name, sorted(facts.items()))).encode()).hexdigest()[:16]
+        return constants_of(self.machine)
 
     def under(self, machine: Machine) -> KernelObjective:
         """The same with other constants of the chip; what was traced is not traced again."""
@@ -171,31 +175,22 @@ class KernelObjective:
     def evaluate(self, point: Point) -> Outcome:
         """What becomes of a point; no error of the point leaves it."""
         try:
-            timed = tuple(self._case(number, point) for number in range(len(self.cases)))
+            cases = [self._case(number, point) for number in range(len(self.cases))]
         except NkilabError as error:
-            reason = ", ".join(p for p in (type(error).__name__, error.called, error.where) if p)
-            return Outcome(point, PRUNED, reason=reason, message=str(error))
+            return pruned(point, error)
         except Exception as error:
             where = _place_of(error)
             reason = f"{type(error).__name__}, {where}"
             return Outcome(point, FAILED, reason=reason, message=f"{where}: {type(error).__name__}: {error}")
-        weights = [case.weight for case in self.cases]
-        low, high = (_sum(weights, [getattr(t, s) for t in timed]) for s in ("low_us", "high_us"))
-        values = {goal: self._value(goal, weights, timed) for goal in self.goals}
-        return Outcome(point, TIMED, values, (low, high), timed)
-
-    def _value(self, goal: str, weights: list[float], timed: Sequence[Timed]) -> float:
-        if goal == "sbuf":
-            return float(max(t.sbuf_bytes for t in timed))
-        name = "latency_us" if goal == "latency" else "dma_bytes"
-        return _sum(weights, [getattr(t, name) for t in timed])
+        return outcome_of(point, self.goals, [case.weight for case in self.cases], cases)
 
     def _case(self, number: int, point: Point) -> Timed:
         programs = self._programs(number, point)
         key = tuple(map(_content, programs))
         known = self._timed.get(key)
         if known is None:
-            known = self._timed[key] = _timed([recosted(program, self.machine) for program in programs])
+            own = [recosted(program, self.machine) for program in programs]
+            known = self._timed[key] = timed(api.estimate_programs(own))
             _keep(self._timed)
         return known
 
@@ -229,7 +224,12 @@ def _keep(held: OrderedDict[Any, Any]) -> None:
         held.popitem(last=False)
 
 
-def _known_goals(goals: Sequence[str]) -> tuple[str, ...]:
+def known_goals(goals: Sequence[str]) -> tuple[str, ...]:
+    """Goals, if `GOALS` has them and the latency stands first.
+
+    Raises:
+        UsageError: if not.
+    """
     unknown = [goal for goal in goals if goal not in GOALS]
     if unknown or not goals or goals[0] != "latency" or len(set(goals)) < len(goals):
         raise UsageError(
@@ -240,12 +240,32 @@ def _known_goals(goals: Sequence[str]) -> tuple[str, ...]:
     return tuple(goals)
 
 
+def pruned(point: Point, error: NkilabError) -> Outcome:
+    """The outcome of a point that a limit, a rule or a lack of memory forbids."""
+    reason = ", ".join(p for p in (type(error).__name__, error.called, error.where) if p)
+    return Outcome(point, PRUNED, reason=reason, message=str(error))
+
+
+def outcome_of(
+    point: Point, goals: Sequence[str], weights: Sequence[float], cases: Sequence[Timed]
+) -> Outcome:
+    """The outcome of a point that was timed on every case."""
+    low, high = (_sum(weights, [getattr(t, s) for t in cases]) for s in ("low_us", "high_us"))
+    return Outcome(point, TIMED, {g: _value(g, weights, cases) for g in goals}, (low, high), tuple(cases))
+
+
+def _value(goal: str, weights: Sequence[float], cases: Sequence[Timed]) -> float:
+    if goal == "sbuf":
+        return float(max(t.sbuf_bytes for t in cases))
+    return _sum(weights, [getattr(t, "latency_us" if goal == "latency" else "dma_bytes") for t in cases])
+
+
 def _sum(weights: Sequence[float], values: Sequence[float]) -> float:
     return float(sum(w * v for w, v in zip(weights, values, strict=True)))
 
 
-def _timed(programs: Sequence[Program]) -> Timed:
-    found = api.estimate_programs(programs)
+def timed(found: api.Estimate) -> Timed:
+    """What of an estimate a search remembers."""
     low, high = found.interval_us
     summary = found.summary
     spilled = int(summary["spill_save_bytes"] + summary["spill_reload_bytes"])
@@ -253,6 +273,12 @@ def _timed(programs: Sequence[Program]) -> Timed:
         found.latency_us, low, high, int(summary["dma_transfer_total_bytes"]),
         int(summary["sbuf_peak_bytes"]), spilled, summary.bound, dict(summary.occupancy),
     )  # fmt: skip
+
+
+def constants_of(machine: Machine) -> str:
+    """What names the constants of a chip."""
+    facts = {name: fact.value for name, fact in machine.facts().items()}
+    return sha256(repr((machine.name, sorted(facts.items()))).encode()).hexdigest()[:16]
 
 
 def _content(program: Program) -> Hashable:
@@ -325,15 +351,3 @@ def _renamed(text: str, own: str) -> str:
     name, equals, _ = text.partition("=")
     is_named = bool(equals) and name.strip().isidentifier() and "=" not in own
     return f"{name.strip()}={own}" if is_named else own
-
-
-def objective_for_spec(spec: str) -> Objective:
-    """The objective and space of an Einsum's mappings.
-
-    Raises:
-        UnsupportedError: always; the compiler of Einsums is no part of this nkilab yet.
-    """
-    raise UnsupportedError(
-        f"{spec} is an Einsum; searching its mappings waits for the Einsum compiler, which is not here yet",
-        hint="tune a kernel: nkilab tune FILE.py:KERNEL --space SPACE.yaml --arg ...",
-    )

@@ -10,14 +10,17 @@ from hashlib import sha256
 from math import inf, isfinite
 from pathlib import Path
 
-from ..errors import UsageError
+from ..arguments import call_arguments
+from ..errors import UnsupportedError, UsageError
 from ..files.container import write_whole
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
 from .confirm import Recalibrated, read_measured, recalibrated
 from .executors import Pooled, Work, evaluator_for
 from .journal import Journal
-from .objective import KernelObjective, objective_for_spec
+from .mappings import SPACE as MAPPINGS
+from .mappings import MappingObjective
+from .objective import KernelObjective
 from .picture import svg
 from .report import print_verdict, shown_progress
 from .samplers import sampler_named
@@ -63,24 +66,23 @@ def run_tuning(work: Work, options: Options) -> int:
     Raises:
         UsageError: if the kernel, the space and the options do not go together.
         FileError: if a file cannot be read or written.
-        UnsupportedError: if the mappings of an Einsum are asked for.
+        UnsupportedError: if mappings are searched in a way that only kernels are.
     """
-    if work.kernel.endswith((".yaml", ".yml")):
-        objective_for_spec(work.kernel)
+    is_spec = work.kernel.endswith((".yaml", ".yml"))
     if options.picture and Path(options.picture).suffix != ".svg":
         raise UsageError(
             f"--picture is {options.picture}; pictures are SVG", hint="name a file that ends in .svg"
         )
-    if not options.space:
+    if not options.space and not is_spec:
         raise UsageError("--space is missing", hint="write a space as docs/tune.md shows, and pass its path")
-    space = read_space(Path(options.space))
+    space = read_space(Path(options.space)) if options.space else MAPPINGS
     serve_names(work.version, "")
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if options.as_json else nullcontext():
-        objective = work.objective()
+        objective = _mappings(work, options) if is_spec else work.objective()
         objective.check(space)
         found, confirmed = _searched(space, objective, work, options)
-    name = objective.kernel.name
+    name = objective.name
     if not found.timed:
         raise UsageError(_nothing(found, name), hint="change the space, or the kernel")
     verdict = _verdict(found, confirmed)
@@ -89,9 +91,14 @@ def run_tuning(work: Work, options: Options) -> int:
         write_whole(Path(options.picture), svg(verdict, title).encode())
     if options.as_json:
         held = {"kernel": name, **verdict.to_dict(), "confirmed": confirmed.to_dict() if confirmed else None}
+        if isinstance(objective, MappingObjective):
+            held["rules_us"] = objective.rules_us
         print(json.dumps(held, indent=2))
     else:
         print_verdict(verdict, name, confirmed)
+        if isinstance(objective, MappingObjective):
+            gain = objective.rules_us / verdict.best.latency_us - 1
+            print(f"by the rules: {objective.rules_us:.2f} us; what was found is {gain:.1%} faster")
     return EXIT_FINE
 
 
@@ -110,11 +117,30 @@ def numbers(text: str) -> tuple[float, ...]:
     return found
 
 
+def _mappings(work: Work, options: Options) -> MappingObjective:
+    """The objective of an Einsum; --kw RANK=N gives extents that it leaves open."""
+    for given, option in ((options.workers != "1", "--workers"), (bool(options.confirm), "--confirm")):
+        if given:
+            raise UnsupportedError(
+                f"{option} is given with the Einsum {work.kernel}; only kernels have it yet",
+                hint=f"leave {option} out, or tune the kernel that nkilab einsum writes",
+            )
+    if work.args or work.weights or work.grid or work.version:
+        raise UsageError(
+            "an Einsum takes no --arg, --weights, --grid or --nki", hint="give its extents: --kw RANK=N"
+        )
+    if not Path(work.kernel).is_file():
+        raise UsageError(f"{work.kernel} is no file", hint="pass FILE.py:KERNEL, or an Einsum as YAML")
+    _, sizes = call_arguments((), work.keywords)
+    return MappingObjective(Path(work.kernel), sizes, work.target, work.goals)
+
+
 def _searched(
-    space: Space, objective: KernelObjective, work: Work, options: Options
+    space: Space, objective: KernelObjective | MappingObjective, work: Work, options: Options
 ) -> tuple[Found, Recalibrated | None]:
     confirmed = None
     if options.confirm:
+        assert isinstance(objective, KernelObjective)
         measured = read_measured(Path(options.confirm), space)
         confirmed = recalibrated(measured, objective)
         objective = objective.under(confirmed.machine)
