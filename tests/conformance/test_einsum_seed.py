@@ -11,7 +11,7 @@ import pytest
 
 import nkilab
 import nkilab.einsum
-from nkilab.einsum.compiler import CompiledEinsum, module_of
+from nkilab.einsum.compiled import CompiledEinsum, module_of
 from nkilab.einsum.language.sources import source_of_file
 from nkilab.einsum.language.spec import Spec, read_spec
 from nkilab.einsum.written.generator import as_written
@@ -101,7 +101,7 @@ def test_the_default_kernel_is_predicted_faster_than_the_edited_one(
 
 
 def test_its_repairs_are_told_and_refused_under_strict() -> None:
-    repairs = [n for n in compiled("nki").notes if n.startswith("repair: ")]
+    repairs = [str(f) for f in compiled("nki").repairs]
     for told in (
         "lacks DS, ZS",
         "AS in TP",
