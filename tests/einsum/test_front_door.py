@@ -143,12 +143,13 @@ def shuffled(value: object, rng: random.Random) -> object:
 
 
 def text_of(value: object) -> str:
-    stream = io.StringIO()
-    YAML(typ="safe").dump(value, stream)
+    stream, yaml = io.StringIO(), YAML(typ="safe")
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.dump(value, stream)
     return stream.getvalue()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**16), st.sampled_from((PRODUCT, PLAIN)))
 def test_the_order_of_keys_and_of_entries_of_the_binding_changes_nothing(seed: int, text: str) -> None:
     rng, held = random.Random(seed), YAML(typ="safe").load(text)
@@ -162,7 +163,7 @@ def test_the_order_of_keys_and_of_entries_of_the_binding_changes_nothing(seed: i
     assert compile_einsum(text_of(other)).source == compile_einsum(text).source
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.permutations(("DS.M1", "P.M1", "ZS.M1", "ZH.M1")), st.permutations(("K", "M", "J")))
 def test_the_order_of_a_group_and_the_names_of_ranks_change_names_alone(
     members: list[str], letters: list[str]
@@ -170,7 +171,7 @@ def test_the_order_of_a_group_and_the_names_of_ranks_change_names_alone(
     text = PRODUCT.replace("[DS.M1, P.M1, ZS.M1, ZH.M1]", f"[{', '.join(members)}]")
     names = {old: f"{new}Q" for old, new in zip(("K", "M", "J"), letters)}
     for old, new in names.items():
-        text = re.sub(rf"(?<![\w-]){old}(?=\d?\b)", f"@{new}", text)
+        text = re.sub(rf"(?<![\w-])(?<!;; ){old}(?=\d?\b)", f"@{new}", text)
         text = re.sub(rf"(?<=[\[ .]){old.lower()}(?=[],])", f"@{new.lower()}", text)
     other = compile_einsum(text.replace("@", ""))
     assert shape_of(other.source) == shape_of(compile_einsum(PRODUCT).source)
