@@ -111,9 +111,7 @@ def modules(kernel: CompiledEinsum, monkeypatch: pytest.MonkeyPatch) -> ModuleTy
 
 
 @dialects
-def test_the_generated_test_passes_and_finds_a_fault(
-    dialect: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_generated_test_passes_and_finds_a_fault(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = gemm(dialect)
     module = modules(kernel, monkeypatch)
     names: dict[str, Any] = {}
@@ -145,7 +143,9 @@ def test_benchmark_and_profile_run(
 # the notebook
 
 
-@pytest.mark.parametrize("text", [PRODUCT, SCALED_SUM, SOFTMAX], ids=["product", "open extents", "no mapping"])
+@pytest.mark.parametrize(
+    "text", [PRODUCT, SCALED_SUM, SOFTMAX], ids=["product", "open extents", "no mapping"]
+)
 @dialects
 def test_the_cells_of_the_notebook_run(
     text: str, dialect: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
