@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -12,6 +15,32 @@ from tests.uses import open_session
 # one seed for all: a property that fails fails again
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write what tests find over golden files")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests run where they are asked for: pytest -m slow."""
+    if "slow" not in (config.option.markexpr or ""):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: run with -m slow"))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with the file of a name in the folder `golden` beside the test, or rewrites it."""
+    folder = Path(request.path).parent / "golden"
+
+    def check(name: str, found: str) -> None:
+        if request.config.getoption("--update-golden"):
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text(found, encoding="utf-8")
+        assert found == (folder / name).read_text(encoding="utf-8")
+
+    return check
 
 
 @pytest.fixture(params=MACHINES.values(), ids=list(MACHINES))

@@ -104,6 +104,10 @@ def bindings(tree: ast.Module) -> Iterator[tuple[str, tuple[str, str]]]:
                     yield alias.asname or alias.name, SPELLED[alias.name]
         elif isinstance(node, ast.ImportFrom) and node.module == "nkilab.dialects.dst_first.tensor":
             yield "Tensor", ("nki", "tensor.")
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname and alias.name.startswith(("nki.", "neuronxcc.nki.")):
+                    yield alias.asname, module_named(alias.name)
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
                 for name, value in zip(names, values, strict=False):
@@ -112,6 +116,11 @@ def bindings(tree: ast.Module) -> Iterator[tuple[str, tuple[str, str]]]:
             case ast.Assign(
                 targets=[ast.Name(id=name)], value=ast.Subscript(slice=ast.Constant(value=str(module)))
             ):
-                root, _, below = module.replace("neuronxcc.nki", "neuronxcc").partition(".")
-                if root in ("nki", "neuronxcc"):
-                    yield name, ("nki" if root == "nki" else "beta1", f"{below}." if below else "")
+                if module.partition(".")[0] in ("nki", "neuronxcc"):
+                    yield name, module_named(module)
+
+
+def module_named(module: str) -> tuple[str, str]:
+    """The spelling of a module of NKI, and the module with a dot: "nki.isa" is ("nki", "isa.")."""
+    root, _, below = module.replace("neuronxcc.nki", "neuronxcc").partition(".")
+    return "nki" if root == "nki" else "beta1", f"{below}." if below else ""

@@ -20,8 +20,22 @@ def kernels(tmp_path):
 
 
 VERBS = (
-    "demo", "run", "estimate", "einsum", "validate", "neuron-profile", "explain", "migrate", "ops", "doctor",
-)  # fmt: skip
+    "demo",
+    "run",
+    "estimate",
+    "check",
+    "profile",
+    "diff",
+    "einsum",
+    "tune",
+    "validate",
+    "calibrate",
+    "neuron-profile",
+    "explain",
+    "migrate",
+    "ops",
+    "doctor",
+)
 
 
 def test_help_lists_every_verb():
@@ -213,7 +227,8 @@ def test_run_refuses_a_version_or_chip_that_does_not_exist(tmp_path):
         2, "", "nkilab: NKI version is 9.9; it is one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7\n",
     )  # fmt: skip
     assert told(call("run", "--target", "tpu", path)) == (
-        2, "", "nkilab: target is tpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4\n",
+        2, "", "nkilab: target is tpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4\n"
+        "  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml\n",
     )  # fmt: skip
 
 
@@ -274,16 +289,49 @@ def test_files_are_profiled_wherever_they_are_copied(captured):
     assert done.returncode == 0
     assert done.stdout.startswith("wrote again_exec_2.ntff: ")
     assert (captured / "again_exec_2.ntff").read_bytes() == (captured / "k.ntff").read_bytes()
-    for verb, *options in (
-        ("view", "--output-format", "summary-json"), ("view", "--output-format=summary-json", "-s", "k.ntff"),
-        ("summary", "--json"),
-    ):  # fmt: skip
-        done = profile(captured, verb, "-n", "k.neff", *options)
+    for options in ((), ("-s", "k.ntff")):
+        done = profile(captured, "summary", "--json", "-n", "k.neff", *options)
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)["instructions"] == {"dma_copy": 3, "tensor_tensor": 1}
-    assert profile(captured, "summary", "-n", "k.neff", "-s", "k.ntff").stdout == (
-        profile(captured, "view", "-n", "k.neff").stdout
-    )
+    shown = profile(captured, "view", "-n", "k.neff", "-s", "k.ntff").stdout
+    assert shown == profile(captured, "view", "-n", "k.neff").stdout
+    assert "critical path: what the time went to" in shown
+
+
+def test_view_prints_and_writes_the_vendors_formats(captured):
+    done = profile(captured, "view", "--output-format", "summary-text", "-n", "k.neff", "-s", "k.ntff")
+    values = dict(line.split() for line in done.stdout.splitlines())
+    assert list(values) == sorted(values)
+    assert values["dma_transfer_count"] == "3"
+    # three transfers of [64, 512] float32
+    assert values["dma_transfer_total_bytes"] == str(3 * 64 * 512 * 4)
+    done = profile(captured, "view", "--output-format=summary-json", "-n", "k.neff", "-s", "k.ntff")
+    ((name, metrics),) = json.loads(done.stdout).items()
+    assert name.startswith("n_")
+    # seconds
+    assert metrics["total_time"] == pytest.approx(float(values["total_time"]), rel=1e-8)
+    assert 1e-5 < metrics["total_time"] < 1e-4
+    assert 0 < metrics["dma_active_time_percent"] < 1
+    done = profile(captured, "view", "--output-format", "json", "-n", "k.neff", "-s", "k.ntff")
+    assert told(done) == (0, "wrote ntff.json\n", "")
+    whole = json.loads((captured / "ntff.json").read_text())
+    assert list(whole) == ["summary", "instruction", "dma"]
+    assert whole["summary"][0] == metrics
+    assert whole["instruction"][0]["opcode"] == "TENSOR_TENSOR"
+    assert whole["instruction"][0]["label"] == "Vector"
+    assert {"timestamp", "duration", "operands"} <= set(whole["instruction"][0])
+    assert [event["op"] for event in whole["dma"]] == ["read", "read", "write"]
+
+
+def test_view_writes_where_it_is_told(captured):
+    done = profile(captured, "view", "--output-format=json", "--output-file=p.json", "-n", "k.neff")
+    assert told(done) == (0, "wrote p.json\n", "")
+    assert json.loads((captured / "p.json").read_text())["summary"]
+    for kind, package in (("perfetto", "perfetto"), ("parquet", "pyarrow")):
+        pytest.importorskip(package)
+        done = profile(captured, "view", "--output-format", kind, "--output-file", kind, "-n", "k.neff")
+        assert told(done) == (0, f"wrote {kind}\n", "")
+        assert (captured / kind).exists()
 
 
 @pytest.mark.parametrize("verb", ["capture", "view", "summary"])

@@ -42,6 +42,21 @@ def test_estimate_takes_several_targets_a_grid_and_keywords(kernels):
     assert all(f["instructions"] == {"dma_copy": 8, "tensor_scalar": 4} for f in found)
 
 
+def test_several_targets_are_columns_of_one_table(kernels):
+    targets = ("trn1", "trn2", "trn3")
+    args = ["kernels.py:doubled", "--arg", "x=f32[256,128]"]
+    done = estimate(kernels, *args, "--target", ",".join(targets))
+    assert done.returncode == 0
+    rows = [[cell.strip() for cell in line.strip("│┃").split("│")] for line in done.stdout.splitlines()]
+    by_name = {row[0]: row[1:] for row in rows if len(row) == 4}
+    for place, target in enumerate(targets):
+        alone = json.loads(estimate(kernels, *args, "--target", target, "--json").stdout)
+        assert by_name["predicted latency"][place] == f"{alone['latency_us']:.2f} us"
+        assert by_name["at least"][place] == f"{alone['interval_us'][0]:.2f} us"
+        assert by_name["bound by"][place] == alone["summary"]["bound"]
+    assert "doubled on trn1, trn2, trn3 (timing model" in done.stdout
+
+
 def test_estimate_takes_an_array_from_a_file(kernels):
     np.save(kernels / "x.npy", np.ones((64, 8), np.float32))
     done = estimate(kernels, "kernels.py:doubled", "--arg", "@x.npy")
@@ -87,9 +102,13 @@ WRONG_USAGE = [
     ([DOUBLED, "--arg", "f32[64,8]", "--grid", "0"], "--grid is '0'; write whole numbers of at least 1, as "
      "in 4,8"),
     ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,tpu"],
-     "target is tpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"),
+     "target is tpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"
+     "\n  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml"),
+    ([DOUBLED, "--arg", "f32[64,8]", "--trips", "kernels:3"],
+     "--trips is 'kernels:3'; write FILE.py:LINE=N, as in kernel.py:41=8"),
     ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,"],
-     "target is ; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"),
+     "target is ; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"
+     "\n  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml"),
 ]  # fmt: skip
 
 

@@ -17,7 +17,8 @@ from nkilab.isa.activations import ACTIVATIONS
 from nkilab.isa.declare import Rule
 from nkilab.isa.operators import OPERATORS
 from nkilab.machine import MACHINES
-from nkilab.pages.subjects import FINDINGS, rule_page, rules
+from nkilab.pages.rules import FINDINGS
+from nkilab.pages.subjects import rule_page, rules
 from nkilab.pages.terminal import text
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.views.bound import BOUNDS
@@ -220,7 +221,7 @@ def test_a_metric_shows_its_unit_and_definition() -> None:
 def test_every_finding_of_the_plan_has_a_page() -> None:
     folder = Path(nkilab.__file__).parent / "place"
     sources = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
-    assert set(re.findall(r'Finding\(\s*"(\w+)"', sources)) == set(FINDINGS)
+    assert set(re.findall(r'Finding\(\s*"(\w+)"', sources)) <= set(FINDINGS)
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,27 @@ if TYPE_CHECKING:
     from .api import estimate as estimate
     from .api import simulate as simulate
     from .api import spec as spec
+    from .checking import check as check
+    from .checks.finding import Finding as Finding
     from .hook import activate as activate
+    from .profiles import Profile as Profile
+    from .profiles import profile as profile
 
 __version__ = "0.1.0"
 
 # Public names and the module that has each; loaded at first use.
-_HOMES = {"simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook"}
-__all__ = ["Estimate", "activate", "estimate", "simulate", "spec"]
+_HOMES = {
+    "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
+    "profile": "profiles", "Profile": "profiles", "check": "checking", "Finding": "checks.finding",
+}  # fmt: skip
+# Public parts with functions of their own.
+_PARTS = ("einsum", "tune")
+__all__ = ["Estimate", "Finding", "Profile", "activate", "check", "estimate", "profile", "simulate", "spec"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "einsum":
-        return import_module(f"{__name__}.einsum")
+    if name in _PARTS:
+        return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module nkilab has no attribute {name}")

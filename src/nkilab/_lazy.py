@@ -66,6 +66,11 @@ def threadpools() -> Any:
     return import_module("threadpoolctl").ThreadpoolController()
 
 
+def psutil() -> ModuleType:
+    """psutil, which tells about processes; where it is installed."""
+    return import_module("psutil")
+
+
 def part(name: str) -> ModuleType:
     """A module of nkilab by its name below the package, for verbs that need it only when they run."""
     return import_module(f"nkilab.{name}")
@@ -76,9 +81,38 @@ def ruamel_yaml() -> ModuleType:
     return import_module("ruamel.yaml")
 
 
+def perfetto() -> ModuleType:
+    """The classes of Perfetto's traces, of the extra `trace`."""
+    return import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+
+
+def pyarrow(name: str = "") -> ModuleType:
+    """pyarrow or a module of it by name, of the extra `parquet`."""
+    return import_module(f"pyarrow.{name}" if name else "pyarrow")
+
+
 def rich(name: str) -> ModuleType:
     """A module of rich, by its name below `rich`."""
     return import_module(f"rich.{name}")
+
+
+def optuna() -> ModuleType:
+    """optuna, whose samplers propose points; where it is installed."""
+    return import_module("optuna")
+
+
+def distributed() -> ModuleType:
+    """dask.distributed, which runs work on a cluster; where it is installed."""
+    return import_module("distributed")
+
+
+@cache
+def fcntl() -> ModuleType | None:
+    """Locks of files; None where the system has none of this kind."""
+    try:
+        return import_module("fcntl")
+    except ModuleNotFoundError:
+        return None
 
 
 def islpy() -> ModuleType:

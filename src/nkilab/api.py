@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -17,6 +17,7 @@ import numpy as np
 
 from .arrays import ArraySpec, framework_of
 from .benchmark import BenchmarkResult, table
+from .dialects.dst_first.registers import ASKED, TRIPS
 from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
 from .errors import FileError, UsageError
@@ -25,10 +26,13 @@ from .launch import Launched, launch
 from .machine import Machine, machine_named
 from .place import Plan, plan
 from .place.compiled import compiled
+from .progress import phase
 from .timing import Timeline
 from .timing import simulate as run_clock
 from .trace.program import Program
 from .trace.session import set_world
+from .views.notebook import short_html
+from .views.run import Run
 from .views.summary import Summary, summarize
 
 DEFAULT_TARGET = "trn2"
@@ -44,11 +48,13 @@ class Settings:
         target: chip that overrides the kernel's and the environment's; "" for none.
         version: NKI version asked for; "" for whatever some version accepts.
         shows_notices: whether notices go to standard error.
+        watch: called with the programs of every launch of a script; None for nobody.
     """
 
     target: str = ""
     version: str = ""
     shows_notices: bool = True
+    watch: Callable[[tuple[Program, ...]], None] | None = None
 
 
 _DEFAULTS = Settings()
@@ -161,10 +167,11 @@ class Estimate:
     def interval_us(self) -> tuple[float, float]:
         """Microseconds between which the latency is believed to lie.
 
-        The chip's `interval_relative`, widened by what assumed costs contribute to the work; the lower end is
-        never below a tenth.
+        The chip's `interval_dma` or `interval_engines`, by what bounds the kernel, widened by what assumed
+        costs contribute to the work; the lower end is never below a tenth.
         """
-        part = self.program.machine["interval_relative"] * self._widening
+        name = "interval_dma" if self.summary.bound.startswith("DMA") else "interval_engines"
+        part = self.program.machine[name] * self._widening
         return self.latency_us * max(1 - part, 0.1), self.latency_us * (1 + part)
 
     @cached_property
@@ -199,6 +206,14 @@ class Estimate:
         """Metrics under the names of the vendor's profiler."""
         return summarize(self.program, self.plan, self.timeline)
 
+    @cached_property
+    def run(self) -> Run:
+        """What views of the run are made from: critical path, stalls, lines, memories, transfers."""
+        return Run(self.program, self.plan, self.timeline, self.summary, self.interval_us, self.notes)
+
+    def _repr_html_(self) -> str:
+        return short_html(self.run)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything but the rows, ready for JSON."""
         low, high = self.interval_us
@@ -217,7 +232,9 @@ class Estimate:
         }
 
 
-def estimate(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Estimate:
+def estimate(
+    kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, **kwargs: Any
+) -> Estimate:
     """Predict the latency of a kernel from the shapes of its arguments; no data is touched.
 
     Of a launch on several cores the estimate is that of the slowest core alone.
@@ -226,12 +243,33 @@ def estimate(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Estima
         kernel: decorated by nki.jit of either spelling, with or without a grid.
         args: arrays or specs, and whatever else the kernel takes.
         target: chip; see `machine_for` for the default.
+        trips: how often lines go round whose registers say it only where there are data, by "file.py:41".
         kwargs: likewise.
+
+    Raises:
+        UsageError: if no loop that asks stands on a line of `trips`.
     """
+    return estimate_programs(traced(kernel, args, kwargs, target, trips))
+
+
+def traced(
+    kernel: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    target: str = "",
+    trips: Mapping[str, int] | None = None,
+) -> tuple[Program, ...]:
+    """The programs of a launch on shapes, one per core; see `estimate`."""
     held = as_kernel(kernel)
-    machine = machine_for(held, target)
-    launched = launch(held, args, kwargs, machine, has_data=False)
-    return estimate_programs(launched.programs)
+    machine, said = machine_for(held, target), dict(trips or {})
+    asked: set[str] = set()
+    launched = launch(held, args, kwargs, machine, has_data=False, keyed={TRIPS: said, ASKED: asked})
+    for place in sorted(said.keys() - asked):
+        raise UsageError(
+            f"--trips names {place}; no register that only data could tell decides how often it goes round",
+            hint="name the line that the error shows which is told without --trips",
+        )
+    return launched.programs
 
 
 def estimate_programs(programs: Sequence[Program]) -> Estimate:
@@ -251,11 +289,13 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
 
 def estimate_program(program: Program) -> Estimate:
     """Predict the latency of a traced program, as the compiler leaves it."""
-    program = compiled(program)
-    placed = plan(program)
-    timeline = run_clock(program, placed)
+    with phase("placing", total=len(program)):
+        program = compiled(program)
+        placed = plan(program)
+    with phase("simulating", total=len(program)):
+        timeline = run_clock(program, placed)
     return Estimate(
-        program.kernel_name, program.machine.name, program, placed, timeline, tuple(program.notes)
+        program.kernel_name, program.machine.label, program, placed, timeline, tuple(program.notes)
     )
 
 
@@ -264,6 +304,8 @@ class NkilabWorld:
 
     def __init__(self) -> None:
         self._noticed: set[str] = set()
+        # what launches kernels; checks put themselves around it
+        self.launching: Callable[..., Launched] = launch
 
     def run(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel on arrays; specs among them are refused by the launch."""
@@ -272,7 +314,16 @@ class NkilabWorld:
     simulate = run
 
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
-        return launch(kernel, args, kwargs, machine_for(kernel), has_data=True)
+        launched = self.launching(kernel, args, kwargs, machine_for(kernel), has_data=True)
+        _show(launched.programs)
+        return launched
+
+    def _estimate(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Estimate:
+        """Time a kernel from the shapes of arrays."""
+        shapes = tuple(map(_shape_only, args))
+        programs = traced(kernel, shapes, {name: _shape_only(value) for name, value in kwargs.items()})
+        _show(programs)
+        return estimate_programs(programs)
 
     def baremetal(
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
@@ -286,9 +337,7 @@ class NkilabWorld:
         self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
     ) -> BenchmarkResult:
         """Time a kernel from shapes, print the table, save files."""
-        predicted = estimate(
-            kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()}
-        )
+        predicted = self._estimate(kernel, args, kwargs)
         neff_name = options.get("save_neff_name")
         trace_name = options.get("save_trace_name")
         if trace_name and not neff_name:
@@ -312,9 +361,7 @@ class NkilabWorld:
         for path in (program, *traces, *reports):
             if path.exists() and not options.get("overwrite"):
                 raise FileError(f"{path} exists", hint="pass overwrite=True, or name another file")
-        predicted = estimate(
-            kernel, *map(_shape_only, args), **{k: _shape_only(v) for k, v in kwargs.items()}
-        )
+        predicted = self._estimate(kernel, args, kwargs)
         (folder / REPORTS).mkdir(parents=True, exist_ok=True)
         for trace, report in zip(traces, reports, strict=True):
             _save(predicted.program, program, trace, predicted.timeline)
@@ -357,6 +404,13 @@ def _executions(nth: Any, count: Any) -> list[int]:
         if not isinstance(number, int) or number < 1:
             raise UsageError(f"{name} is {number!r}; executions count from 1")
     return list(range(nth, count + 1, nth)) or [nth]
+
+
+def _show(programs: tuple[Program, ...]) -> None:
+    """Show the programs of a launch to whoever watches."""
+    watch = settings().watch
+    if watch is not None:
+        watch(programs)
 
 
 def _shape_only(value: Any) -> Any:

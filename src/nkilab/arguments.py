@@ -95,3 +95,16 @@ def extents(text: str) -> tuple[int, ...]:
     if not all(re.fullmatch("[1-9][0-9]{0,8}", word) for word in words):
         raise UsageError(f"--grid is {text!r}; write whole numbers of at least 1, as in 4,8")
     return tuple(int(word) for word in words)
+
+
+def trips(given: Sequence[str]) -> dict[str, int]:
+    """How often lines go round, as --trips writes it: kernel.py:41=8.
+
+    Raises:
+        UsageError: if one is written otherwise.
+    """
+    found = [re.fullmatch(r"([^/=]+\.py:[1-9][0-9]*)=([0-9]{1,9})", text.strip()) for text in given]
+    for text, match in zip(given, found, strict=True):
+        if match is None:
+            raise UsageError(f"--trips is {text!r}; write FILE.py:LINE=N, as in kernel.py:41=8")
+    return {match[1]: int(match[2]) for match in found if match}

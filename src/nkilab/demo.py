@@ -15,6 +15,7 @@ from .errors import UsageError
 from .files import neff, ntff
 from .files.container import write_whole
 from .hook import activate
+from .views.report import report_html
 from .views.terminal import print_estimate
 
 EXIT_FINE, EXIT_FAULT = 0, 1
@@ -84,10 +85,11 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
 
 
 def _save(folder: Path, name: str, predicted: Estimate) -> list[str]:
-    paths = [folder / f"{name}{suffix}" for suffix in (".neff", ".ntff", ".json")]
+    paths = [folder / f"{name}{suffix}" for suffix in (".neff", ".ntff", ".json", ".html")]
     neff.write(paths[0], predicted.program)
     ntff.write(paths[1], predicted.program, predicted.timeline)
     write_whole(paths[2], json.dumps(predicted.to_dict(), indent=2).encode())
+    write_whole(paths[3], report_html(predicted.run).encode())
     return [str(p) for p in paths]
 
 

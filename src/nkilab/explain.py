@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -17,12 +18,11 @@ from .machine import MACHINES
 from .machine.chips import ALIASES
 from .pages.content import Page, as_data
 from .pages.instruction import instruction_page
+from .pages.rules import FINDINGS, finding_page, rules_page
 from .pages.subjects import (
-    FINDINGS,
     bound_page,
     chip_page,
     error_page,
-    finding_page,
     metric_page,
     rule_page,
     rules,
@@ -99,6 +99,14 @@ def explanation_data(name: str) -> dict[str, Any]:
     pages = pages_of(name)
     told = "\n\n".join(text(page) for page in pages)
     return {"schema": SCHEMA, "name": name, "page": told, "pages": [as_data(page) for page in pages]}
+
+
+def print_rules(*, as_json: bool = False) -> None:
+    """Print the rules of the checks and what they do not cover, as text or as JSON."""
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, **as_data(rules_page())}, indent=2))
+    else:
+        print_page(rules_page())
 
 
 def print_explanation(name: str) -> None:

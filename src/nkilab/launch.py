@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,12 +26,17 @@ from .errors import NkilabError, RuleError, UseError
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
+from .progress import phase
 from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
+from .trace.marks import Returned
 from .trace.program import Program
-from .trace.session import MemoryKey, Session, Together, tracing
+from .trace.session import Execute, MemoryKey, Session, Together, tracing
 from .trace.source import is_users, place_of, user_frame
+
+# From what computes a row, what computes it and looks on.
+Watch = Callable[[Execute], Execute]
 
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 # From 0.3 on a kernel may write to any input, and the caller's array has the new values.
@@ -62,8 +67,9 @@ class Launched:
 
 
 def launch(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool
-) -> Launched:
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool,
+    keyed: Mapping[Any, Any] | None = None, watch: Watch | None = None,
+) -> Launched:  # fmt: skip
     """Run a kernel once per program instance.
 
     Instances on one core run one after another and make one program. Several cores run together, one at a
@@ -75,6 +81,8 @@ def launch(
         kwargs: keyword arguments, likewise.
         machine: the chip.
         has_data: whether to compute; False traces shapes alone.
+        keyed: what each session is told beforehand; see `Session.keyed`.
+        watch: makes of what computes a row what is called in its place.
 
     Raises:
         KernelError: what the kernel asks for and the machine or the language does not allow.
@@ -82,19 +90,28 @@ def launch(
         UseError: if the arguments do not fit the kernel's parameters.
     """
     try:
-        return _launch(kernel, args, kwargs, machine, has_data)
+        compute = _computing(watch) if has_data else None
+        return _launch(kernel, args, kwargs, machine, compute, keyed or {})
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
         raise_typed(error, kernel.spelling)
 
 
+def _computing(watch: Watch | None) -> Execute:
+    return execute if watch is None else watch(execute)
+
+
 def _launch(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, has_data: bool
-) -> Launched:
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, compute: Execute | None,
+    keyed: Mapping[Any, Any],
+) -> Launched:  # fmt: skip
     cores = instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
-    sessions = _sessions(kernel, machine, len(cores), has_data)
+    has_data = compute is not None
+    sessions = _sessions(kernel, machine, len(cores), compute)
     first = sessions[0]
+    for session in sessions:
+        session.keyed.update(keyed)
     bound = _bind(kernel, args, kwargs)
     frameworks: list[str] = []
     with tracing(first):
@@ -124,10 +141,9 @@ def _launch(
     return Launched(programs, converted if has_data else None, memories, tuple(meetings))
 
 
-def _sessions(kernel: Kernel, machine: Machine, count: int, has_data: bool) -> list[Session]:
+def _sessions(kernel: Kernel, machine: Machine, count: int, compute: Execute | None) -> list[Session]:
     """A session per core."""
     together = Together(count)
-    compute = execute if has_data else None
     sizes = kernel.grid_sizes
     sessions = [
         Session(machine, Program(machine, kernel.name), compute, kernel.version, sizes, together, rank)
@@ -136,7 +152,7 @@ def _sessions(kernel: Kernel, machine: Machine, count: int, has_data: bool) -> l
     for session in sessions:
         session.program.compiler = _compiler_of(kernel)
         # programs that run together see the same memory through storages of their own, which lanes tell apart
-        session.lanes = open_lanes() if has_data and count == 1 else None
+        session.lanes = open_lanes() if compute is not None and count == 1 else None
         session.changed_inputs = sessions[0].changed_inputs
     return sessions
 
@@ -157,13 +173,14 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
             own = {name: _map_tensors(v, partial(_seen_by, session)) for name, v in bound.arguments.items()}
             bound = BoundArguments(bound.signature, OrderedDict(own))
             session.catch_up()
-        for instance in instances:
-            session.begin(instance)
-            results = kernel.function(*bound.args, **bound.kwargs)
-            session.flush()
-        if session.lanes is not None:
-            # what this program computed is there before another one runs
-            session.lanes.drain()
+        with phase("executing" if session.has_data else "tracing", lambda: len(session.program)):
+            for instance in instances:
+                session.begin(instance)
+                results = kernel.function(*bound.args, **bound.kwargs)
+                session.flush()
+            if session.lanes is not None:
+                # what this program computed is there before another one runs
+                session.lanes.drain()
     return results
 
 
@@ -311,6 +328,8 @@ def _output(session: Session, kernel: Kernel, tensor: View, framework: str) -> A
         storage.allocate()
     assert storage.data is not None
     state = storage.written.of(tensor)
+    count = storage.written.count(tensor)
+    session.program.marks.returned.append(Returned(storage.number, count, tensor.layout.size))
     if state != "all":
         storage.data.reshape(-1)[~storage.written.bits] = unwritten_value(storage.dtype)
         session.where = (kernel.function.__code__.co_filename, kernel.function.__code__.co_firstlineno)

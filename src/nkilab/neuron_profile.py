@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from .api import estimate_program
+from .api import Estimate, estimate_program
 from .errors import NkilabError, UsageError
 from .files import neff, ntff
+from .files.container import write_whole, write_whole_folder
+from .place import plan
+from .views.explorer.formats import summary_json, summary_text, whole_json
+from .views.explorer.parquet import parquet_files
+from .views.perfetto import trace_protobuf
+from .views.run import Run
 from .views.terminal import print_summary
+from .views.text import print_profile
 
 
 @click.group()
@@ -37,13 +45,52 @@ def capture(neff_path: Path, trace_path: Path, nth: int) -> None:
     click.echo(f"wrote {target}: {predicted.latency_us:.1f} us predicted on {predicted.target}")
 
 
+def _json(run: Run, path: Path) -> None:
+    write_whole(path, (whole_json(run) + "\n").encode())
+
+
+def _perfetto(run: Run, path: Path) -> None:
+    write_whole(path, trace_protobuf(run))
+
+
+def _parquet(run: Run, path: Path) -> None:
+    write_whole_folder(path, parquet_files(run))
+
+
+# What is written to a file, and the name it has unless --output-file says otherwise.
+_WRITTEN: dict[str, tuple[Callable[[Run, Path], None], str]] = {
+    "json": (_json, "ntff.json"),
+    "perfetto": (_perfetto, "ntff.pftrace"),
+    "parquet": (_parquet, "ntff_parquet"),
+}
+
+
 @command.command()
 @click.option("-n", "--neff", "neff_path", required=True, type=click.Path(path_type=Path), help="Our NEFF.")
 @click.option("-s", "--session-file", "trace_path", default=None, type=click.Path(path_type=Path))
-@click.option("--output-format", default="summary-text", type=click.Choice(["summary-text", "summary-json"]))
-def view(neff_path: Path, trace_path: Path | None, output_format: str) -> None:
-    """Show the summary of a NEFF and its trace."""
-    _show(neff_path, trace_path, as_json=output_format == "summary-json")
+@click.option(
+    "--output-format", default="text", show_default=True,
+    type=click.Choice(["text", "summary-text", "summary-json", *_WRITTEN]),
+)  # fmt: skip
+@click.option("--output-file", "output", default=None, type=click.Path(path_type=Path), help="For files.")
+def view(neff_path: Path, trace_path: Path | None, output_format: str, output: Path | None) -> None:
+    """Show the profile of a NEFF and its trace, or write it in one of the vendor's formats."""
+    try:
+        shown = _shown(neff_path, trace_path)
+        if output_format in _WRITTEN:
+            write, usual = _WRITTEN[output_format]
+            write(shown.run, output or Path(usual))
+            click.echo(f"wrote {output or usual}")
+            return
+    except NkilabError as error:
+        raise _told(error) from None
+    match output_format:
+        case "summary-text":
+            click.echo(summary_text(shown.run), nl=False)
+        case "summary-json":
+            click.echo(summary_json(shown.run, neff.digest_of(shown.program)))
+        case _:
+            print_profile(shown.run)
 
 
 @command.command()
@@ -52,21 +99,31 @@ def view(neff_path: Path, trace_path: Path | None, output_format: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 def summary(neff_path: Path, trace_path: Path | None, as_json: bool) -> None:
     """Show the summary of a NEFF and its trace."""
-    _show(neff_path, trace_path, as_json=as_json)
-
-
-def _show(neff_path: Path, trace_path: Path | None, *, as_json: bool) -> None:
     try:
-        program = neff.read(neff_path)
-        if trace_path is not None:
-            ntff.read(trace_path).check_belongs_to(program)
-        predicted = estimate_program(program)
+        shown = _shown(neff_path, trace_path)
     except NkilabError as error:
         raise _told(error) from None
     if as_json:
-        click.echo(json.dumps(predicted.to_dict(), indent=2))
+        click.echo(json.dumps(shown.to_dict(), indent=2))
     else:
-        print_summary(predicted.summary, predicted.timeline)
+        print_summary(shown.summary, shown.timeline)
+
+
+def _shown(neff_path: Path, trace_path: Path | None) -> Estimate:
+    """The program of a NEFF with the timeline of its trace; without a trace it is timed anew."""
+    program = neff.read(neff_path)
+    if trace_path is None:
+        return estimate_program(program)
+    trace = ntff.read(trace_path)
+    trace.check_belongs_to(program)
+    return Estimate(
+        program.kernel_name,
+        program.machine.name,
+        program,
+        plan(program),
+        trace.timeline,
+        tuple(program.notes),
+    )
 
 
 class Told(click.ClickException):

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from .api import Estimate
 from .errors import UsageError
 from .files.container import write_whole
 from .hook import activate
-from .ledger import Compared, Predictor, Row, Score, left_out, own_rows, score_of
+from .ledger import (
+    Compared,
+    Predictor,
+    Row,
+    Score,
+    judged,
+    leave_one_family_out,
+    left_out,
+    own_rows,
+    score_of,
+)
 from .ledger.picture import svg
 from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
+from .ledger.regret import WIDE, Grid, judged_grids, regret_bar
 from .ledger.score import Bar, bars_of
+from .machine import chip_named
 from .timing import MODEL_VERSION
 
-SCHEMA = "nkilab.validate/1"
+SCHEMA, REGRET_SCHEMA = "nkilab.validate/1", "nkilab.regret/1"
 EXIT_FINE, EXIT_FAULT = 0, 1
 
 
 def run_validation(
-    ledger: str, family: str, picture: str, *, as_json: bool, load: Callable[[str], Any] | None = None
-) -> int:
+    ledger: str, family: str, picture: str, *, as_json: bool, leave_out: bool = False,
+    load: Callable[[str], Any] | None = None,
+) -> int:  # fmt: skip
     """Compare a ledger with the model, print what was found, and return the exit status.
 
     Args:
@@ -33,6 +47,7 @@ def run_validation(
         family: which rows, by the start of their family's name; "" for all.
         picture: path of the SVG to write; "" for none.
         as_json: print JSON alone.
+        leave_out: predict each family anew, with constants fitted to the others.
         load: finds the kernel that "FILE.py:KERNEL" names.
 
     Returns:
@@ -46,8 +61,10 @@ def run_validation(
         raise UsageError(f"--picture is {picture}; pictures are SVG", hint="name a file that ends in .svg")
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
     with activate():
-        compared = compare(rows, Predictor(_beside(ledger, load)), progress=None if as_json else _told)
-    report = Report(compared, is_own=not ledger)
+        predictor = Predictor(_beside(ledger, load))
+        compared = compare(rows, predictor, progress=None if as_json else _told)
+        left = _left_out(rows, predictor) if leave_out else {}
+    report = Report(compared, is_own=not ledger, left=left)
     if picture:
         _draw(report, Path(picture))
     if as_json:
@@ -55,6 +72,59 @@ def run_validation(
     else:
         report.print_text()
     return EXIT_FINE if all(bar.is_met for bar in report.bars) else EXIT_FAULT
+
+
+def run_regret(
+    ledger: str, family: str, *, as_json: bool, load: Callable[[str], Any] | None = None
+) -> int:  # fmt: skip
+    """Choose on every grid of block sizes by prediction, print what that costs, and return the exit status.
+
+    Args:
+        ledger, family, as_json, load: as of `run_validation`.
+
+    Returns:
+        0 if the bar is met, else 1.
+
+    Raises:
+        FileError: if the ledger cannot be read or names a kernel that does not exist.
+        UsageError: if no row has such a family, or no two rows differ in block sizes alone.
+    """
+    rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
+    with activate():
+        grids = judged_grids(rows, Predictor(_beside(ledger, load)), None if as_json else _told)
+    if not grids:
+        raise UsageError("no two rows differ in block sizes alone", hint="docs/tune.md says what a grid is")
+    bar = regret_bar(grids)
+    if as_json:
+        held = {"schema": REGRET_SCHEMA, "model_version": MODEL_VERSION, "bars": [_bar_dict(bar)]}
+        print(json.dumps({**held, "grids": [grid.to_dict() for grid in grids]}, indent=2))
+    else:
+        _print_regret(grids, bar)
+    return EXIT_FINE if bar.is_met else EXIT_FAULT
+
+
+def _print_regret(grids: Sequence[Grid], bar: Bar) -> None:
+    """A grid in two lines, 100 columns wide, those with the host's time last; then the bar."""
+    for grid in sorted(grids, key=lambda g: g.has_host):
+        tau = "none" if grid.tau is None else f"{grid.tau:.2f}"
+        host = "  host" if grid.has_host else ""
+        print(grid.name)
+        print(
+            f"  {len(grid.compared):>3} points  regret {grid.regret:>6.1%}  Kendall tau {tau:>5}  "
+            f"spread {grid.spread:>6.1%}{host}"
+        )
+        if grid.regret:
+            print(f"      chosen {grid.chosen.row.id}, best {grid.best.row.id}")
+    for named, own in (
+        (f"with at least {WIDE} points", [g for g in grids if not g.has_host and len(g.compared) >= WIDE]),
+        ("with the host's time, which is not judged", [g for g in grids if g.has_host]),
+    ):
+        print(f"grids {named}: {_good(own)}")
+    print(f"{'met   ' if bar.is_met else 'MISSED'}  {bar.name}: {bar.reached}; {bar.demand}")
+
+
+def _good(grids: Sequence[Grid]) -> str:
+    return f"{sum(grid.is_good for grid in grids)} of {len(grids)}"
 
 
 def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
@@ -68,6 +138,19 @@ def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
 def _beside(ledger: str, load: Callable[[str], Any] | None) -> Callable[[str], Any] | None:
     """Find "FILE.py:KERNEL" in the folder of the ledger."""
     return (lambda named: load(str(Path(ledger).parent / named))) if load and ledger else None
+
+
+def _left_out(rows: Sequence[Row], predictor: Predictor) -> dict[str, float]:
+    """Per chip and family the error of its kernels under constants that other families were fitted to."""
+    timed = [r for r in rows if QUANTITIES[r.metric].sort == "time" and not QUANTITIES[r.metric].has_host]
+    result: dict[str, float] = {}
+    for chip in sorted({row.chip for row in timed}):
+        own = [row for row in timed if row.chip == chip and row.split == "fit"]
+        whole = [row for row in own if row.kind == "kernel" and not row.contradicts]
+        if len({row.family for row in own}) > 1:
+            found = leave_one_family_out(judged(own, predictor), judged(whole, predictor), chip_named(chip))
+            result |= {f"{family}, {chip}": error for family, error in found.items()}
+    return result
 
 
 def _told(done: int, count: int) -> None:
@@ -123,9 +206,13 @@ class Report:
     Args:
         compared: every quantity of every row.
         is_own: whether the ledger is the one that comes with nkilab.
+        left: the errors of families under constants that the others were fitted to, if that was asked for.
     """
 
-    def __init__(self, compared: Sequence[Compared], *, is_own: bool) -> None:
+    def __init__(
+        self, compared: Sequence[Compared], *, is_own: bool, left: Mapping[str, float] | None = None
+    ) -> None:
+        self.left = dict(left or {})
         self.compared = compared
         self.is_own = is_own
         self.whole = [c for c in compared if c.is_whole]
@@ -159,11 +246,9 @@ class Report:
             "rows": [_row_dict(c) for c in self.compared],
             "scores": {name: _score_dict(score) for name, score in self.scores.items()},
             "counts": {"compared": len(self.exact), "equal": sum(_is_equal(c) for c in self.exact)},
+            "left_one_out": self.left,
             "activity": {"compared": len(self.activity), "mape": _mape(self.activity)},
-            "bars": [
-                {"name": b.name, "demand": b.demand, "reached": b.reached, "is_met": b.is_met}
-                for b in self.bars
-            ],
+            "bars": [_bar_dict(bar) for bar in self.bars],
             "left_out": left_out() if self.is_own else {},
         }
 
@@ -185,6 +270,12 @@ class Report:
             print(f"\ncounts of bytes, transfers and instructions: {equal} of {len(self.exact)} are exact")
         if self.activity:
             print(f"times and shares of engines: MAPE {_mape(self.activity):.1%} of {len(self.activity)}")
+        if self.left:
+            print(
+                f"\nfamilies under constants fitted to the others: {mean(self.left.values()):.1%} on average"
+            )
+            for family, error in self.left.items():
+                print(f"  {family:<44}{error:>7.1%}")
         if self.is_own:
             print(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
         for bar in self.bars:
@@ -224,6 +315,10 @@ def _print_score(name: str, score: Score) -> None:
 
 def _is_equal(one: Compared) -> bool:
     return one.measured == one.predicted
+
+
+def _bar_dict(bar: Bar) -> dict[str, Any]:
+    return {"name": bar.name, "demand": bar.demand, "reached": bar.reached, "is_met": bar.is_met}
 
 
 def _mape(compared: Sequence[Compared]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,6 +109,52 @@ def test_an_instruction_depends_on_others():
         return copied(x)
 
     assert traced(kernel, ramp(4, 6)) == ["dma_copy", "tensor_copy", "dma_copy", "dma_copy"]
+
+
+def test_an_instruction_depends_on_those_around_its_loop():
+    @nki.jit
+    def kernel(x):
+        tile = nl.ndarray(x.shape, x.dtype)
+        first = nisa.dma_copy(dst=tile, src=x)
+        for _ in nl.affine_range(2):
+            # unrolled while tracing: it is no loop of the device
+            last = nisa.tensor_copy(dst=tile, src=tile)
+        nl.fori_loop(0, 2, lambda i: nisa.tensor_copy(dst=tile, src=tile).depends_on(first, last))
+        return copied(x)
+
+    np.testing.assert_array_equal(kernel(ramp(4, 6)), ramp(4, 6))
+
+
+def depends_on_a_loop(x):
+    tile, inside = nl.load(x), []
+    nl.fori_loop(0, 2, lambda i: inside.append(nisa.tensor_copy(dst=tile, src=tile)))
+    nisa.tensor_copy(dst=tile, src=tile).depends_on(inside[0])  # refused
+
+
+def depends_on_a_loop_beside(x):
+    tile, inside = nl.load(x), []
+    register = nisa.register_alloc(1)
+
+    def body(held):
+        inside.append(nisa.tensor_copy(dst=tile, src=tile))
+        nisa.register_move(held, 0)
+        return held
+
+    nl.while_loop(register, body)
+    for _ in nl.dynamic_range(0, 1):
+        nisa.tensor_copy(dst=tile, src=tile).depends_on(inside[0])  # refused
+
+
+@pytest.mark.parametrize("body", [depends_on_a_loop, depends_on_a_loop_beside])
+def test_no_dependence_leaves_a_loop_of_the_device(body):
+    lines, first = inspect.getsourcelines(body)
+    inside = first + next(i for i, line in enumerate(lines) if "inside.append" in line)
+    assert refusal(nki.jit(body), ramp(4, 6), kind=RuleError) == (
+        f"HERE: depends_on: the producer, at test_nki_modules.py:{inside}, runs in a loop of the device that "
+        "the consumer is not in; its semaphore would be signalled in every iteration, or never\n"
+        "  hint: depend on an instruction of the same loop, or of one around it\n"
+        "  source: nki.isa.NkiInstruction, depends_on"
+    )
 
 
 def test_a_schedule_with_a_name_that_is_none_is_refused():

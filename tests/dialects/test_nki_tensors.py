@@ -217,7 +217,8 @@ REFUSED = [
     (piece_too_large, LimitError,
      "ptr: 12 bytes in each from 8 on are asked for; the region sbuf has 16" + MIGRATION),
     (indirect_view, UnsupportedError,
-     "indirect: tensor indirection of compute instructions is not modelled yet\n"
+     "indirect: tensor indirection of compute instructions is not modelled: the documents leave open whether "
+     "each group of 16 or 32 partitions has offsets of its own\n"
      "  (unnamed): float32[4, 6] in sbuf\n"
      "  hint: gather with nisa.nc_n_gather or nisa.local_gather, or rows with vector_select"),
 ]  # fmt: skip

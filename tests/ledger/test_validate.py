@@ -10,7 +10,7 @@ import pytest
 
 from nkilab.api import estimate, spec
 from nkilab.errors import NkilabError, UsageError
-from nkilab.ledger import Predictor, judged, leave_one_family_out, own_rows
+from nkilab.ledger import Predictor, judged, own_rows
 from nkilab.ledger.picture import svg
 from nkilab.ledger.predict import recosted
 from nkilab.machine import machine_named
@@ -199,29 +199,6 @@ def test_calls_of_one_kernel_and_shapes_are_traced_once():
     # one ran with descriptors written beforehand, the other had them generated
     transposed = [rows[f"cs149-{of}-transpose1024"] for of in ("chz", "xg")]
     assert predictor.programs(transposed[0], 0) is not predictor.programs(transposed[1], 0)
-
-
-@pytest.mark.usefixtures("served")
-def test_families_are_left_out_one_at_a_time():
-    vector = ["f32[25600]", "f32[25600]", 200]
-    rows = [
-        row("a", {"nc_latency_us": 20.0}, family="x", split="fit", calls=(tuple(vector),)),
-        row("b", {"nc_latency_us": 30.0}, family="y", split="fit", calls=(tuple(vector),)),
-        row("c", {"nc_latency_us": 40.0}, family="y", split="judge", calls=(tuple(vector),)),
-    ]
-    seen = []
-
-    def fit(given):
-        seen.append([one.row.id for one in given])
-        return {"trn2": TRN2}
-
-    predictor = Predictor()
-    latency = predictor.predict(rows[0], "nc_latency_us")
-    found = leave_one_family_out(rows, predictor, fit)
-    # judged rows are never given to the fit
-    assert seen == [["b"], ["a"]]
-    assert found["x"] == pytest.approx(abs(latency / 20 - 1))
-    assert found["y"] == pytest.approx((abs(latency / 30 - 1) + abs(latency / 40 - 1)) / 2)
 
 
 @pytest.mark.usefixtures("served")

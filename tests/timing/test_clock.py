@@ -1,76 +1,16 @@
-"""Times calculated by hand, on trn2 and on a chip with round numbers."""
+"""Times calculated by hand, on a chip with round numbers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from nkilab.machine import MACHINES, Machine
-from nkilab.machine.model import Fact, assumed
-from nkilab.place import plan
-from nkilab.timing import REASONS, Timeline, simulate
-from nkilab.timing.work import descriptor_ns
-from tests.place.handmade import Kernel, columns, part, rows
+from nkilab.machine import Machine
+from nkilab.timing import Timeline
+from tests.place.handmade import Kernel, part, rows
 
-
-def fact(value: float) -> Fact:
-    return assumed(value, "a test")
-
-
-# One element a nanosecond on VectorE and ScalarE; 16 DMA engines of 10 bytes a nanosecond.
-ROUND = replace(
-    MACHINES["trn2"],
-    vector_clock_ghz=fact(1.0),
-    vector_overhead_ns=fact(100.0),
-    vector_duration_ns=fact(100.0),
-    vector_mode_speedup=fact(1.0),
-    vector_fp32_lanes=fact(1.0),
-    scalar_clock_ghz=fact(1.0),
-    scalar_overhead_ns=fact(200.0),
-    scalar_duration_ns=fact(200.0),
-    activation_table_load_ns=fact(1300.0),
-    semaphore_ns=fact(50.0),
-    dma_engines=fact(16),
-    dma_start_ns=fact(1000.0),
-    dma_issue_ns=fact(500.0),
-    dma_descriptor_issue_ns=fact(0.0),
-    dma_bytes_per_ns=fact(10.0),
-    dma_run_ns=fact(0.0),
-    dma_run_min_ns=fact(0.0),
-    dma_group_ns=fact(0.0),
-    tile_buffers=fact(1000),
-    dma_semaphore_write_ns=fact(0.0),
-    dma_issuing_units=fact(2),
-    dma_packet_bytes=fact(32768),
-    hbm_bytes_per_ns=fact(1000.0),
-    kernel_start_ns=fact(0.0),
-    kernel_end_ns=fact(0.0),
-)
-
-
-def timed(k: Kernel) -> Timeline:
-    return simulate(k.program, plan(k.program))
-
-
-def spans(timeline: Timeline, row: int) -> list[tuple[str, float, float]]:
-    """Label, start and end of the events of a row."""
-    here = np.flatnonzero(timeline.node == row)
-    return [
-        (timeline.labels[timeline.label[i]], float(timeline.start_ns[i]), float(timeline.end_ns[i]))
-        for i in here
-    ]
-
-
-def start_of(timeline: Timeline, row: int, label: str = "") -> float:
-    return next(start for own, start, _ in spans(timeline, row) if own.startswith(label))
-
-
-def why(timeline: Timeline, node: int) -> tuple[str, int]:
-    """Why the last event of a node did not start earlier, and the row it waited for."""
-    last = np.flatnonzero(timeline.node == node)[-1]
-    return REASONS[timeline.reason[last]], int(timeline.waited_row[last])
+from .round_numbers import ROUND, fact, spans, start_of, timed, why
 
 
 def test_two_dependent_vector_instructions_follow_each_other() -> None:
@@ -144,74 +84,6 @@ def test_kernel_start_and_end_stand_around_everything() -> None:
     assert timeline.latency_ns == 7000.0 + 612.0 + 300.0
 
 
-def matmuls(machine: Machine, dtype: str, size: int, count: int = 4) -> Timeline:
-    """Matmuls of resident tiles, one after the other: rows 2 and on."""
-    k = Kernel(machine)
-    a, b = k.tile(128, 128, dtype=dtype), k.tile(128, size, dtype=dtype)
-    k.fill(a)
-    k.fill(b)
-    for _ in range(count):
-        k.matmul(k.psum(128, size), a, b)
-    return timed(k)
-
-
-def test_bf16_matmuls_of_512_columns_are_520_cycles_apart_on_trn2() -> None:
-    # 512 rows of moving at 2.4 GHz, and 8 cycles for the instruction
-    timeline = matmuls(MACHINES["trn2"], "bfloat16", 512)
-    starts = [start_of(timeline, row, "MATMUL") for row in range(2, 6)]
-    assert np.diff(starts) == pytest.approx([520 / 2.4] * 3, rel=1e-9)
-
-
-def test_float32_matmuls_take_two_instructions_of_two_passes() -> None:
-    # published profiles: 4.03 cycles per row
-    timeline = matmuls(MACHINES["trn2"], "float32", 512)
-    starts = [start_of(timeline, row, "MATMUL") for row in range(2, 6)]
-    assert np.diff(starts) == pytest.approx([2 * (1024 + 8) / 2.4] * 3, rel=1e-9)
-    assert [label for label, _, _ in spans(timeline, 2)] == ["LDWEIGHTS", "MATMUL LOW", "MATMUL HIGH"]
-
-
-def test_short_matmuls_are_72_cycles_apart() -> None:
-    # 64 cycles between the starts of two multiplications, however short, and 8 for the instruction
-    timeline = matmuls(MACHINES["trn2"], "bfloat16", 1)
-    starts = [start_of(timeline, row, "MATMUL") for row in range(2, 6)]
-    assert np.diff(starts) == pytest.approx([(64 + 8) / 2.4] * 3, rel=1e-9)
-
-
-def test_loading_weights_delays_only_the_first_matmul() -> None:
-    # 32 cycles at 2.4 GHz for 128 columns; the second load runs while the first multiplication streams
-    timeline = matmuls(MACHINES["trn2"], "bfloat16", 512)
-    (_, load, loaded), (_, first, _) = spans(timeline, 2)
-    assert loaded - load == pytest.approx(32 / 2.4)
-    assert first == loaded
-    assert start_of(timeline, 3, "LDWEIGHTS") == first
-
-
-def test_accumulation_does_not_wait_for_the_result_before() -> None:
-    k = Kernel("trn2")
-    a, b = k.tile(128, 128, dtype="bfloat16"), k.tile(128, 512, dtype="bfloat16")
-    k.fill(a)
-    k.fill(b)
-    out = k.psum(128, 512)
-    k.matmul(out, a, b)
-    k.matmul(out, a, b, accumulate=True)
-    timeline = timed(k)
-    apart = start_of(timeline, 3, "MATMUL") - start_of(timeline, 2, "MATMUL")
-    assert apart == pytest.approx(520 / 2.4, rel=1e-9)
-
-
-def test_a_copy_out_of_psum_waits_for_the_latency_of_the_matmul() -> None:
-    machine = replace(MACHINES["trn2"], tensor_latency_ns=fact(170.0), semaphore_ns=fact(58.0))
-    k = Kernel(machine)
-    a, b = k.tile(128, 128, dtype="bfloat16"), k.tile(128, 512, dtype="bfloat16")
-    out, result = k.psum(128, 512), k.tile(128, 512)
-    k.matmul(out, a, b)
-    k.copy(result, out)
-    timeline = timed(k)
-    # interval, latency, semaphore
-    waited = start_of(timeline, 1) - start_of(timeline, 0, "MATMUL")
-    assert waited == pytest.approx(520 / 2.4 + 170.0 + 58.0)
-
-
 def test_a_function_table_is_loaded_when_the_function_changes() -> None:
     k = Kernel(ROUND)
     a, b = k.tile(128, 300), k.tile(128, 300)
@@ -229,204 +101,6 @@ def test_a_function_table_is_loaded_when_the_function_changes() -> None:
     assert [label for label, _, _ in spans(timeline, 4)] == ["ACT_TABLE_LOAD", "ACTIVATE"]
     assert timeline.labels.count("ACT_TABLE_LOAD") == 1
     assert [label for label, _, _ in spans(timeline, 1)] == ["ACTIVATE"]
-
-
-def test_a_transfer_of_128_rows_is_dealt_out_over_16_engines() -> None:
-    # 1000 ns to the first byte; 8 rows of 400 bytes at 10 bytes a nanosecond on each engine; a semaphore
-    k = Kernel(ROUND)
-    source, a, b = k.hbm(128, 100), k.tile(128, 100), k.tile(128, 100)
-    k.load(a, source)
-    k.copy(b, a)
-    timeline = timed(k)
-    assert spans(timeline, 0) == [("DMA", 1000.0, 1320.0)]
-    assert start_of(timeline, 1) == 1370.0
-    assert why(timeline, 1) == ("dma", 0)
-    assert timeline.window == (1000.0, 1320.0)
-
-
-def test_rows_that_do_not_deal_out_evenly_last_as_long_as_the_fullest_engine() -> None:
-    # 17 rows over 16 engines: one has two of 40 ns
-    k = Kernel(ROUND)
-    k.load(k.tile(17, 100), k.hbm(17, 100))
-    assert spans(timed(k), 0) == [("DMA", 1000.0, 1080.0)]
-
-
-def test_descriptor_and_semaphore_costs_are_per_descriptor_and_per_engine() -> None:
-    machine = replace(ROUND, dma_run_ns=fact(5.0), dma_semaphore_write_ns=fact(3.0))
-    k = Kernel(machine)
-    k.load(k.tile(128, 100), k.hbm(128, 100))
-    # 8 * (5 + 40) + 3
-    assert spans(timed(k), 0) == [("DMA", 1000.0, 1363.0)]
-
-
-@pytest.mark.parametrize(
-    ("size", "measured"), [(2304, 89.4), (4096, 156.5), (8192, 306.5), (18432, 685.9), (32000, 1185)]
-)
-def test_a_run_takes_as_long_as_packets_do_in_course_dumps(size: int, measured: float) -> None:
-    # spacing of packets on one DMA engine of trn2, from published profiles
-    assert descriptor_ns(MACHINES["trn2"], size) == pytest.approx(measured, rel=0.025)
-
-
-def test_short_runs_share_a_descriptor() -> None:
-    # course dumps: 8 rows of 512 bytes in one descriptor 172.9 ns; 64 runs of 18 bytes 646, of 36 bytes 678
-    assert 8 * descriptor_ns(MACHINES["trn2"], 512) == pytest.approx(172.9, rel=0.01)
-    assert 64 * descriptor_ns(MACHINES["trn2"], 18) == pytest.approx(646, rel=0.02)
-    assert 64 * descriptor_ns(MACHINES["trn2"], 36) == pytest.approx(678, rel=0.06)
-
-
-def test_issuing_costs_once_per_transfer_and_for_each_descriptor() -> None:
-    # 486 + 128 * 1.05 = 620.4: three of them in 1861 ns, as the course measured 1860
-    k = Kernel(
-        replace(ROUND, dma_issuing_units=fact(1), dma_issue_ns=fact(486), dma_descriptor_issue_ns=fact(1.05))
-    )
-    for _ in range(3):
-        k.load(k.tile(128, 1), k.hbm(128, 1))
-    timeline = timed(k)
-    assert timeline.start_ns.tolist() == pytest.approx([1000.0, 1620.4, 2240.8])
-    assert timeline.issue_ns == pytest.approx(1861.2)
-
-
-def test_a_long_contiguous_copy_is_split_into_packets() -> None:
-    # 1 MiB as 32 packets of 32 KiB over 16 engines: 2 * 3276.8 ns
-    k = Kernel(ROUND)
-    k.load(k.hbm(1024, 256), k.hbm(1024, 256))
-    ((_, start, end),) = spans(timed(k), 0)
-    assert end - start == pytest.approx(6553.6)
-
-
-def test_two_transfers_on_two_queues_share_the_engines() -> None:
-    # 320 ns each alone
-    k = Kernel(ROUND)
-    source = k.hbm(256, 100)
-    for i in range(2):
-        k.load(k.tile(128, 100), rows(source, i * 128, i * 128 + 128))
-    timeline = timed(k)
-    assert spans(timeline, 0) == [("DMA", 1000.0, 1640.0)]
-    assert spans(timeline, 1) == [("DMA", 1000.0, 1640.0)]
-
-
-def test_a_narrow_transfer_leaves_the_other_engines_to_a_wide_one() -> None:
-    # one engine for 40 ns; meanwhile 15 engines do 600 of the 5120 ns of work, then 16 the rest
-    k = Kernel(ROUND)
-    k.load(k.tile(1, 100), k.hbm(1, 100))
-    k.load(k.tile(128, 100), k.hbm(128, 100))
-    timeline = timed(k)
-    assert spans(timeline, 0) == [("DMA", 1000.0, 1040.0)]
-    ((_, start, end),) = spans(timeline, 1)
-    assert (start, end) == (1000.0, pytest.approx(1040.0 + 4520.0 / 16))
-
-
-def test_a_queue_is_in_order() -> None:
-    # three loads of 6400 ns each alone; the third is issued by the first unit at 500, behind the first
-    k = Kernel(ROUND)
-    source = k.hbm(384, 2000)
-    for i in range(3):
-        k.load(k.tile(128, 2000), rows(source, i * 128, i * 128 + 128))
-    timeline = timed(k)
-    assert [start_of(timeline, row) for row in range(3)] == [1000.0, 1000.0, 13800.0]
-    assert why(timeline, 2) == ("queue", 0)
-
-
-def test_a_store_does_not_queue_behind_loads() -> None:
-    k = Kernel(ROUND)
-    source = k.hbm(512, 2000)
-    a = k.tile(128, 100)
-    k.fill(a)
-    for i in range(4):
-        k.load(k.tile(128, 2000), rows(source, i * 128, i * 128 + 128))
-    k.store(k.hbm(128, 100), a)
-    timeline = timed(k)
-    # filled at 200, semaphore 50, two units with two loads each are free again at 1000, first byte at 2000
-    assert start_of(timeline, 5) == 2000.0
-    assert why(timeline, 5) == ("issue", 3)
-
-
-def test_tiny_transfers_are_bound_by_their_issue() -> None:
-    # two units issue one each in 500 ns; the last two of 100 are issued at 24500
-    k = Kernel(ROUND)
-    source = k.hbm(100, 1)
-    for i in range(100):
-        k.load(k.tile(1, 1), rows(source, i, i + 1))
-    timeline = timed(k)
-    assert start_of(timeline, 99) == 25500.0
-    assert why(timeline, 99) == ("issue", 97)
-
-
-def stream(machine: Machine) -> float:
-    """Bytes per nanosecond of 64 loads of [128, 1024] float32, rows of 4 KiB, from first to last byte."""
-    k = Kernel(machine)
-    source = k.hbm(64 * 128, 1024)
-    for i in range(64):
-        k.load(k.tile(128, 1024), rows(source, i * 128, i * 128 + 128))
-    return 64 * 128 * 4096 / timed(k).window_ns
-
-
-def test_a_stream_of_4_kib_rows_reaches_most_of_the_rate_of_16_engines() -> None:
-    # per row 2.5 + 4096 / 24 ns, 8 rows per engine, 8 ns for the semaphore: 1393.33 ns for 512 KiB
-    trn2 = replace(
-        MACHINES["trn2"],
-        dma_run_ns=fact(2.5),
-        dma_group_ns=fact(0.0),
-        dma_bytes_per_ns=fact(24.0),
-        dma_semaphore_write_ns=fact(8.0),
-        hbm_bytes_per_ns=fact(435.0),
-    )
-    assert stream(trn2) == pytest.approx(524288 / (8 * (2.5 + 4096 / 24) + 8), rel=1e-6)
-    assert 0.95 * 16 * 24 < stream(trn2) < 16 * 24
-
-
-@pytest.mark.parametrize("name", list(MACHINES))
-def test_no_stream_is_faster_than_hbm(name: str) -> None:
-    machine = MACHINES[name]
-    assert stream(machine) <= machine["hbm_bytes_per_ns"] * (1 + 1e-9)
-    assert stream(replace(machine, hbm_bytes_per_ns=fact(100.0))) == pytest.approx(100.0, rel=1e-9)
-
-
-def test_a_load_waits_for_the_tile_that_held_its_bytes() -> None:
-    machine = replace(ROUND, sbuf_bytes_per_partition=fact(400))
-    k = Kernel(machine)
-    source, target = k.hbm(256, 100), k.hbm(256, 100)
-    for i in range(2):
-        tile = k.tile(128, 100)
-        k.load(tile, rows(source, i * 128, i * 128 + 128))
-        k.store(rows(target, i * 128, i * 128 + 128), tile)
-    timeline = timed(k)
-    # load 1000 to 1320; store ready at 1370, 2370 to 2690; the next load is ready at 2740
-    assert spans(timeline, 1) == [("DMA", 2370.0, 2690.0)]
-    assert spans(timeline, 2) == [("DMA", 3740.0, 4060.0)]
-    assert why(timeline, 2) == ("reuse", 1)
-
-
-def test_spills_are_transfers_in_time() -> None:
-    machine = replace(ROUND, sbuf_bytes_per_partition=fact(800))
-    k = Kernel(machine)
-    tiles, sums = [k.tile(128, 100) for _ in range(3)], k.psum(128, 100)
-    for tile in tiles:
-        k.copy(tile, sums)
-    for tile in tiles:
-        k.store(k.hbm(128, 100), tile)
-    timeline = timed(k)
-    # Copies end at 200 and 400. The store of the first tile is ready at 250 and moves from 1250 on; the save
-    # of the second is ready at 450 and moves from 1450 on, when the store has 1920 of its 5120 ns left.
-    # With half of the engines each the store ends at 1690 and the save has 3200 left: it ends at 1890.
-    (save,) = np.flatnonzero(timeline.label == timeline.labels.index("SPILL_SAVE"))
-    assert spans(timeline, 3) == [("DMA", 1250.0, 1690.0)]
-    assert (timeline.start_ns[save], timeline.end_ns[save], timeline.row[save]) == (1450.0, 1890.0, 2)
-    # the third copy takes the bytes that the save emptied; the reload those of the first tile, after the save
-    assert start_of(timeline, 2) == 1940.0
-    assert why(timeline, 2) == ("reuse", 2)
-    (reload,) = np.flatnonzero(timeline.label == timeline.labels.index("SPILL_RELOAD"))
-    assert (timeline.start_ns[reload], timeline.row[reload]) == (2940.0, 4)
-
-
-def test_disjoint_column_stores_run_at_once() -> None:
-    k = Kernel(ROUND)
-    a, out = k.tile(128, 100), k.hbm(128, 200)
-    k.fill(a)
-    k.store(columns(out, 0, 100), a)
-    k.store(columns(out, 100, 200), a)
-    timeline = timed(k)
-    assert start_of(timeline, 1) == start_of(timeline, 2) == 1250.0
 
 
 def test_the_same_program_gives_the_same_events() -> None:
@@ -484,11 +158,36 @@ def test_busy_intervals_are_merged() -> None:
     assert timeline.busy_intervals("tensor").shape == (0, 2)
 
 
-@pytest.mark.parametrize(("is_static", "second"), [(False, 1500.0), (True, 1050.0)])
-def test_descriptors_written_beforehand_are_issued_faster(is_static: bool, second: float) -> None:
-    # one unit: the second transfer is issued after the 500 ns of the first, or the 50 of a write to the ring
-    k = Kernel(replace(ROUND, dma_issuing_units=fact(1), dma_static_issue_ns=fact(50.0)))
-    for _ in range(2):
-        k.load(k.tile(128, 1), k.hbm(128, 1))
-    k.program.has_static_descriptors = is_static
-    assert timed(k).start_ns.tolist() == pytest.approx([1000.0, second])
+def both(machine: Machine, first: tuple[str, str], second: tuple[str, str]) -> list[float]:
+    """Starts of two copies of float32 tiles that wait for nothing: engine and memory that they read."""
+    k = Kernel(machine)
+    for engine, memory in (first, second):
+        source = k.psum(128, 512) if memory == "psum" else k.tile(128, 512)
+        k.copy(k.tile(128, 512), source, engine)
+    timeline = timed(k)
+    return [start_of(timeline, row) for row in range(2)]
+
+
+TAKES_TURNS = replace(ROUND, shared_ports=fact(1))
+WIDE = replace(ROUND, vector_fp32_lanes=fact(2))
+
+
+@pytest.mark.parametrize(
+    ("machine", "first", "second", "begins"),
+    [
+        # trn1 guide: VectorE and GpSimdE take turns at SBUF, VectorE and ScalarE at PSUM; 512 + 100 ns each
+        (TAKES_TURNS, ("vector", "sbuf"), ("gpsimd", "sbuf"), 612.0),
+        (TAKES_TURNS, ("vector", "psum"), ("scalar", "psum"), 612.0),
+        (TAKES_TURNS, ("vector", "sbuf"), ("scalar", "sbuf"), 0.0),
+        (TAKES_TURNS, ("vector", "psum"), ("scalar", "sbuf"), 0.0),
+        # trn2 guide: a performance mode of VectorE, here 256 + 100 ns, uses the bus of GpSimdE
+        (WIDE, ("vector", "sbuf"), ("gpsimd", "sbuf"), 356.0),
+        (WIDE, ("vector", "psum"), ("gpsimd", "sbuf"), 0.0),
+        (ROUND, ("vector", "sbuf"), ("gpsimd", "sbuf"), 0.0),
+        (ROUND, ("vector", "psum"), ("scalar", "psum"), 0.0),
+    ],
+)
+def test_engines_that_share_a_port_take_turns(
+    machine: Machine, first: tuple[str, str], second: tuple[str, str], begins: float
+) -> None:
+    assert both(machine, first, second) == [0.0, begins]

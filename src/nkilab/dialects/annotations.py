@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+
+from ..errors import SpellingError
+from .places import placed
 
 
 class TensorAnnotation:
@@ -15,6 +18,26 @@ class TensorAnnotation:
 
 class MutableAnnotation(TensorAnnotation):
     """`nt.mutable_tensor`: a tensor that the kernel may write, in place."""
+
+
+class ScalarAnnotation:
+    """`nt.scalar`: a number; it has no effect at run time.
+
+    In Beta 1 a call of it makes an element a number of the device, which registers are from 0.1 on.
+    """
+
+    @placed("scalar")
+    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse to make a number.
+
+        Raises:
+            SpellingError: always.
+        """
+        raise SpellingError(
+            "nki.typing.scalar annotates a parameter in nki; it is called in Beta 1 alone",
+            hint="load the element into a register with nisa.register_load, and loop with nl.while_loop",
+            source="nki.isa.VirtualRegister",
+        )
 
 
 def is_mutable(function: Callable[..., Any], parameter: str) -> bool:

@@ -9,14 +9,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import update_wrapper
+from types import FunctionType
 from typing import Any
 
 from ..errors import NkilabError, SpellingError
 from ..isa.declare import REQUIRED, Attribute, Instruction, Operand
-from ..trace.builder import located, record
-from ..trace.session import Session, ask, current, running
+from ..tiles.tile import View
+from ..trace.builder import located, record, stand_in
+from ..trace.session import ask, current, running
 from ..trace.source import SITES, place_of, user_frame
 from .history import NEWEST, VERSIONS, at, keyword_story, spelled
+from .schedules import note_name
 
 
 class _Missing:
@@ -33,60 +37,107 @@ Finish = Callable[..., Any]
 def surface(
     cls: type[Instruction],
     order: Sequence[str],
-    finish: Finish,
+    finish: Finish | None,
     *,
     keyword_only_from: str = "",
     extra: Mapping[str, Any] | None = None,
     swallows: bool = False,
     defaults: Mapping[str, Any] | None = None,
     words: Mapping[str, Mapping[Any, Any]] | None = None,
-    handle: Callable[[Session, int, Any], Any] | None = None,
+    handle: Callable[[int], Any] | None = None,
 ) -> Callable[..., Any]:
     """A function that spells one instruction.
 
     Args:
         cls: the declaration.
         order: names of its parameters in the order of the signature; operands left out are passed as None.
-        finish: called as finish(session, cls, operands, attributes, values, extras, unknown).
+        finish: called as finish(session, cls, operands, attributes, values, extras, unknown, where), with a
+            handle also known; these two are what `record` takes. None where a call is a row and no more.
         keyword_only_from: the first parameter that may only be given by keyword.
         extra: further keyword-only parameters and their defaults (mask, dtype, name).
         swallows: whether unknown keywords reach `finish`; else they are refused.
         defaults: of parameters where the spelling's differ from the declared ones.
         words: per attribute further spellings of its values, with the canonical ones.
-        handle: what the call returns, from session, row and `name`; with `record_finish` alone, in place of
-            which the text records by itself.
+        handle: what the call returns, from the number of its last row, whose keyword `name` is noted; None
+            for what `finish` returns, which stands then.
 
     Returns:
         The function, with the signature of the spelling.
     """
     extra = dict(extra or {})
-    scope: dict[str, Any] = {"_MISSING": MISSING, "_current": current, "_finish": finish, "_cls": cls,
-                             "_canonical": _canonical, "_missing": _missing, "_unknown": refuse_unknown,
-                             "_parameters": [*order, *extra]}  # fmt: skip
+    scope = {**_SCOPE, "_cls": cls, "_finish": finish, "_handle": handle, "_parameters": [*order, *extra]}
     heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
     text = [f"def {cls.name}({heads}, **unknown):", *_refusals(cls, order, swallows)]
-    text.append("    session = _current()")
+    text += _SITE
     text += _attribute_lines(cls, order, scope)
     for attribute, further in (words or {}).items():
         scope[f"_k_{attribute}"].update(further)
     given = _given(cls, order, scope)
-    if handle is None:
-        extras = "".join(f"{n}, " for n in extra)
-        text.append(f"    return _finish(session, _cls, {given}({extras}), unknown)")
+    extras = "".join(f"{n}, " for n in extra)
+    text += [] if handle is None else _look_up(cls, order)
+    if finish is None:
+        text.append(f"    row = _record(session, _cls, {given}None, where, known)")
     else:
-        assert finish is record_finish, f"{cls.name} has a finish of its own"
-        scope.update(_record=record, _handle=handle, _getframe=sys._getframe, _sites=SITES)
-        text += [
-            "    frame = _getframe(1)",
-            "    site = _sites.get((id(frame.f_code), frame.f_lasti))",
-            f"    row = _record(session, _cls, {given}None, site if site is None else site[0])",
-            "    return _handle(session, row, name)",
-        ]
+        last = "where" if handle is None else "where, known"
+        text.append(f"    result = _finish(session, _cls, {given}({extras}), unknown, {last})")
+    text += ["    return result"] if handle is None else _handing_out(is_known=finish is None)
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
     function = scope[cls.name]
     function.__doc__, function.instruction = cls.__doc__, cls
     function.__qualname__ = cls.name
     return function
+
+
+# Statements that find the launch, and the line of the call if it was worked out before.
+_SITE = (
+    "    session = _running() or _current()",
+    "    frame = _getframe(_depth)",
+    "    site = _sites.get((id(frame.f_code), frame.f_lasti))",
+    "    where = None if site is None else site[0]",
+)
+
+
+def called_through(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A surface for a stand-in to call, one call farther from the user's line; other functions stay."""
+    if not isinstance(function, FunctionType) or "_depth" not in function.__globals__:
+        return function
+    scope = {**function.__globals__, "_depth": function.__globals__["_depth"] + 1}
+    farther = FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
+    farther.__kwdefaults__ = function.__kwdefaults__
+    return update_wrapper(farther, function)
+
+
+def _handing_out(*, is_known: bool) -> list[str]:
+    """Statements that note the name of the last row, if it is given one, and return a handle to the row.
+
+    Args:
+        is_known: whether `row` is its number already.
+    """
+    return [
+        *([] if is_known else ["    row = len(session.program) - 1"]),
+        "    if name is not None: _note_name(session, name, row)",
+        "    return _handle(row)",
+    ]
+
+
+def _look_up(cls: type[Instruction], order: Sequence[str]) -> list[str]:
+    """Statements that look the form of a call up by the key that `record` would make; None if it is new."""
+    if cls.list_name:
+        return ["    known = None"]
+    layouts = []
+    for name, operand in cls.operands.items():
+        plain = f"{name}.layout"
+        if operand.is_optional or operand.may_be_number:
+            plain = f"{plain} if isinstance({name}, _View) else _stand_in({name})"
+        layouts.append(plain if name in order else "None")
+    key = ", ".join(["_cls", *layouts, *(f"a_{n}" for n in cls.attributes)])
+    return [
+        "    try:",
+        f"        known = session.forms.get(({key}))",
+        # `record` tells what is wrong with an operand
+        "    except _Refused:",
+        "        known = None",
+    ]
 
 
 def _given(cls: type[Instruction], order: Sequence[str], scope: dict[str, Any]) -> str:
@@ -230,14 +281,11 @@ def _has_no_effect(name: str, keyword: str, version: str) -> bool:
     return False
 
 
-def record_finish(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    extras: tuple[Any, ...],
-    unknown: dict[str, Any],
-) -> None:
-    """The finish of spellings that give the destination: append the row."""
-    record(session, cls, operands, attributes, values)
+# What the text of every function names.
+_SCOPE: dict[str, Any] = {
+    "_MISSING": MISSING, "_canonical": _canonical, "_current": current, "_depth": 1,
+    "_getframe": sys._getframe,
+    "_missing": _missing, "_note_name": note_name, "_record": record,
+    "_Refused": (AttributeError, NkilabError), "_running": running, "_sites": SITES, "_stand_in": stand_in,
+    "_unknown": refuse_unknown, "_View": View,
+}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from .missing import NamedMeta
 
@@ -65,11 +65,11 @@ class nc_version(IntEnum, metaclass=NamedMeta):
     gen4 = 4
 
 
-class matmul_perf_mode(IntEnum, metaclass=NamedMeta):
+class matmul_perf_mode(Enum, metaclass=NamedMeta):
     """Performance modes of nc_matmul."""
 
-    none = 0
-    double_row = 1
+    none = "none"
+    double_row = "double_row"
 
 
 class dma_engine(IntEnum, metaclass=NamedMeta):

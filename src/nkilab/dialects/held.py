@@ -20,7 +20,7 @@ from ..tiles.tile import View
 from ..trace.session import ask
 from ..trace.source import place_of, user_frame
 from . import enums
-from .calls import MISSING, refuse_unknown
+from .calls import MISSING, called_through, refuse_unknown
 from .history import NEWEST, Event, Signature, at, keyword_story, order, spelled, versions_with
 
 # What a keyword of some version means in the parameters of the function that is served.
@@ -191,7 +191,7 @@ class _Plan:
         signatures: Sequence[Signature],
         version: str,
     ) -> None:
-        self.name, self.target, self.own, self.version = name, target, own, version
+        self.name, self.target, self.own, self.version = name, called_through(target), own, version
         self.signatures = tuple(signatures)
         first = self.signatures[0]
         places = [_conflict(first, s) for s in self.signatures[1:]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import UseError
-from ..trace.session import current
+from ..trace.session import Session, current
 from .indexing import whole_number
 from .places import placed
 
@@ -58,6 +58,9 @@ class LoopRange:
         outer = session.position
         loop = len(program.positions)
         session.keyed["loop", loop] = self.kind
+        program.marks.loops[loop] = self.kind
+        if self.kind == "static":
+            program.unrolled.append(loop)
         try:
             for value in self._range:
                 session.position = len(program.positions)
@@ -67,6 +70,17 @@ class LoopRange:
                 session.flush()
         finally:
             session.position = outer
+
+
+def device_loops(session: Session, row: int) -> tuple[int, ...]:
+    """The loops around a row whose iterations the device counts, the outermost first."""
+    program, found = session.program, []
+    position = program.position_of(row)
+    while position > 0:
+        position, loop, _ = program.positions[position]
+        if session.keyed.get(("loop", loop)) == "dynamic":
+            found.append(loop)
+    return tuple(reversed(found))
 
 
 @placed("affine_range")

@@ -8,7 +8,8 @@ from ..errors import RuleError
 from ..isa.between_cores import CoreBarrier, Sendrecv
 from ..isa.declare import Instruction
 from ..trace.builder import located, record
-from ..trace.session import Session
+from ..trace.session import Known, Session
+from ..trace.source import Site
 
 MEETINGS = frozenset({Sendrecv, CoreBarrier})
 
@@ -21,6 +22,8 @@ def meeting_finish(
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
     unknown: dict[str, Any],
+    where: Site | None = None,
+    known: Known | None = None,
 ) -> None:
     """Append a row at which programs meet, if this launch has those that it names.
 
@@ -44,4 +47,4 @@ def meeting_finish(
         )
     if error is not None:
         raise located(error, cls.name, cls, operands)
-    record(session, cls, operands, attributes, values)
+    record(session, cls, operands, attributes, values, None, where, known)

@@ -48,6 +48,7 @@ def as_schedule(given: Any) -> Schedule:
 def note_name(session: Session, name: str, row: int) -> None:
     """Remember the row of an instruction that has a name."""
     session.keyed.setdefault(_NAMES, {}).setdefault(name, row)
+    session.program.marks.names.setdefault(name, row)
 
 
 def check_schedule(schedule: Schedule, sessions: Sequence[Session]) -> None:
@@ -65,3 +66,7 @@ def check_schedule(schedule: Schedule, sessions: Sequence[Session]) -> None:
                     f"with_schedule names {name}; no instruction of the kernel has this name",
                     hint=f"did you mean {near[0]}?" if near else "give the instruction name=",
                 )
+        for session in sessions:
+            marks = session.program.marks
+            rows = [marks.names[name] for name in producers if name in marks.names]
+            marks.edges += [(marks.names[consumer], row) for row in rows if consumer in marks.names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from .annotations import MutableAnnotation, TensorAnnotation
+from .annotations import MutableAnnotation, ScalarAnnotation, TensorAnnotation
 from .dst_first import modules as dst_first
 from .enums import (
     beta1_dge_mode,
@@ -69,7 +69,7 @@ def every_table(spelling: str, version: str = "") -> dict[str, dict[str, Any]]:
         "nki.language": dst_first.LANGUAGE,
         "nki.isa": dst_first.ISA,
         "nki.isa.constants": {**_ENUMS, "dma_engine": dma_engine},
-        "nki.typing": _TYPING,
+        "nki.typing": {**_TYPING, "scalar": ScalarAnnotation},
         **dst_first.OTHER_MODULES,
     }
 

@@ -6,6 +6,7 @@ of a result where nothing is said; that is decided before these functions are ca
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -67,6 +68,7 @@ class Lowering(Protocol):
         """A tile that nothing is written to yet."""
 
 
+@cache
 def plain(cls: type[Instruction], **chosen: Any) -> tuple[Any, ...]:
     """The attributes of an instruction in declared order: those given, the others at their defaults."""
     held = {name: chosen.get(name, attribute.default) for name, attribute in cls.attributes.items()}
@@ -136,6 +138,8 @@ def two_tiles(to: Lowering, op: Operator, x: View, y: View, dtype: DType, mask: 
 
 def _common(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that two tiles broadcast to."""
+    if x == y:
+        return x
     try:
         return tuple(np.broadcast_shapes(x, y))
     except ValueError:
@@ -193,6 +197,8 @@ def _ones(to: Lowering, columns: int, dtype: DType) -> View:
         made = to.make(Memset, [None], plain(Memset), (1,), dtype=dtype, shape=(1, columns), memory=SBUF)
         session.flush()
         session.keyed[key] = made
+        # the compiler's own tile: no loop of the kernel's makes it
+        session.program.marks.carried.add(made.storage.number)
     ones: View = session.keyed[key]
     return ones
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..isa.declare import Instruction
 from ..tiles.dtypes import unwritten_value
 from ..tiles.tile import View, memory_of, settle_elements
+from ..trace.marks import Unwritten
 from ..trace.session import Session
 from ..trace.source import name_of, user_frame
 from .indirect import execute_indirect
@@ -157,6 +158,8 @@ def _fill_unwritten(session: Session, view: View, mask: Any = None) -> None:
     storage.data.reshape(-1)[~storage.written.bits] = value
     if mask is not None and fits(mask, view.layout.shape) and storage.written.of(view, mask) == "all":
         return
+    program = session.program
+    program.marks.unwritten.append(Unwritten(len(program) - 1, storage.number, view.layout, state))
     name = storage.name or name_of(view, user_frame()) or "a tensor"
     share = "was never written" if state == "none" else "was written in part only"
     session.warn(

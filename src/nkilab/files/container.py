@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import tempfile
 from collections.abc import Mapping
@@ -135,6 +136,34 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def write_whole_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
+    """Write files into a folder: a new folder is there with all of them or not at all, in one that is there
+    each file is whole.
+
+    Raises:
+        FileError: if the folder cannot be made or written.
+    """
+    place = Path(path)
+    if place.exists():
+        for name, content in files.items():
+            write_whole(place / name, content)
+        return
+    temporary = ""
+    try:
+        temporary = tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent)
+        for name, content in files.items():
+            (Path(temporary) / name).write_bytes(content)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o777 & ~mask)
+        os.rename(temporary, place)
+    except OSError as error:
+        raise FileError(f"{place} cannot be written: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        if temporary and os.path.exists(temporary):
+            shutil.rmtree(temporary)
 
 
 def read_whole(path: str | os.PathLike[str]) -> bytes:

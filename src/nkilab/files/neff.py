@@ -52,10 +52,14 @@ def packed(program: Program) -> bytes:
     storages = [[s.name, list(s.shape), s.dtype.name, s.memory, s.scope, s.line] for s in program.storages]
     header: Header = {
         "kernel": program.kernel_name,
-        "machine": {"name": machine.name, "generation": machine.generation, "facts": facts},
+        "machine": {
+            "name": machine.name, "generation": machine.generation, "calibration": machine.calibration,
+            "facts": facts,
+        },
         "forms": [_form(form) for form in program.forms],
         "lines": program.lines,
         "positions": program.positions,
+        "unrolled": program.unrolled,
         "values": values,
         "storages": storages,
         "notes": program.notes,
@@ -103,6 +107,7 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
     program.forms = [_new_form(program.machine, form) for form in cast("list[list[object]]", header["forms"])]
     program.lines = [(str(file), int(line)) for file, line in cast("list[tuple[str, int]]", header["lines"])]
     program.positions = [(loop, i, n) for loop, i, n in cast("list[list[int]]", header["positions"])]
+    program.unrolled = [int(loop) for loop in cast("list[int]", header["unrolled"])]
     program.values = [cast("tuple[object, ...]", decoded(v)) for v in cast("list[object]", header["values"])]
     program.storages = [
         StorageRecord(name, tuple(shape), DTYPES[dtype], memory, scope, line)
@@ -120,7 +125,10 @@ def _machine(given: dict[str, object]) -> Machine:
         name: Fact(cast(float, decoded(value)), certainty, source)
         for name, (value, certainty, source) in cast("dict[str, list]", given["facts"]).items()
     }
-    return Machine(name=cast(str, given["name"]), generation=cast(int, given["generation"]), **facts)
+    name, generation, calibration = given["name"], given["generation"], given["calibration"]
+    return Machine(
+        name=cast(str, name), generation=cast(int, generation), calibration=cast(str, calibration), **facts
+    )
 
 
 def _new_form(machine: Machine, given: list[object]) -> Instruction:

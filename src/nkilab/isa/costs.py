@@ -5,6 +5,7 @@ MIN_II, the least interval between instructions of one engine, is about 64 cycle
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..machine import Machine
@@ -36,9 +37,12 @@ def vector_speedup(machine: Machine, *operands: Layout) -> float:
 
 
 def engine_step(
-    machine: Machine, engine: str, label: str, cycles: float, *, table: str = "", widening: float = 1.0
-) -> Step:
+    machine: Machine, engine: str, label: str, cycles: float, *, table: str = "", later_ns: float = 0.0,
+    widening: float = 1.0,
+) -> Step:  # fmt: skip
     """A step of VectorE, ScalarE or GpSimdE of so many cycles, at least MIN_II, plus the engine's overhead.
+
+    Its result is visible `later_ns` after that of a copy.
 
     On GpSimdE the start-up is itself longer than MIN_II: 150 + N (2.26 costs, iota).
     """
@@ -48,7 +52,7 @@ def engine_step(
     else:
         # the engine takes the next instruction before the result of this one is visible
         overhead = machine[f"{engine}_overhead_ns"]
-        lag = machine[f"{engine}_duration_ns"] - overhead
+        lag = machine[f"{engine}_duration_ns"] - overhead + later_ns
         if cycles < MIN_INTERVAL_CYCLES:
             lag -= (MIN_INTERVAL_CYCLES - cycles) / clock
         busy = max(cycles, MIN_INTERVAL_CYCLES) / clock + overhead
@@ -56,15 +60,17 @@ def engine_step(
     return Step(engine, label, busy_ns=busy, table=table, widening=widening)
 
 
-def one_input_step(form: Any, engine: str, label: str, *operands: Layout, widening: float = 1.0) -> Step:
+def one_input_step(
+    form: Any, engine: str, label: str, *operands: Layout, later_ns: float = 0.0, widening: float = 1.0
+) -> Step:
     """A step that reads one tile: one element a cycle, more in VectorE's performance modes.
 
     Source: 2.26 costs (tensor_copy, tensor_scalar, memset); trn2 guide, DVE performance modes.
     """
     cycles = float(max(o.free_size for o in operands))
-    if engine == "vector":
-        cycles /= vector_speedup(form.machine, *operands)
-    return engine_step(form.machine, engine, label, cycles, widening=widening)
+    speedup = vector_speedup(form.machine, *operands) if engine == "vector" else 1.0
+    step = engine_step(form.machine, engine, label, cycles / speedup, later_ns=later_ns, widening=widening)
+    return replace(step, is_wide=speedup > 1)
 
 
 def two_input_step(
@@ -77,13 +83,13 @@ def two_input_step(
     an element in float32 (measured), 2 elements a cycle if all are 16-bit and the inputs in SBUF (trn2
     guide).
     """
-    machine, cycles = form.machine, float(first.free_size)
+    machine, cycles, is_wide = form.machine, float(first.free_size), False
     if engine == "vector":
         if machine.generation == 2:
             cycles *= 1 if is_fast_on_trn1 else 2
         elif first.memory == SBUF == second.memory and all(o.dtype in HALVES for o in (first, second, dst)):
-            cycles /= 2
-    return engine_step(machine, engine, label, cycles, widening=widening)
+            cycles, is_wide = cycles / 2, True
+    return replace(engine_step(machine, engine, label, cycles, widening=widening), is_wide=is_wide)
 
 
 def contiguous_run(given: Layout) -> int:

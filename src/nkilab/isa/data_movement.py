@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from ..tiles.convert import cast, store, widen
-from .costs import transfer_step
+from .costs import engine_step, transfer_step
 from .declare import Attr, Example, Flag, In, Instruction, Out, Spelled, Step, rule
 from .operators import Operator, operator_named
 from .uses import Tile
@@ -34,7 +34,7 @@ class DmaCopy(Instruction):
     """
 
     source = SOURCE
-    engines = ("dma",)
+    engines = ("dma", "gpsimd")
     dst = Out("*", ("hbm", "sbuf"), rows=True)
     src = In("*", ("hbm", "sbuf", "psum"), rows=True)
     priority = Attr(None, (None, 0, 1, 2, 3))
@@ -158,8 +158,18 @@ class DmaCopy(Instruction):
         else:
             store(dst, widen(dst, self.dst.dtype) + widen(given, self.src.dtype), self.dst.dtype)
 
+    @cached_property
+    def is_made_by_software(self) -> bool:
+        """Whether GpSimdE makes the descriptors: where it is asked to, and where indices choose the rows."""
+        return self.dge_mode == "swdge" or self.dst.is_gathered or self.src.is_gathered
+
     def cost(self) -> list[Step]:
-        if not self.is_dynamic:
+        if not self.is_dynamic and not self.is_made_by_software:
             return [transfer_step(self, self.dst, self.src, label="DMA")]
         # assumed: descriptors made while the kernel runs cost what others do; nothing is published of them
-        return [transfer_step(self, self.dst, self.src, label="DMA", widening=2)]
+        transfer = transfer_step(self, self.dst, self.src, label="DMA", widening=2)
+        if not self.is_made_by_software:
+            return [transfer]
+        # descriptor generation reference: software descriptors cost GpSimdE time; assumed: a cycle for each
+        made = engine_step(self.machine, "gpsimd", "DGE", transfer.descriptors, widening=2)
+        return [made, transfer]

@@ -362,7 +362,7 @@ class Instruction:
                     hint=limit.hint, source=limit.source, key=limit.key,
                 )  # fmt: skip
         for (name, _), given in zip(self.operands.items(), self.layouts, strict=True):
-            if isinstance(given, Layout) and given.is_on_chip and self.engines != ("dma",):
+            if isinstance(given, Layout) and given.is_on_chip and self.engines[0] != "dma":
                 self._check_partitions(name, given)
 
     def _check_partitions(self, name: str, given: Layout) -> None:

@@ -293,7 +293,8 @@ class TensorScalar(Instruction):
         store(dst, result, self.dst.dtype)
 
     def cost(self) -> list[Step]:
-        return [one_input_step(self, self.runs_on, "TENSOR_SCALAR", self.data, self.dst)]
+        later = self.machine["vector_operand_ns"]
+        return [one_input_step(self, self.runs_on, "TENSOR_SCALAR", self.data, self.dst, later_ns=later)]
 
 
 class ScalarTensorTensor(Instruction):

@@ -18,9 +18,11 @@ class Step:
         label: opcode as the vendor's profiler names it.
         busy_ns: how long the engine accepts nothing else.
         latency_ns: from then until the result is visible.
+        hidden_ns: of what runs beside the work of its engine, how long it keeps the next of its kind waiting.
         descriptors: DMA only: elements of the transfer list.
         descriptor_bytes: DMA only: contiguous bytes each moves.
         table: scalar only: the function table that must be loaded.
+        is_wide: vector only: whether it runs in a performance mode, more than an element a cycle.
         widening: factor on the interval where the cost is assumed, 1 where it has a source.
     """
 
@@ -28,9 +30,11 @@ class Step:
     label: str
     busy_ns: float = 0.0
     latency_ns: float = 0.0
+    hidden_ns: float = 0.0
     descriptors: int = 0
     descriptor_bytes: int = 0
     table: str = ""
+    is_wide: bool = False
     widening: float = 1.0
 
 

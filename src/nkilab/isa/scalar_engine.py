@@ -47,7 +47,9 @@ def _row_sums(result: Any) -> Any:
 
 
 def _steps(form: Any, reads_registers: bool) -> list[Step]:
-    steps = [engine_step(form.machine, "scalar", "ACTIVATE", form.sizes["F*"], table=form.op.name)]
+    later = 0.0 if form.op.name == "copy" else form.machine["scalar_function_ns"]
+    size, table = form.sizes["F*"], form.op.name
+    steps = [engine_step(form.machine, "scalar", "ACTIVATE", size, table=table, later_ns=later)]
     if reads_registers:
         cycles = form.machine["accumulator_read_cycles"]
         steps.append(Step("scalar", "ACTIVATE", busy_ns=cycles / form.machine["scalar_clock_ghz"]))

@@ -122,11 +122,16 @@ def _is_identity(matrix: np.ndarray) -> bool:
     return rows == columns and np.array_equal(matrix, np.eye(rows, dtype=matrix.dtype))
 
 
-def weight_load(form: Any, columns: int) -> Step:
-    """Loading a stationary tile; it hides behind the multiplication before it (trn1 guide)."""
+def weight_load(form: Any, columns: int, *, is_fast: bool = False, halves: int = 1) -> Step:
+    """Loading a stationary tile; it hides behind the multiplication before it (trn1 guide).
+
+    Up to four columns a cycle (trn1 guide, fast LoadStationary); profiles of trn2 show the fast mode for
+    transposes alone. float32 is loaded twice, to multiply with the upper and with the lower halves.
+    """
     machine = form.machine
-    cycles = machine["weight_load_cycles"] * columns / machine["stationary_free_max"]
-    return Step("tensor", "LDWEIGHTS", busy_ns=0.0, latency_ns=cycles / machine["tensor_clock_ghz"])
+    cycles = columns * halves / machine["fast_weight_columns" if is_fast else "weight_columns"]
+    occupied = cycles / machine["tensor_clock_ghz"]
+    return Step("tensor", "LDWEIGHTS", latency_ns=occupied + machine["weight_load_ns"], hidden_ns=occupied)
 
 
 def multiplication(form: Any, cycles: float, label: str, passes: float = 1) -> Step:
@@ -366,7 +371,7 @@ class NcMatmul(Instruction):
 
     def cost(self) -> list[Step]:
         is_wide = self.stationary.dtype is FLOAT32 and not self.is_transpose
-        load = weight_load(self, self.sizes["M"])
+        load = weight_load(self, self.sizes["M"], is_fast=self.is_transpose, halves=2 if is_wide else 1)
         if not is_wide:
             return [load, multiplication(self, self.sizes["N"], "MATMUL")]
         if self.is_stationary_onezero or self.is_moving_onezero:
@@ -475,4 +480,5 @@ class NcTranspose(Instruction):
             self.machine["fp32_passes"] if self.machine.generation == 2 and self.data.itemsize == 4 else 1
         )
         cycles = max(self.sizes["P"], min(64, self.sizes["F"]))
-        return [weight_load(self, self.sizes["F"]), multiplication(self, cycles, "MATMUL", passes)]
+        load = weight_load(self, self.sizes["F"], is_fast=True)
+        return [load, multiplication(self, cycles, "MATMUL", passes)]

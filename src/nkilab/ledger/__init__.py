@@ -3,10 +3,11 @@
 `rows/` holds one row per measurement, `kernels/` our own kernels; docs/ledger.md describes both.
 """
 
+from .fitting import fit as fit
+from .fitting import leave_one_family_out as leave_one_family_out
 from .predict import Judged as Judged
 from .predict import Predictor as Predictor
 from .predict import judged as judged
-from .predict import leave_one_family_out as leave_one_family_out
 from .reading import ledger_rows as ledger_rows
 from .reading import left_out as left_out
 from .reading import own_rows as own_rows

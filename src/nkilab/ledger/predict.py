@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from ..errors import FileError, UsageError
 from ..launch import launch
 from ..machine import Machine, machine_named
 from ..trace.program import Program
+from ..trace.recosting import recosted as recosted
 from .quantities import QUANTITIES
 from .row import Row
 
@@ -109,48 +110,8 @@ def judged(rows: Iterable[Row], predictor: Predictor, *, secondary: bool = False
     ]
 
 
-def leave_one_family_out(
-    rows: Sequence[Row], predictor: Predictor, fit: Callable[[list[Judged]], Mapping[str, Machine]]
-) -> dict[str, float]:
-    """How far predictions are off for families of kernels that the constants were not fitted to.
-
-    Args:
-        rows: of a ledger.
-        predictor: holds the traces.
-        fit: finds constants, by chip, from what the fit rows of the other families measured.
-
-    Returns:
-        Per family the mean absolute relative error of its whole kernels, rows for context apart.
-    """
-    whole = [row for row in rows if row.kind == "kernel" and not QUANTITIES[row.metric].has_host]
-    result: dict[str, float] = {}
-    for family in dict.fromkeys(row.family for row in whole if row.split != "context"):
-        others = [row for row in rows if row.family != family and row.split == "fit"]
-        machines = fit(judged(others, predictor))
-        own = judged([r for r in whole if r.family == family and r.split != "context"], predictor)
-        errors = [abs(one.predict(machines[one.row.chip]) / one.measured - 1) for one in own]
-        result[family] = sum(errors) / len(errors)
-    return result
-
-
 def _under(predictor: Predictor, row: Row, metric: str, machine: Machine) -> float:
     return predictor.predict(row, metric, machine)
-
-
-def recosted(program: Program, machine: Machine) -> Program:
-    """The same rows with the costs that another set of constants gives their forms.
-
-    Raises:
-        UsageError: if the constants belong to another chip; its kernels may differ.
-    """
-    if machine.name != program.machine.name:
-        raise UsageError(f"the program is for {program.machine.name}, the constants are of {machine.name}")
-    if machine is program.machine:
-        return program
-    forms = [type(form)(machine, form.layouts, form.attribute_values) for form in program.forms]
-    result = program.with_forms(forms, program.form_column)
-    result.machine = machine
-    return result
 
 
 def _argument(row: Row, given: Any) -> Any:

@@ -12,9 +12,9 @@ from ..errors import FileError
 from ..place.slots import DMA
 from .row import Row
 
-# Between what device and host report in nki.benchmark lie 44 to 84 us on trn2; this is the middle.
+# Between what device and host report in nki.benchmark lie 44 to 84 us on trn2.
 # Host time is no part of an estimate: rows that hold it are told apart and never judged.
-HOST_US = 64.0
+HOST_US = 54.0
 
 Predict = Callable[[Row, Sequence[Estimate]], float]
 

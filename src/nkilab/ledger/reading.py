@@ -8,13 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .._lazy import ruamel_yaml
 from ..errors import FileError, NkilabError
-from ..machine import machine_named
+from ..machine import chip_named
+from ..yaml_files import line_of, loaded, wrong
 from .quantities import QUANTITIES
 from .row import KINDS, SPLITS, TRUSTS, Call, Row, Source
 
 SCHEMA = "nkilab.ledger/1"
+FORMAT = "see docs/ledger.md for the format"
 OWN = Path(__file__).parent / "rows"
 _GIVEN = {f.name for f in fields(Row)} - {"calls", "line"} | {"args", "calls", "rows"}
 _NEEDED = [f.name for f in fields(Row) if f.default is MISSING and f.default_factory is MISSING]
@@ -39,7 +40,7 @@ def own_rows() -> tuple[Row, ...]:
 @cache
 def left_out() -> dict[str, str]:
     """Published measurements that the ledger leaves out, by name, with the reason of each."""
-    held = _loaded(OWN / "left_out.yaml")
+    held = loaded(OWN / "left_out.yaml", FORMAT)
     return {str(name): str(entry["reason"]) for entry in held["entries"] for name in entry["ids"]}
 
 
@@ -54,27 +55,11 @@ def ledger_rows(path: Path) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _loaded(path: Path) -> Any:
-    yaml = ruamel_yaml()
-    try:
-        return yaml.YAML(typ="rt").load(path.read_text())
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
-    except UnicodeDecodeError:
-        raise FileError(f"{path} is no text") from None
-    except yaml.error.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        told = getattr(error, "problem", None) or "it does not parse"
-        raise _wrong(path, mark.line + 1 if mark else 1, f"this is no YAML: {told}") from None
-
-
 def _rows_in(path: Path) -> list[Row]:
-    held = _loaded(path)
+    held = loaded(path, FORMAT)
     if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
         given = held.get("schema") if isinstance(held, Mapping) else None
-        raise FileError(
-            f"{path} has schema {given!r}; a ledger has {SCHEMA!r}", hint="see docs/ledger.md for the format"
-        )
+        raise FileError(f"{path} has schema {given!r}; a ledger has {SCHEMA!r}", hint=FORMAT)
     sources = _sources(path, held.get("sources"))
     rows: list[Row] = []
     for group in _listed(path, held, "groups"):
@@ -83,32 +68,27 @@ def _rows_in(path: Path) -> list[Row]:
             # what a row does not say, its group says
             own = "args" in given or "calls" in given
             inherited = {k: v for k, v in common.items() if not (own and k in ("args", "calls"))}
-            rows.append(_row(path, {**inherited, **given}, _line_of(given), sources))
+            rows.append(_row(path, {**inherited, **given}, line_of(given), sources))
     return rows
 
 
 def _listed(path: Path, held: Any, name: str) -> Iterable[Any]:
     """The mappings in a list that a mapping holds by name."""
-    entries, line = held.get(name), _line_of(held)
+    entries, line = held.get(name), line_of(held)
     if not isinstance(entries, list) or not entries:
         raise _wrong(path, line, f"{name} is {entries!r}; it is a list with at least one entry")
     for place, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
-            line = _line_of(entries, place)
+            line = line_of(entries, place)
             raise _wrong(path, line, f"an entry of {name} is {entry!r}; it holds names and values")
     return entries
-
-
-def _line_of(held: Any, place: int | None = None) -> int:
-    """The line, from 1, on which what was read begins, or an entry of it."""
-    return (held.lc.line if place is None else held.lc.item(place)[0]) + 1
 
 
 def _sources(path: Path, held: Any) -> dict[str, Source]:
     found: dict[str, Source] = {}
     if not isinstance(held, Mapping):
         raise _wrong(path, 1, f"sources is {held!r}; it holds a source by each name")
-    line = _line_of(held)
+    line = line_of(held)
     for name, given in held.items():
         unknown = set(given) - {"ref", "commit", "link"} if isinstance(given, Mapping) else {"..."}
         if unknown or "ref" not in given:
@@ -150,7 +130,7 @@ def _faults(given: Mapping[str, Any], sources: Mapping[str, Source]) -> Iterator
         yield f"source is {given['source']!r}; the file has {', '.join(sources)}", ""
     yield from _measured_faults(given["measured"])
     try:
-        machine_named(given["chip"])
+        chip_named(given["chip"])
     except NkilabError as error:
         yield error.problem, ""
 
@@ -205,6 +185,4 @@ def _refuse_twins(rows: Iterable[Row], path: Path) -> None:
 
 
 def _wrong(path: Path, line: int, problem: str, hint: str = "") -> FileError:
-    error = FileError(problem, hint=hint or "see docs/ledger.md for the format")
-    error.located(f"{path.name}:{line}", "")
-    return error
+    return wrong(path, line, problem, hint or FORMAT)

@@ -1,6 +1,8 @@
 """The chips: one row each, every number with its source."""
 
 from .chips import MACHINES as MACHINES
-from .chips import machine_named as machine_named
+from .chips import chip_named as chip_named
+from .file import MachineFile as MachineFile
+from .file import machine_named as machine_named
 from .model import Fact as Fact
 from .model import Machine as Machine

@@ -39,8 +39,12 @@ TRN2 = Machine(
         8, "published profiles: 218 ns a MATMUL of 512 bfloat16 rows, 56 of 128; 4.03 cycles a float32 row"
     ),
     fp32_passes=documented(4, "2.26 costs, nc_matmul"),
-    weight_load_cycles=documented(32, "trn1 guide, fast LoadStationary"),
+    weight_columns=measured(1, "published profiles: LDWEIGHTS in 105 ns, the fast mode off"),
+    fast_weight_columns=documented(4, "trn1 guide, fast LoadStationary; published profiles: transposes"),
+    weight_load_ns=measured(52.0, "published profiles: LDWEIGHTS in 105 ns, 53 of them for 128 columns"),
     tensor_latency_ns=measured(170.0, "optimization guide: MATMUL latency 598 ns at an interval of 429 ns"),
+    tensor_warm_up_ns=documented(3000.0, "Neuron Explorer, overview: about 3 us from half to full rate"),
+    tensor_cold_rate=documented(0.5, "Neuron Explorer, overview; profiles: 630 ns cold, 379 ns warm"),
     vector_overhead_ns=fitted(
         40.0, "products blocked for NKI 0.6: 1024 additions of 512 in 652 us less the launch"
     ),
@@ -48,16 +52,32 @@ TRN2 = Machine(
     scalar_duration_ns=measured(
         158.0, "published profiles: copies of 128 and 512 elements in 265 and 586 ns"
     ),
+    scalar_function_ns=measured(
+        110.0, "published profiles: exp of 512 elements in 686 and 707 ns, copies in 586"
+    ),
+    vector_operand_ns=measured(
+        58.0, "published profiles: tensor_scalar in 350 and 481 ns, copies in 291 and 424 ns"
+    ),
     scalar_overhead_ns=measured(115.0, "course dumps: ACT copy of 128 elements every 221 ns"),
     gpsimd_overhead_cycles=documented(150, "2.26 costs, iota"),
     activation_table_load_ns=measured(1323.0, "DMA overview figures"),
     vector_mode_speedup=documented(4, "trn2 guide, DVE performance modes"),
     vector_fp32_lanes=measured(2, "optimization guide: fp32 SBUF to SBUF copy of 512 in 424 ns"),
+    shared_ports=documented(0, "trn2 guide: VectorE beside GpSimdE and ScalarE access memories at once"),
     accumulator_read_cycles=documented(64, "2.26 costs, activation_reduce"),
     semaphore_ns=measured(58.0, "optimization guide, semaphore wait"),
+    dma_done_ns=measured(
+        319.0, "DMA overview figures: last byte of a load to the ACTIVATE that waits for it"
+    ),
     dma_engines=documented(16, "trn2 guide, DMA"),
     dma_start_ns=measured(
-        1000.0, "DMA overview figures: trigger to first byte 614 to 1006 ns; guide 1300 ns"
+        750.0, "DMA overview figures: trigger to the first engine's first byte 614, 738 and 757 ns"
+    ),
+    dma_static_start_ns=documented(
+        1300.0 - 58.0 - 50.0, "DMA guide: 1300 ns from a semaphore to the start; less signal and issue"
+    ),
+    dma_spread_ns=measured(
+        24.0, "DMA overview figures: 468 ns from first to last byte over 16 engines of 81 to 99 ns each"
     ),
     dma_issue_ns=measured(486.0, "course, vector add of single elements: 3 transfers in 1457 ns"),
     dma_descriptor_issue_ns=measured(
@@ -75,7 +95,8 @@ TRN2 = Machine(
     hbm_bytes_per_ns=measured(435.0, "profiler metadata dma_ddr_bandwidth: share of one core"),
     hbm_stack_bytes_per_ns=measured(716.0, "course dumps: peak_flops_bandwidth_ratio 109.837"),
     tile_buffers=fitted(
-        3, "tiled and blocked products under NKI 0.6 and Beta 1: double buffering and one in use"
+        6,
+        "tiled and blocked products under NKI 0.6 and Beta 1, transposes and additions of the course",
     ),
     spill_rest_rows=assumed(
         16,
@@ -88,7 +109,10 @@ TRN2 = Machine(
     kernel_end_ns=fitted(2300.0, "as kernel_start_ns"),
     profile_extra_ns=fitted(5000.0, "profiles last 6 to 8 us longer than nki.benchmark says"),
     peak_tflops_bf16=documented(78.6432, "128 * 128 * 2 * 2.4 GHz"),
-    interval_relative=assumed(0.35, "starting constants, not yet fitted"),
+    interval_engines=fitted(
+        0.13, "nine tenths of the kernels bound by engines, each family predicted by constants of the others"
+    ),
+    interval_dma=fitted(0.18, "as interval_engines, of kernels bound by DMA"),
 )
 
 TRN1 = replace(
@@ -103,25 +127,37 @@ TRN1 = replace(
     sbuf_physical_bytes_per_partition=documented(192 * 1024, "trn1 guide, SBUF"),
     tensor_clock_ghz=documented(2.8, "trn1 guide, engines"),
     matmul_overhead_cycles=documented(0, "2.26 costs, nc_matmul: max(64, N)"),
+    shared_ports=documented(1, "trn1 guide: VectorE takes turns with GpSimdE at SBUF, with ScalarE at PSUM"),
+    weight_columns=documented(4, "trn1 guide, fast LoadStationary: up to 4 times as fast as a MATMUL"),
+    weight_load_ns=assumed(0.0, "not published"),
+    tensor_warm_up_ns=documented(0.0, "Neuron Explorer, overview: from NeuronCore-v3 on"),
     vector_clock_ghz=documented(1.12, "trn1 guide, engines"),
     scalar_clock_ghz=documented(1.4, "trn1 guide, engines"),
     gpsimd_clock_ghz=documented(1.4, "trn1 guide, engines"),
     vector_overhead_ns=documented(90.0, "performance guide: about 100 cycles"),
     vector_duration_ns=documented(90.0, "performance guide: about 100 cycles"),
-    scalar_duration_ns=measured(72.0, "performance guide: dependent 1-element ACTIVATE takes 159 ns"),
+    scalar_function_ns=documented(0.0, "performance guide: in scalar_duration_ns"),
+    vector_operand_ns=documented(0.0, "2.26 costs: as tensor_copy"),
+    scalar_duration_ns=measured(143.0, "performance guide: dependent 1-element ACTIVATEs every 189 ns"),
     scalar_overhead_ns=measured(72.0, "performance guide: dependent 1-element ACTIVATE takes 159 ns"),
     vector_mode_speedup=documented(1, "the trn1 guide has no performance modes"),
     vector_fp32_lanes=documented(1, "trn1 guide, VectorE 128 elements per cycle"),
-    dma_start_ns=documented(1300.0, "DMA guide, semaphore to start"),
+    dma_start_ns=documented(
+        1300.0 - 58.0 - 100.0, "DMA guide: 1300 ns from a semaphore to the start; less signal and issue"
+    ),
+    dma_static_start_ns=documented(1300.0 - 58.0 - 50.0, "as dma_start_ns"),
     dma_descriptor_issue_ns=assumed(0.0, "descriptors lie ready in HBM"),
     dma_issue_ns=assumed(100.0, "no hardware descriptor generation; static rings"),
-    dma_bytes_per_ns=measured(18.0, "performance guide figure: 32 KiB per engine in 1810 ns"),
+    dma_bytes_per_ns=fitted(
+        22.0, "captured vector additions; a figure of the performance guide has 18: 32 KiB in 1810 ns"
+    ),
     dma_issuing_units=assumed(2, "two rings"),
     hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),
     hbm_stack_bytes_per_ns=measured(410.0, "performance guide figure: 704 MiB in 7.03 ms are 25.61 % MBU"),
     kernel_start_ns=measured(13000.0, "course dumps on trn1: 19 us for one tile"),
     peak_tflops_bf16=documented(91.75, "128 * 128 * 2 * 2.8 GHz"),
-    interval_relative=assumed(0.45, "starting constants, not yet fitted"),
+    interval_engines=assumed(0.15, "the cycles are documented; what lies between instructions is as on trn2"),
+    interval_dma=fitted(0.25, "nine tenths of vector additions within 19 %; other sizes of rows are open"),
 )
 
 TRN3 = replace(
@@ -142,7 +178,8 @@ TRN3 = replace(
     dma_bytes_per_ns=documented(33.0, "DMA guide, peak per engine"),
     hbm_bytes_per_ns=documented(600.0, "trn3 guide: 4.7 to 4.9 TB/s over eight cores"),
     hbm_stack_bytes_per_ns=documented(1200.0, "trn3 guide: 4.7 to 4.9 TB/s over four stacks"),
-    interval_relative=assumed(0.6, "nothing is measured on trn3"),
+    interval_engines=assumed(0.6, "nothing is measured on trn3"),
+    interval_dma=assumed(0.6, "nothing is measured on trn3"),
 )
 
 MACHINES: dict[str, Machine] = {m.name: m for m in (TRN1, TRN2, TRN3)}
@@ -151,7 +188,7 @@ MACHINES: dict[str, Machine] = {m.name: m for m in (TRN1, TRN2, TRN3)}
 ALIASES = {"inf2": "trn1", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
 
 
-def machine_named(name: str) -> Machine:
+def chip_named(name: str) -> Machine:
     """The row of a chip, by its name or one of AWS's aliases (inf2, gen2, gen3, gen4).
 
     Raises:
@@ -159,5 +196,8 @@ def machine_named(name: str) -> Machine:
     """
     row = MACHINES.get(ALIASES.get(name.lower(), name.lower()))
     if row is None:
-        raise UsageError(f"target is {name}; it is one of {', '.join([*MACHINES, *ALIASES])}")
+        raise UsageError(
+            f"target is {name}; it is one of {', '.join([*MACHINES, *ALIASES])}",
+            hint="a chip with constants of its own is the path of a machine file, MACHINE.yaml",
+        )
     return row

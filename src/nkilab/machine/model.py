@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 Certainty = Literal["documented", "measured", "fitted", "assumed"]
@@ -45,10 +46,14 @@ def assumed(value: float, source: str) -> Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One NeuronCore of a chip: its name, generation and every number about it, each a `Fact`."""
+    """One NeuronCore of a chip: its name, generation and every number about it, each a `Fact`.
+
+    `calibration` is the name of the file that constants were taken from, "" for the chip as it is known.
+    """
 
     name: str
     generation: int
+    calibration: str = ""
     cores_per_logical_core: Fact
     partitions: Fact
     sbuf_bytes_per_partition: Fact
@@ -68,20 +73,30 @@ class Machine:
     matmul_interval_cycles: Fact
     matmul_overhead_cycles: Fact
     fp32_passes: Fact
-    weight_load_cycles: Fact
+    weight_columns: Fact
+    fast_weight_columns: Fact
+    weight_load_ns: Fact
     tensor_latency_ns: Fact
+    tensor_warm_up_ns: Fact
+    tensor_cold_rate: Fact
     vector_overhead_ns: Fact
     scalar_overhead_ns: Fact
     vector_duration_ns: Fact
     scalar_duration_ns: Fact
+    scalar_function_ns: Fact
+    vector_operand_ns: Fact
     gpsimd_overhead_cycles: Fact
     activation_table_load_ns: Fact
     vector_mode_speedup: Fact
     vector_fp32_lanes: Fact
+    shared_ports: Fact
     accumulator_read_cycles: Fact
     semaphore_ns: Fact
+    dma_done_ns: Fact
     dma_engines: Fact
     dma_start_ns: Fact
+    dma_static_start_ns: Fact
+    dma_spread_ns: Fact
     dma_issue_ns: Fact
     dma_descriptor_issue_ns: Fact
     dma_static_issue_ns: Fact
@@ -102,7 +117,8 @@ class Machine:
     kernel_end_ns: Fact
     profile_extra_ns: Fact
     peak_tflops_bf16: Fact
-    interval_relative: Fact
+    interval_engines: Fact
+    interval_dma: Fact
 
     def __getitem__(self, constant: str) -> float:
         """The bare value of a fact, by name."""
@@ -114,9 +130,28 @@ class Machine:
         return int(self[constant])
 
     @property
+    def label(self) -> str:
+        """The name that results show: "trn2", or "trn2 (mine.yaml)"."""
+        return f"{self.name} ({self.calibration})" if self.calibration else self.name
+
+    @property
     def psum_bytes_per_partition(self) -> int:
         """Bytes of PSUM each partition holds, over all banks."""
         return self.limit("psum_banks") * self.limit("psum_bank_bytes")
+
+    def with_constants(
+        self, values: Mapping[str, float], source: str, name: str = "", certainty: Certainty = "fitted"
+    ) -> Machine:
+        """This chip with other values of constants.
+
+        Args:
+            values: by constant, in the unit that its name carries.
+            source: where they come from.
+            name: how results call the chip, behind its own name; as before if "".
+            certainty: how sure they are.
+        """
+        facts: Any = {constant: Fact(value, certainty, source) for constant, value in values.items()}
+        return replace(self, calibration=name or self.calibration, **facts)
 
     def facts(self) -> dict[str, Fact]:
         """Every fact of this row by name."""

@@ -18,12 +18,13 @@ from .content import Bullets, Page, Section, Table, Text, code, listed, table
 from .instruction import DIFFERENCES, ENGINES, engine_name, instruction_page, summary
 from .markdown import markdown
 from .meanings import ACTIVATION_MEANINGS, OPERATOR_MEANINGS
+from .rules import rules_page
 from .subjects import chip_page
 from .tokens import TOKENS_SOURCE, dtype_facts, valid_range
 
 COMMAND = "python -m nkilab.pages"
 MARK = f"<!-- written by `{COMMAND}`; changes by hand are lost -->\n"
-_TABLES = ("operators", "activations", "dtypes", "chips")
+_TABLES = ("operators", "activations", "dtypes", "chips", "rules")
 
 
 def documents() -> dict[str, str]:
@@ -35,6 +36,7 @@ def documents() -> dict[str, str]:
         "activations": _activations(),
         "dtypes": _dtypes(),
         "chips": _chips(),
+        "rules": rules_page(),
     }
     links = _links()
     return {f"{name}.md": f"{markdown(page, links)}\n{MARK}" for name, page in pages.items()}
@@ -97,6 +99,7 @@ def _index_opening() -> Iterator[Text | Bullets]:
     yield Bullets((
         "what instructions are given by name: `operators`, `activations`, `dtypes`",
         "every number about a chip, with certainty and source: `chips`",
+        "what `nkilab check` asks of kernels: `rules`",
         f"what nkilab chose where public text is silent: {code(DIFFERENCES)}",
         "the same pages in a terminal: `nkilab explain NAME`",
     ))  # fmt: skip

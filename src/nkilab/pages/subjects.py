@@ -1,4 +1,4 @@
-"""Pages of rules, error keys, findings, metrics, bounds and chips."""
+"""Pages of rules of instructions, error keys, metrics, bounds and chips."""
 
 from __future__ import annotations
 
@@ -22,16 +22,6 @@ _REPLIES = {
     "accepted": "nkilab accepts it",
 }
 _SPECIFICATION_OF_KEYS = "documents of SDK 2.20 to 2.26, NKI API Errors"
-
-# What a run reports beside its result: when, and the way out.
-FINDINGS = {
-    "spill": (
-        "SBUF does not hold all tiles that are live at an instruction. Some are saved to HBM and read back, "
-        "as the vendor's compiler does; the traffic takes its time and is counted in `spill_save_bytes` and "
-        "`spill_reload_bytes`.",
-        "make the tiles smaller, or use one up before the next is loaded",
-    )
-}
 
 
 def rules() -> dict[str, list[tuple[type[Instruction], Rule | CallRule]]]:
@@ -131,12 +121,6 @@ def metric_page(metric: Metric) -> Page:
     """The unit and definition of a metric."""
     facts = Bullets((f"unit: {metric.unit}",))
     return Page(metric.name, "metric", (Section("", (Text(sentence(metric.definition)), facts)),))
-
-
-def finding_page(name: str) -> Page:
-    """When a finding is reported, and the way out."""
-    words, way_out = FINDINGS[name]
-    return Page(name, "finding", (Section("", (Text(words), Bullets((f"way out: {way_out}",)))),))
 
 
 def bound_page(name: str) -> Page:

@@ -7,6 +7,7 @@ decompose along the axes of its storage (a reshape that mixes them) is known by 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -59,6 +60,22 @@ def boxes_of(program: Program, slots: Slots) -> Boxes:
         given = slots.layouts[int(kinds[start]) % len(slots.layouts)]
         table[start:stop] = _decomposed(*shapes[number], given, offset[start:stop], axes)
     return _distinct(table, kinds // max(len(slots.layouts), 1), of_slot, axes)
+
+
+def boxes_for(accesses: Sequence[tuple[int, tuple[int, ...], int, Layout, int]]) -> Boxes:
+    """The boxes of accesses that are given one by one, in their order.
+
+    Args:
+        accesses: group, shape and bytes per element of the memory, layout and offset of the view. Accesses of
+            one group lie in memories of one shape.
+    """
+    axes = max((len(shape) for _, shape, _, _, _ in accesses), default=1) or 1
+    table = np.zeros((len(accesses), 4 * axes + 4), np.int64)
+    group = np.zeros(len(accesses), np.int64)
+    for number, (own, shape, itemsize, given, offset) in enumerate(accesses):
+        group[number] = own
+        table[number] = _decomposed(shape or (1,), itemsize, given, np.array([offset]), axes)
+    return _distinct(table, group, np.arange(len(accesses)), axes)
 
 
 def _distinct(table: np.ndarray, group: np.ndarray, of_slot: np.ndarray, axes: int) -> Boxes:

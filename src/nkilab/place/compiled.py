@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from ..trace.program import Program
 from .balance import balanced
+from .broadcasts import without_broadcast_copies
+from .invariants import without_loop_invariants
 from .redundant import without_redundant_loads
 
 # How kernels are compiled: in order and as written; by the stand-alone compiler of `nki`; through the middle
@@ -17,7 +19,9 @@ AS_WRITTEN, STANDALONE, MIDDLE_END = "as written", "standalone", "middle end"
 def compiled(program: Program) -> Program:
     """The program that is placed and timed, with a note per transformation that changed it."""
     if program.compiler == MIDDLE_END:
-        program = balanced(program)
+        program = balanced(without_broadcast_copies(without_loop_invariants(program)))
+        program = program.with_forms(list(program.forms), program.form_column)
+        program.has_static_descriptors = True
     window = _window(program)
     shorter = without_redundant_loads(program, window)
     left_out = len(program) - len(shorter)

@@ -7,27 +7,26 @@ Options:
     --sample N: N tests drawn at random from what is collected and not skipped.
     --sample-seed S: of the draw; a fresh one is chosen and printed if it is left out.
     --sample-without TEXT: leave out tests whose id has TEXT; may be repeated.
-    --outcomes FILE: write one JSON line per test: id, outcome, seconds, first line of the error.
-    --limit-seconds N: fail a test that runs longer.
-    --limit-gib N: fail a test that needs more memory, instead of ending the process (POSIX).
+    --outcomes FILE: write one JSON line per test: id, outcome, seconds, first line of the error; a second
+        line, with `again_alone_gib`, for a test that ran again.
+
+Those of limits.py and again.py come with it.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import random
-import resource
-import signal
-import sys
 import time
-from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .marks import AGAIN, RESIDENT_GIB
+
+pytest_plugins = ["nkilab.suites.again"]
 SEED = "nkilab_sample_seed"
 # Drawn beyond the sample, as a share of it, in place of tests that skip themselves.
 RESERVE = 0.3
@@ -40,14 +39,12 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption("--sample-seed", type=int, default=None, metavar="S", help="seed of the draw")
     group.addoption("--sample-without", action="append", default=[], metavar="TEXT", help="ids to leave out")
     group.addoption("--outcomes", default="", metavar="FILE", help="one JSON line per test")
-    group.addoption("--limit-seconds", type=int, default=0, metavar="N", help="fail a test that runs longer")
-    group.addoption(
-        "--limit-gib", type=int, default=0, metavar="N", help="fail a test that needs more memory"
-    )
 
 
 def pytest_configure(config: Any) -> None:
     """Choose the seed where none is given; workers have that of the controller."""
+    if config.option.ids:
+        config.option.sample = 0
     given = getattr(config, "workerinput", {}).get(SEED)
     if given is not None:
         config.option.sample_seed = given
@@ -55,9 +52,6 @@ def pytest_configure(config: Any) -> None:
         config.option.sample_seed = random.SystemRandom().randrange(2**31)
     if config.option.outcomes and given is None:
         Path(config.option.outcomes).write_text("")
-    if config.option.limit_gib:
-        limit = config.option.limit_gib << 30
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -101,41 +95,6 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
 DRAWN = pytest.StashKey[list[str]]()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: Any) -> Iterator[None]:
-    """Interrupt a test after its time."""
-    limit = item.config.option.limit_seconds
-    if not limit:
-        return (yield)
-    problem = f"the test ran longer than {limit} s"
-    late: list[bool] = []
-
-    def stop(*args: Any) -> None:
-        late.append(True)
-        raise TimeoutError(problem)
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(limit)
-    try:
-        return (yield)
-    except Exception:
-        if not late:
-            raise
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-    # anew: where a signal interrupts there may be no line, which pytest cannot show
-    raise TimeoutError(problem)
-
-
-def pytest_runtest_logfinish(nodeid: str) -> None:
-    """Let go of the arrays that the last failure's frames hold."""
-    for name in ("last_exc", "last_value", "last_traceback"):
-        if hasattr(sys, name):
-            delattr(sys, name)
-    gc.collect()
-
-
 def pytest_runtest_logreport(report: Any) -> None:
     """Append a line to the outcomes, in the controller."""
     if _outcomes is None or (report.when != "call" and report.passed):
@@ -147,6 +106,7 @@ def pytest_runtest_logreport(report: Any) -> None:
         "outcome": report.outcome,
         "when": report.when,
         "seconds": round(report.duration, 2),
+        "resident_gib": dict(report.user_properties).get(RESIDENT_GIB),
         "error": told if report.failed else told[:200],
         "ended": time.strftime("%H:%M:%S"),
     }
@@ -167,13 +127,17 @@ def pytest_sessionstart(session: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
     """Tell the share of the sample that passed, and its slowest ten."""
+    again = config.stash[AGAIN]
+    _append_again(again, config.option.again_alone)
     if not config.option.sample:
         return
     stats = terminalreporter.stats
-    failed = {r.nodeid for key in ("failed", "error") for r in stats.get(key, [])}
+    failed = {r.nodeid for key in ("failed", "error") for r in stats.get(key, [])} - again.keys()
+    failed |= {name for name, line in again.items() if line["outcome"] != "passed"}
     skipped = {r.nodeid for r in stats.get("skipped", [])}
+    skipped |= {name for name, line in again.items() if line["outcome"] == "skipped"}
     ran = [r for key in ("passed", "failed") for r in stats.get(key, []) if r.when == "call"]
-    seconds = {r.nodeid: r.duration for r in ran}
+    seconds = {r.nodeid: r.duration for r in ran} | {name: line["seconds"] for name, line in again.items()}
     order = config.stash.get(DRAWN, None) or sorted(seconds)
     counted = [name for name in order if name in seconds and name not in skipped][: config.option.sample]
     passed = [name for name in counted if name not in failed]
@@ -182,6 +146,21 @@ def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
     terminalreporter.line(
         f"{len(passed)} of {len(counted)} passed: {share}; {len(skipped)} skipped themselves"
     )
+    alone = [name for name in counted if name in again]
+    if alone:
+        terminalreporter.line(
+            f"{len(alone)} of them ran out of memory at {config.option.limit_gib:g} GiB and ran again, "
+            f"alone, with {config.option.again_alone:g}: {len(set(alone) & set(passed))} passed"
+        )
     terminalreporter.line(f"{sum(seconds[name] for name in counted):.0f} s of tests; the slowest ten:")
     for name in sorted(counted, key=lambda name: -seconds[name])[:10]:
         terminalreporter.line(f"{seconds[name]:8.1f} s  {name}")
+
+
+def _append_again(again: dict[str, dict[str, Any]], gib: float) -> None:
+    """Append what ran again to the outcomes."""
+    if _outcomes is None:
+        return
+    with _outcomes.open("a") as file:
+        for line in again.values():
+            file.write(json.dumps(line | {"again_alone_gib": gib}) + "\n")

@@ -142,6 +142,14 @@ class Coverage:
         count = int(np.count_nonzero(region))
         return "all" if count == region.size else "part" if count else "none"
 
+    def count(self, view: View) -> int:
+        """How many elements of `view` are covered."""
+        if self.is_full or self._bits is None:
+            return view.layout.size if self.is_full else 0
+        array, key = self._region(view)
+        region = array[key]
+        return int(np.count_nonzero(region if key is ... else region.all(axis=-1)))
+
     def _region(self, view: View) -> tuple[np.ndarray, Any]:
         """The bits of the elements of `view`, as an array and a key into it; only while covered in part."""
         assert self._bits is not None

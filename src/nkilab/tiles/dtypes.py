@@ -182,6 +182,10 @@ def _promoted_integers(a: DType, b: DType) -> DType:
     return {1: INT16, 2: INT32, 4: FLOAT32}[wide.itemsize]
 
 
+# What counts as a number. A tuple: a union written where it is asked for is made anew each time.
+NUMBERS = (int, float, np.generic)
+
+
 def weak_dtype(number: Any) -> DType:
     """The type Beta 1 infers for a Python number: bool uint8, int int32, float float32.
 

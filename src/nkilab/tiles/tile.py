@@ -7,6 +7,7 @@ elsewhere (block dimensions stand before it), which `Layout.partition_axis` reme
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -129,6 +130,10 @@ def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+# of the shapes of storages, of which a kernel has few
+_compact_strides = cache(compact_strides)
+
+
 def may_repeat(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether two positions may be one element; False only if each stride steps over all smaller ones."""
     reach = 0
@@ -155,8 +160,7 @@ class Storage:
 
     __slots__ = (
         "__weakref__", "_accumulated", "_initialised", "bytes", "data", "dtype", "given", "is_mutable",
-        "last_row", "lent",
-        "line", "memory", "name", "number", "place", "scope", "shape", "strides", "written",
+        "lent", "line", "memory", "name", "number", "place", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
     def __init__(
@@ -165,7 +169,7 @@ class Storage:
         self.number = number
         self.name = name
         self.shape = shape
-        self.strides = compact_strides(shape)
+        self.strides = _compact_strides(shape)
         self.dtype = dtype
         self.memory = memory
         self.scope = scope
@@ -179,7 +183,6 @@ class Storage:
         self.written = Coverage(self)
         self._accumulated: Coverage | None = None
         self._initialised: Coverage | None = None
-        self.last_row = -1
         # the caller's array, of an input that may be written: its elements stay as they are until the launch
         # ends, because tiles may hold them lent
         self.given: Any = None

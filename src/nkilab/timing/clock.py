@@ -52,7 +52,8 @@ def run_all(clock: Clock) -> None:
             ended = step(clock)
             if ended < 0:
                 continue
-            finish(clock, ended, clock.moment.now)
+            cost = clock.costs[clock.nodes[ended].share]
+            finish(clock, ended, clock.moment.now + cost.visible)
         else:
             choose(clock, engine, soonest)
         settle(clock)

@@ -7,9 +7,11 @@ is when data arrive. Choosing at run time what is ready comes to the same.
 from __future__ import annotations
 
 from ..heap import drop_first, push
-from ..place.slots import DMA
-from .state import FOREVER, NOBODY, Clock
+from ..place.slots import DMA, ENGINES
+from .state import FOREVER, NOBODY, Clock, Engine
 from .transfers import add
+
+TENSOR = ENGINES.index("tensor")
 
 
 def settle(clock: Clock) -> None:
@@ -101,15 +103,46 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     if engine.free > start:
         start = engine.free
         node.previous = engine.last_node
+    start = at_ports(clock, number, start)
     if cost.table != 0 and cost.table != moment.table:
         # the load belongs to the instruction and waits with it (DMA overview figures)
         moment.table = cost.table
         node.loads_table = True
         start += moment.table_ns
+    if engine_number == TENSOR and is_cold(clock, engine, start):
+        node.slowdown = moment.slowdown
+    busy = cost.busy * node.slowdown
     node.start = engine.last_start = start
-    engine.free = start + cost.busy
+    engine.free = start + busy
     engine.last_node = number
-    finish(clock, number, start + cost.visible)
+    if cost.sbuf_port:
+        moment.sbuf_free, moment.sbuf_node = engine.free, number
+    if cost.psum_port:
+        moment.psum_free, moment.psum_node = engine.free, number
+    finish(clock, number, start + cost.visible - cost.busy + busy)
+
+
+def at_ports(clock: Clock, number: int, start: float) -> float:
+    """When the ports that an instruction shares with another engine are free."""
+    node, moment = clock.nodes[number], clock.moment
+    cost = clock.costs[node.share]
+    if cost.sbuf_port and moment.sbuf_free > start:
+        start, node.previous = moment.sbuf_free, moment.sbuf_node
+    if cost.psum_port and moment.psum_free > start:
+        start, node.previous = moment.psum_free, moment.psum_node
+    return start
+
+
+def is_cold(clock: Clock, engine: Engine, start: float) -> bool:
+    """Whether the clock of TensorE is slow at a time: a while after a pause, and at the beginning.
+
+    It slows down when less than half of a window of the warm-up's length is busy; here, after a pause of half
+    of it.
+    """
+    warm_up = clock.moment.warm_up_ns
+    if engine.last_node == NOBODY or start - engine.free > warm_up / 2:
+        engine.cold_until = start + warm_up
+    return start < engine.cold_until
 
 
 def finish(clock: Clock, number: int, at: float) -> None:

@@ -13,21 +13,22 @@ from .state import ISSUE, NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work
 
-MODEL_VERSION = "2"
-_NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE = range(len(REASONS))
+MODEL_VERSION = "3"
+_NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT = range(len(REASONS))
 
 
 def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
     """The events of a finished simulation."""
     labels: dict[str, int] = {}
     node, label, began, ended, busy = _sorted(_step_events(work, clock, labels), _table_events(clock, labels))
-    reason, waited = _reasons(work, clock)
+    ready_reason, ready_node = _readiness(work, clock)
+    reason, waited = _reasons(work, clock, ready_reason, ready_node)
     moving = np.flatnonzero(work.engine[node] == DMA)
     moving = moving if len(moving) else np.arange(len(node))
     begin = machine["kernel_start_ns"]
     waited_row = np.where(waited >= 0, work.row[waited], -1) if len(waited) else waited
     return Timeline(
-        machine.name,
+        machine.label,
         MODEL_VERSION,
         float(ended.max() if len(node) else begin) + machine["kernel_end_ns"],
         (float(began[moving].min()), float(ended[moving].max())) if len(node) else (begin, begin),
@@ -39,12 +40,16 @@ def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
         ended,
         busy,
         column(clock.nodes, "ready")[node],
+        column(clock.nodes, "issued")[node],
         work.row[node].astype(np.int32),
         node.astype(np.int32),
         label.astype(np.int16),
         reason[node].astype(np.int8),
         waited_row[node].astype(np.int32),
         waited[node].astype(np.int32),
+        ready_reason[node].astype(np.int8),
+        ready_node[node].astype(np.int32),
+        column(clock.nodes, "issuer")[node].astype(np.int32),
     )
 
 
@@ -68,6 +73,9 @@ def _step_events(work: Work, clock: Clock, labels: dict[str, int]) -> Events:
     first_event = np.cumsum(counts[work.share]) - counts[work.share]
     step = first_step[work.share[node]] + np.arange(len(node)) - first_event[node]
     offset, busy, duration, label = columns[step].T
+    slower = column(clock.nodes, "slowdown")[node]
+    # what is pipelined behind the work itself keeps its time
+    offset, busy, duration = offset * slower, busy * slower, duration + busy * (slower - 1)
     start, done = column(clock.nodes, "start"), column(clock.nodes, "done")
     is_dma = work.engine[node] == DMA
     is_background = ~is_dma & (busy == 0)
@@ -96,9 +104,9 @@ def _step_columns(steps: tuple[Step, ...], labels: dict[str, int]) -> list[tuple
     return result
 
 
-def _reasons(work: Work, clock: Clock) -> tuple[np.ndarray, np.ndarray]:
-    """Per node why it did not start earlier, and the node it waited for (-1 if none)."""
-    cause, previous = column(clock.nodes, "cause"), column(clock.nodes, "previous")
+def _readiness(work: Work, clock: Clock) -> tuple[np.ndarray, np.ndarray]:
+    """Per node why it was not ready earlier, and the node it waited for (-1 if none)."""
+    cause = column(clock.nodes, "cause")
     waited = (
         np.where(cause >= 0, work.wait_node[cause], -1) if len(work.wait_node) else np.full(len(cause), -1)
     )
@@ -106,8 +114,16 @@ def _reasons(work: Work, clock: Clock) -> tuple[np.ndarray, np.ndarray]:
     by_kind[REUSE], by_kind[SPILL] = _REUSE, _SPILL
     kind = work.wait_kind[cause] if len(work.wait_kind) else np.zeros(len(cause), np.int64)
     data = np.where(work.engine[waited] == DMA, _DMA, _ENGINE) if len(cause) else cause
-    reason = np.where(cause < 0, _NONE, np.where(by_kind[kind] != _NONE, by_kind[kind], data))
-    reason, waited = np.where(previous >= 0, _ORDER, reason), np.where(previous >= 0, previous, waited)
+    return np.where(cause < 0, _NONE, np.where(by_kind[kind] != _NONE, by_kind[kind], data)), waited
+
+
+def _reasons(
+    work: Work, clock: Clock, reason: np.ndarray, waited: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Per node why it did not start earlier, and the node it waited for (-1 if none)."""
+    previous = column(clock.nodes, "previous")
+    before = np.where(work.engine[previous] == work.engine, _ORDER, _PORT) if len(previous) else previous
+    reason, waited = np.where(previous >= 0, before, reason), np.where(previous >= 0, previous, waited)
     held = column(clock.nodes, "held")
     reason = np.where(held == NOTHING, reason, np.where(held == ISSUE, _ISSUE, _QUEUE))
     return reason, np.where(held == NOTHING, waited, column(clock.nodes, "held_by"))

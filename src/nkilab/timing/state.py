@@ -12,7 +12,7 @@ from ..heap import Entry
 from ..machine import Machine
 from ..place.slots import DMA
 from ..records import numbers, table
-from .work import QUEUES, Share, Work
+from .work import PSUM_PORT, QUEUES, SBUF_PORT, Share, Work
 
 NOT_YET = -1.0
 NOBODY = -1
@@ -36,9 +36,11 @@ class Node:
         previous: the node that its engine was busy with when it was ready.
         queue: of a transfer.
         held, held_by: what a transfer was held up by, and the node that held it.
+        issued, issuer: when a transfer was issued, and the one whose issuing it waited for.
         next: the node behind it in the list in which it stands: of watchers, of issued transfers, of a queue.
         first_watcher, last_watcher: the list of nodes to wake when it is done.
         loads_table: whether it loads a function table first.
+        slowdown: by how much its engine takes longer for it than when warm.
     """
 
     share: int
@@ -55,10 +57,13 @@ class Node:
     queue: int = NOBODY
     held: int = NOTHING
     held_by: int = NOBODY
+    issued: float = NOT_YET
+    issuer: int = NOBODY
     next: int = NOBODY
     first_watcher: int = NOBODY
     last_watcher: int = NOBODY
     loads_table: bool = False
+    slowdown: float = 1.0
 
 
 @dataclass(slots=True)
@@ -74,9 +79,10 @@ class Cost:
     """What a share costs; see `Share`.
 
     Args:
-        busy, visible, background, lanes, work, kind, issue: as there, in nanoseconds.
+        busy, visible, background, lanes, work, kind, issue, start: as there, in nanoseconds.
         table: number of its function table, 0 for none.
         hbm_rate: bytes that cross the HBM interface per nanosecond of work.
+        sbuf_port, psum_port: whether it needs a port for itself that another engine uses as well.
     """
 
     busy: float
@@ -88,6 +94,9 @@ class Cost:
     hbm_rate: float
     kind: int
     issue: float
+    start: float
+    sbuf_port: bool
+    psum_port: bool
 
 
 @dataclass(slots=True)
@@ -98,6 +107,7 @@ class Engine:
         free: when it accepts the next instruction.
         loaded: when the weights are there that were loaded last.
         last_start, last_node: what it started last, and when.
+        cold_until: until when its clock is slow; of TensorE.
         coming, ready: nodes of `Clock.coming` and `Clock.ready`.
     """
 
@@ -105,6 +115,7 @@ class Engine:
     loaded: float
     last_start: float
     last_node: int = NOBODY
+    cold_until: float = NOT_YET
     coming: int = 0
     ready: int = 0
 
@@ -141,18 +152,22 @@ class Moment:
     """Where the simulation is.
 
     Args:
-        start_ns, table_ns: from issue to first byte; loading a function table.
+        table_ns: loading a function table.
+        warm_up_ns, slowdown: how long the clock of TensorE is slow after a pause, and how much slower it is.
         engines, hbm_limit, hbm_binds: how many DMA engines there are, bytes per nanosecond that HBM gives,
             and whether the engines can ask for more.
         table: function table that is loaded.
         now: of the transfers.
         next_end, next_queue: when and on which queue the next transfer ends.
         first_issued, last_issued: the list of transfers whose first byte is still to come.
+        sbuf_free, psum_free: until when an engine needs a shared port for itself.
+        sbuf_node, psum_node: who does.
         agenda, arrivals, active: how many entries of these columns are in use.
     """
 
-    start_ns: float
     table_ns: float
+    warm_up_ns: float
+    slowdown: float
     engines: float
     hbm_limit: float
     hbm_binds: bool
@@ -162,6 +177,10 @@ class Moment:
     next_queue: int = NOBODY
     first_issued: int = NOBODY
     last_issued: int = NOBODY
+    sbuf_free: float = 0.0
+    psum_free: float = 0.0
+    sbuf_node: int = NOBODY
+    psum_node: int = NOBODY
     agenda: int = 0
     arrivals: int = 0
     active: int = 0
@@ -241,6 +260,9 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
         "hbm_rate": [s.hbm_bytes / s.work_ns if s.work_ns else 0.0 for s in shares],
         "kind": [s.queue for s in shares],
         "issue": [s.issue_ns for s in shares],
+        "start": [s.start_ns for s in shares],
+        "sbuf_port": [bool(s.ports & SBUF_PORT) for s in shares],
+        "psum_port": [bool(s.ports & PSUM_PORT) for s in shares],
     }
     return table(Cost, columns, len(shares), as_array=as_array)
 
@@ -254,7 +276,8 @@ def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:
     engines, limit = machine["dma_engines"], machine["hbm_bytes_per_ns"]
     most = max((cost.hbm_rate for cost in costs), default=0.0) * engines
     columns = {
-        "start_ns": machine["dma_start_ns"], "table_ns": machine["activation_table_load_ns"],
+        "table_ns": machine["activation_table_load_ns"],
+        "warm_up_ns": machine["tensor_warm_up_ns"], "slowdown": 1 / machine["tensor_cold_rate"],
         "engines": engines, "hbm_limit": limit, "hbm_binds": most > limit,
     }  # fmt: skip
     return table(Moment, columns, 1, as_array=as_array)[0]

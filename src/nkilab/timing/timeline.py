@@ -9,7 +9,7 @@ import numpy as np
 from ..place.slots import ENGINES
 
 # Why an event did not start earlier.
-REASONS = ("none", "dma", "engine", "reuse", "spill", "order", "issue", "queue")
+REASONS = ("none", "dma", "engine", "reuse", "spill", "order", "issue", "queue", "port")
 REASON_TEXTS = {
     "none": "nothing: it started with the kernel",
     "dma": "data that a transfer brought, or space that it emptied",
@@ -19,6 +19,7 @@ REASON_TEXTS = {
     "order": "the instruction before it on its engine",
     "issue": "an issuing unit of the DMA engines",
     "queue": "the transfer before it in its queue",
+    "port": "a port of a memory that another engine held",
 }
 
 
@@ -40,11 +41,15 @@ class Timeline:
         start_ns, end_ns: per event, from its start to the last visible result.
         busy_ns: per event, how long its engine accepted nothing else; 0 for what hides behind another event.
         ready_ns: per event, when everything that it waits for was there.
+        issued_ns: per transfer, when an issuing unit took it; -1 on other engines.
         row: per event, row of the program; of an inserted transfer the row it stands before.
         node: per event, node of the plan: the row, or beyond the rows an inserted transfer.
         label: per event, position in `labels`.
         reason: per event, position in `REASONS`.
         waited_row, waited_node: per event, the one it waited for longest; -1 if none.
+        ready_reason, ready_node: per event, why it was not ready earlier, and the one it
+            waited for; -1 if none.
+        issuer_node: per transfer, the one whose issuing it waited for; -1 if none.
     """
 
     machine: str
@@ -59,12 +64,16 @@ class Timeline:
     end_ns: np.ndarray
     busy_ns: np.ndarray
     ready_ns: np.ndarray
+    issued_ns: np.ndarray
     row: np.ndarray
     node: np.ndarray
     label: np.ndarray
     reason: np.ndarray
     waited_row: np.ndarray
     waited_node: np.ndarray
+    ready_reason: np.ndarray
+    ready_node: np.ndarray
+    issuer_node: np.ndarray
 
     def __len__(self) -> int:
         return len(self.engine)

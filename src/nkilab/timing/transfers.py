@@ -71,16 +71,19 @@ def _issue(clock: Clock, number: int) -> None:
     at = node.ready
     if unit.free > at:
         at = unit.free
-        node.held, node.held_by = ISSUE, unit.node
-    unit.free, unit.node = at + cost.issue, number
+        node.held, node.held_by, node.issuer = ISSUE, unit.node, unit.node
+    unit.free, unit.node, node.issued = at + cost.issue, number, at
     node.queue = best * QUEUES_OF_UNIT + cost.kind
     # the first byte moves while later descriptors are still being made
-    node.start = at + clock.moment.start_ns
+    node.start = at + cost.start
     node.next = NOBODY
     if clock.moment.first_issued == NOBODY:
         clock.moment.first_issued = number
     else:
-        clock.nodes[clock.moment.last_issued].next = number
+        last = clock.nodes[clock.moment.last_issued]
+        # none overtakes the one before it
+        node.start = max(node.start, last.start)
+        last.next = number
     clock.moment.last_issued = number
 
 

@@ -17,7 +17,7 @@ from ..machine import Machine
 from ..place.edges import ANTI, FLOW, Waits
 from ..place.plan import Plan, Transfer
 from ..place.slots import DMA, ENGINES
-from ..tiles.tile import HBM, Layout
+from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from ..trace.program import Program
 
 TENSOR = ENGINES.index("tensor")
@@ -25,8 +25,10 @@ TENSOR = ENGINES.index("tensor")
 # other function is taken as a set of its own.
 TABLELESS = frozenset({"", "copy", "square", "abs", "sign", "relu", "identity"})
 # Queues of each issuing unit.
-LOAD, STORE, ON_CHIP, SPILL_QUEUE = range(4)
-QUEUES = ("load", "store", "on_chip", "spill")
+LOAD, STORE, ON_CHIP, SPILL_SAVE, SPILL_RELOAD = range(5)
+# Ports that engines share.
+SBUF_PORT, PSUM_PORT = 1, 2
+QUEUES = ("load", "store", "on_chip", "spill_save", "spill_reload")
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Share:
         steps: of the form.
         engine: position in `ENGINES`.
         busy_ns: how long the engine accepts nothing else.
-        visible_ns: from the start of the first step until every result is visible.
+        visible_ns: from the start of the first step until every result is visible; DMA: how much later than
+            the first of its DMA engines the last one starts, and ends.
         background_ns: how long a step that hides behind the previous one takes (LDWEIGHTS).
         table: function table needed, "" for none.
         lanes: DMA engines that a transfer keeps busy, on average over its duration.
@@ -46,6 +49,8 @@ class Share:
         queue: DMA only: kind of queue.
         total_bytes: DMA only: bytes moved.
         issue_ns: DMA only: how long the unit that issues it is occupied.
+        start_ns: DMA only: from its issue to the first byte.
+        ports: ports of memories that it keeps other engines from, `SBUF_PORT` and `PSUM_PORT` added up.
     """
 
     steps: tuple[Step, ...]
@@ -60,6 +65,8 @@ class Share:
     queue: int = 0
     total_bytes: int = 0
     issue_ns: float = 0.0
+    start_ns: float = 0.0
+    ports: int = 0
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,8 @@ def _waits(
     is_order = same & ((kind != FLOW) | (engine[later] == TENSOR))
     visible = np.array([s.visible_ns for s in shares])[share]
     drained = np.array([s.busy_ns for s in shares])[share] - visible
-    delay = np.where(same, 0.0, machine["semaphore_ns"])
+    signal = np.where(engine[earlier] == DMA, machine["dma_done_ns"], machine["semaphore_ns"])
+    delay = np.where(same, 0.0, signal)
     # who waits for a read waits until the reader has taken everything in, not for its result
     delay += np.where((kind == ANTI) & ~same & (engine[earlier] != DMA), drained[earlier], 0.0)
     # an order within an engine is kept once the earlier one has started: it takes one at a time
@@ -178,7 +186,8 @@ def _waits(
 
 def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
     if steps[0].engine == "dma":
-        is_static = is_static or getattr(form, "dge_mode", "") == "none"
+        # beforehand, or by GpSimdE before the transfer: the unit that issues it makes no descriptors
+        is_static = (is_static and not form.is_indirect) or getattr(form, "dge_mode", "") == "none"
         return _transfer_share(machine, form, steps, is_static=is_static)
     background = [s for s in steps if s.busy_ns == 0.0]
     busy, visible = 0.0, 0.0
@@ -189,8 +198,24 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
     tables = [s.table for s in steps if s.table not in TABLELESS]
     return Share(
         tuple(steps), ENGINES.index(steps[0].engine), busy, visible,
-        sum(s.latency_ns for s in background), tables[0] if tables else "",
+        sum(s.hidden_ns for s in background), tables[0] if tables else "",
+        ports=_ports(machine, form, steps),
     )  # fmt: skip
+
+
+def _ports(machine: Machine, form: Instruction, steps: Sequence[Step]) -> int:
+    """The ports that an instruction of a compute engine shares with another engine and needs for itself.
+
+    trn1: VectorE and GpSimdE take turns at SBUF, VectorE and ScalarE at PSUM (trn1 guide). From trn2 on only
+    VectorE's performance modes use what GpSimdE reads SBUF with (trn2 guide).
+    """
+    engine = steps[0].engine
+    memories = {given.memory for given in form.layouts if isinstance(given, Layout)}
+    if machine["shared_ports"]:
+        sbuf, psum = engine in ("vector", "gpsimd"), engine in ("vector", "scalar")
+    else:
+        sbuf, psum = engine == "gpsimd" or (engine == "vector" and any(s.is_wide for s in steps)), False
+    return SBUF_PORT * (sbuf and SBUF in memories) + PSUM_PORT * (psum and PSUM in memories)
 
 
 def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
@@ -198,27 +223,35 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
     in_hbm = [spec for spec, given in operands if isinstance(given, Layout) and given.memory == HBM]
     from_hbm, to_hbm = any(not spec.is_written for spec in in_hbm), any(spec.is_written for spec in in_hbm)
     queue = STORE if to_hbm else LOAD if from_hbm else ON_CHIP
-    lanes = work = 0.0
+    lanes = work = spread = 0.0
     total = 0
     for step in steps:
         moved = step.descriptors * step.descriptor_bytes
         wide, busy = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
         lanes, work, total = max(lanes, wide), work + busy, total + moved
+        spread = max(spread, _spread_ns(machine, step))
+    is_ready = is_static or len(steps) < len(form.steps)
     return Share(
-        tuple(steps), DMA, lanes=lanes, work_ns=work, hbm_bytes=total * (from_hbm + to_hbm), queue=queue,
-        total_bytes=total, issue_ns=_issue_ns(machine, steps, is_static=is_static),
+        tuple(steps), DMA, visible_ns=spread, lanes=lanes, work_ns=work, queue=queue, total_bytes=total,
+        hbm_bytes=total * (from_hbm + to_hbm), issue_ns=_issue_ns(machine, steps, is_ready=is_ready),
+        start_ns=_start_ns(machine, is_static=is_static),
     )  # fmt: skip
 
 
-def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_static: bool) -> float:
+def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_ready: bool) -> float:
     """How long the unit that issues a transfer is occupied: once, and for each descriptor that it makes.
 
-    Static descriptors lie ready.
+    It makes none if they lie ready, written beforehand or by software.
     """
-    if is_static:
+    if is_ready:
         return machine["dma_static_issue_ns"]
     made = sum(s.descriptors for s in steps) * machine["dma_descriptor_issue_ns"]
     return machine["dma_issue_ns"] + made
+
+
+def _start_ns(machine: Machine, *, is_static: bool) -> float:
+    """From the issue of a transfer to its first byte; static descriptors are read from HBM first."""
+    return machine["dma_static_start_ns" if is_static else "dma_start_ns"]
 
 
 def _spill_share(machine: Machine, transfer: Transfer) -> Share:
@@ -227,9 +260,10 @@ def _spill_share(machine: Machine, transfer: Transfer) -> Share:
     lanes, work = transfer_lanes(machine, transfer.descriptors, transfer.descriptor_bytes)
     total = transfer.total_bytes
     return Share(
-        (step,), DMA, lanes=lanes, work_ns=work, hbm_bytes=total, queue=SPILL_QUEUE, total_bytes=total,
+        (step,), DMA, visible_ns=_spread_ns(machine, step), lanes=lanes, work_ns=work, hbm_bytes=total,
+        queue=SPILL_SAVE if transfer.kind == "spill_save" else SPILL_RELOAD, total_bytes=total,
         # assumed: the compiler knows both addresses of what it inserts, and writes the descriptors itself
-        issue_ns=_issue_ns(machine, [step], is_static=True),
+        issue_ns=_issue_ns(machine, [step], is_ready=True), start_ns=_start_ns(machine, is_static=True),
     )  # fmt: skip
 
 
@@ -252,11 +286,21 @@ def transfer_lanes(machine: Machine, descriptors: int, descriptor_bytes: int) ->
 
     Source: DMA overview (up to 16 engines, semaphore writes); DMA guide, "Descriptor size".
     """
-    packet = machine.limit("dma_packet_bytes")
-    pieces = max(1, -(-descriptor_bytes // packet))
-    count, size = descriptors * pieces, descriptor_bytes / pieces
-    engines = min(machine.limit("dma_engines"), count)
+    count, size, engines = _dealt_out(machine, descriptors, descriptor_bytes)
     each = descriptor_ns(machine, size)
     longest = -(-count // engines) * each + machine["dma_semaphore_write_ns"]
     work = count * each + engines * machine["dma_semaphore_write_ns"]
     return work / longest, work
+
+
+def _dealt_out(machine: Machine, descriptors: int, descriptor_bytes: int) -> tuple[int, float, int]:
+    """How many packets a transfer has, the bytes of each, and how many DMA engines share them."""
+    pieces = max(1, -(-descriptor_bytes // machine.limit("dma_packet_bytes")))
+    count = descriptors * pieces
+    return count, descriptor_bytes / pieces, min(machine.limit("dma_engines"), count)
+
+
+def _spread_ns(machine: Machine, step: Step) -> float:
+    """How much later the last of a transfer's DMA engines starts than the first."""
+    _, _, engines = _dealt_out(machine, step.descriptors, step.descriptor_bytes)
+    return (engines - 1) * machine["dma_spread_ns"]

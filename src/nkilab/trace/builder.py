@@ -6,22 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import NkilabError, RuleError, UseError
 from ..isa.declare import NUMBER, Instruction
+from ..tiles.dtypes import NUMBERS
 from ..tiles.indirect import OutOfBoundsError, check_scalars, rows_of, scalar_values, settled
 from ..tiles.tile import SEQUENCER, Storage, View, array_of
-from .session import Session
+from .session import Known, Session
 from .source import name_of, place_of, user_frame, user_site
 
 
-def _stand_in(operand: Any) -> Any:
-    """What a form sees of an operand that is no view: None, or the marker of a number."""
+def stand_in(operand: Any) -> Any:
+    """What a form sees of an operand that is no view: None, or the marker of a number.
+
+    Raises:
+        UseError: if it is something else.
+    """
     if operand is None:
         return None
-    if isinstance(operand, int | float | np.generic):
+    if isinstance(operand, NUMBERS):
         return NUMBER
+    # a pattern outside its storage says so when it is asked for anything
+    getattr(operand, "layout", None)
     raise UseError(
         f"an operand is of type {type(operand).__name__}; operands are tensors of the kernel or numbers",
         hint="pass arrays as arguments of the kernel",
@@ -36,6 +41,7 @@ def record(
     values: tuple[Any, ...],
     mask: Any = None,
     where: tuple[str, int] | None = None,
+    known: Known | None = None,
 ) -> int:
     """Append one call to the program and compute it where there are data.
 
@@ -47,6 +53,7 @@ def record(
         values: per declared value what the call gives.
         mask: boolean array over dst, where to write; None for everywhere.
         where: file and line of the call; the nearest frame of the user's if None.
+        known: the form of the call and its number, if the caller looked them up; see `Session.forms`.
 
     Returns:
         The number of the row.
@@ -60,16 +67,14 @@ def record(
     try:
         if cls.list_name:
             operands = _spread(cls, operands)
-        form, number = _form_of(session, cls, operands, attributes)
+        form, number = known or _form_of(session, cls, operands, attributes)
         named = views = operands if form.has_views_only else [operands[i] for i in form.view_slots]
         if form.is_indirect:
             named = [*views, *[index.source for v in views for index in v.indices]]
             operands = settle(session, form, operands)
             views = [operands[i] for i in form.view_slots]
-        if values or cls.call_rules:
-            values = _checked_values(session, form, operands, values)
-        if cls.resolves:
-            values = cls.resolve(form, views, values)
+        if values or cls.call_rules or cls.resolves:
+            values = _resolved(session, form, operands, views, values)
         for slot in form.written_slots:
             if not operands[slot].storage.is_mutable:
                 _write_input(session, cls, slot, operands[slot].storage)
@@ -79,9 +84,10 @@ def record(
     row = session.program.append(number, where, session.position, held, named)
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
-        for view in [operands[slot] for slot in form.written_slots]:
-            if view.storage.place is not None:
-                view.storage.place.space.spread(view)
+        for slot in form.written_slots:
+            place = operands[slot].storage.place
+            if place is not None:
+                place.space.spread(operands[slot])
     if form.psum_slots:
         _note_psum(cls, [operands[slot] for slot in form.psum_slots])
     return row
@@ -137,18 +143,12 @@ def _spread(cls: type[Instruction], operands: Sequence[Any]) -> Sequence[Any]:
 
 def _form_of(
     session: Session, cls: type[Instruction], operands: Sequence[Any], attributes: tuple[Any, ...]
-) -> tuple[Instruction, int]:
+) -> Known:
     """The form of a call and its number, made and checked if it is new."""
-    # not every operand is a view: an attribute error is cheaper than asking each
-    try:
-        layouts = [o.layout for o in operands]
-    except AttributeError:
-        layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
+    layouts = [o.layout if isinstance(o, View) else stand_in(o) for o in operands]
     key = (cls, *layouts, *attributes)
     known = session.forms.get(key)
     if known is None:
-        # arrays of some frameworks have a layout too
-        layouts = [o.layout if isinstance(o, View) else _stand_in(o) for o in operands]
         form = cls(session.machine, layouts, attributes)
         known = session.forms[key] = (form, len(session.program.forms))
         session.program.forms.append(form)
@@ -170,27 +170,33 @@ def _write_input(session: Session, cls: type[Instruction], slot: int, storage: S
 
 def check_form(
     session: Session, cls: type[Instruction], operands: Sequence[Any], attributes: tuple[Any, ...]
-) -> None:
-    """Look the form of a call up, or make it, without recording a row.
+) -> Known:
+    """The form of a call and its number, looked up or made, without recording a row.
 
     Raises:
         KernelError: completed with the user's line and the operands.
     """
     try:
-        _form_of(session, cls, _spread(cls, operands) if cls.list_name else operands, attributes)
+        return _form_of(session, cls, _spread(cls, operands) if cls.list_name else operands, attributes)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands) from None
 
 
-def _checked_values(
-    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]
+def _resolved(
+    session: Session,
+    form: Instruction,
+    operands: Sequence[Any],
+    views: Sequence[View],
+    values: tuple[Any, ...],
 ) -> tuple[Any, ...]:
-    """Values with registers replaced by what they hold, by 0 where only shapes are known; rules are kept."""
-    if any(isinstance(v, View) for v in values):
-        values = tuple(_held(session, v) if isinstance(v, View) else v for v in values)
+    """Values as they count: what registers hold, 0 where only shapes are known; rules are kept."""
+    for given in values:
+        if isinstance(given, View):
+            values = tuple(_held(session, v) if isinstance(v, View) else v for v in values)
+            break
     if form.call_rules:
         _check_values(form, operands, values)
-    return values
+    return type(form).resolve(form, views, values) if form.resolves else values
 
 
 def _held(session: Session, register: View) -> int:

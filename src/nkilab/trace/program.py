@@ -13,6 +13,7 @@ from ..isa.declare import Instruction
 from ..machine import Machine
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, View
+from .marks import Marks
 
 
 class StorageRecord(NamedTuple):
@@ -39,9 +40,9 @@ class StorageRecord(NamedTuple):
         return size
 
 
-# numbers per row, and rows that are packed at a time
+# numbers per row, and how many of them are packed at a time
 ROW = 4
-ROWS_AT_ONCE = 1 << 15
+PACKED_AT_ONCE = ROW << 15
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Program:
         self.forms: list[Instruction] = []
         self.lines: list[tuple[str, int]] = []
         self.positions: list[tuple[int, int, int]] = [(-1, -1, 0)]
+        # loops that Python unrolls, and of which the compiler sees the turns alone
+        self.unrolled: list[int] = []
         self.values: list[tuple[Any, ...]] = [()]
         self.storages: list[StorageRecord] = []
         self.notes: list[str] = []
@@ -77,12 +80,14 @@ class Program:
         self.compiler = ""
         # whether all descriptors of transfers are made before the kernel runs
         self.has_static_descriptors = False
+        # of the run that wrote the rows; those of a changed program stay with the original
+        self.marks = Marks()
         # per row: form, line, position, values; per tile operand: storage, offset
         self._rows: list[int] = []
         self._slots: list[int] = []
         self._packed_rows: list[np.ndarray] = []
         self._packed_slots: list[np.ndarray] = []
-        self._packed = 0
+        self._packed = self._packed_operands = 0
         self._start = np.zeros(1, np.int64)
         self._line_numbers: dict[tuple[str, int], int] = {}
         self._value_numbers: dict[tuple[Any, ...], int] = {((),): 0}
@@ -106,10 +111,8 @@ class Program:
         rows += (form, line, position, self.value_number(values) if values else 0)
         slots = self._slots
         for view in views:
-            storage = view.storage
-            slots += (storage.number, view.offset)
-            storage.last_row = row
-        if len(rows) >= ROWS_AT_ONCE * ROW:
+            slots += (view.storage.number, view.offset)
+        if len(rows) >= PACKED_AT_ONCE:
             self._pack()
         return row
 
@@ -119,8 +122,20 @@ class Program:
             self._packed_rows.append(np.array(self._rows, np.int64).reshape(-1, ROW).T.astype(np.int32))
             self._packed_slots.append(np.array(self._slots, np.int64).reshape(-1, 2).T.copy())
             self._packed += len(self._rows) // ROW
+            self._packed_operands += len(self._slots) // 2
             self._rows.clear()
             self._slots.clear()
+
+    @property
+    def operand_count(self) -> int:
+        """Tile operands of all rows so far."""
+        return self._packed_operands + len(self._slots) // 2
+
+    def is_named_since(self, operand: int, storage: int) -> bool:
+        """Whether a row names a storage, among the tile operands from one on."""
+        if operand < self._packed_operands:
+            return bool((self.storage_column[operand:] == storage).any())
+        return storage in self._slots[2 * (operand - self._packed_operands) :: 2]
 
     def _joined(self, packed: list[np.ndarray], height: int) -> np.ndarray:
         """All columns of one kind, [height, N], in one array."""
@@ -143,6 +158,12 @@ class Program:
     def position_column(self) -> np.ndarray:
         """Per row the number of its place in loops."""
         return self._joined(self._packed_rows, ROW)[2]
+
+    def position_of(self, row: int) -> int:
+        """The number of the place in loops of a row; those that wait are not packed for it."""
+        if row < self._packed:
+            return int(self.position_column[row])
+        return self._rows[ROW * (row - self._packed) + 2]
 
     @property
     def value_column(self) -> np.ndarray:
@@ -178,7 +199,7 @@ class Program:
         """
         self._packed_rows = [np.array(rows, np.int32)]
         self._packed_slots = [np.array(slots, np.int64)]
-        self._packed = self._packed_rows[0].shape[1]
+        self._packed, self._packed_operands = self._packed_rows[0].shape[1], self._packed_slots[0].shape[1]
         tables: tuple[Sized, ...] = (self.forms, self.lines, self.positions, self.values)
         columns = [*self._packed_rows[0], self.storage_column]
         lengths = [*map(len, tables), len(self.storages)]
@@ -203,7 +224,7 @@ class Program:
         """
         other = Program(self.machine, self.kernel_name)
         other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
-        for table in ("forms", "lines", "positions", "values", "storages", "notes"):
+        for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "notes"):
             setattr(other, table, getattr(self, table))
         per_slot = np.repeat(keep, np.diff(self.operand_start))
         other.fill(
@@ -224,7 +245,9 @@ class Program:
     def value_number(self, values: tuple[Any, ...]) -> int:
         """The number of a tuple of values in their table."""
         # 1, 1.0 and True are equal, and so are 0.0 and -0.0: types and signs tell them apart
-        key = (values, *map(type, values), *[copysign(1, v) for v in values if v == 0.0])
+        key: tuple[Any, ...] = (values, *map(type, values))
+        if 0.0 in values:
+            key += tuple(copysign(1, v) for v in values if v == 0.0)
         known = self._value_numbers.get(key)
         if known is None:
             known = self._value_numbers[key] = len(self.values)

@@ -18,7 +18,7 @@ from ..machine import Machine
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Storage, settle_elements
 from .program import Program, StorageRecord
-from .source import place_of, user_frame
+from .source import place_of, user_frame, user_site
 
 Execute = Callable[["Session", Instruction, Sequence[Any], tuple[Any, ...], Any], None]
 
@@ -26,6 +26,8 @@ Execute = Callable[["Session", Instruction, Sequence[Any], tuple[Any, ...], Any]
 # What a memory that all programs of a launch see is called: "input" or "shared", its name, and which of that
 # name it is.
 MemoryKey = tuple[str, str, int]
+# A form and its number in the program.
+Known = tuple[Instruction, int]
 
 
 class Together:
@@ -83,7 +85,7 @@ class Session:
         self.position = 0
         self.where: tuple[str, int] = ("", 0)
         self.pending: Any = None
-        self.forms: dict[Any, tuple[Instruction, int]] = {}
+        self.forms: dict[Any, Known] = {}
         lanes = machine.limit("partitions")
         self.registers = {**register_files(lanes), "random": fresh_generators(lanes)}
         self.together = Together() if together is None else together
@@ -98,14 +100,14 @@ class Session:
     def begin(self, instance: tuple[int, ...]) -> None:
         """Turn to the next program instance that runs on this core."""
         self.program_id = instance
+        self.program.marks.instances.append((len(self.program), instance))
         self._created.clear()
 
     def new_storage(
         self, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = ""
     ) -> Storage:
         """A storage of this program, registered; it has no data yet."""
-        frame = user_frame(1)
-        line = self.program.line_number(frame.f_code.co_filename, frame.f_lineno)
+        line = self.program.line_number(*user_site(1))
         storage = Storage(-1, name, shape, dtype, memory, scope, line)
         self.register(storage)
         return storage
@@ -113,6 +115,7 @@ class Session:
     def register(self, storage: Storage) -> None:
         """Number a storage that was made ahead of its first use."""
         storage.number = len(self.program.storages)
+        self.program.marks.births.append(self.position)
         self.program.storages.append(
             StorageRecord(
                 storage.name, storage.shape, storage.dtype, storage.memory, storage.scope, storage.line
@@ -195,9 +198,8 @@ def current() -> Session:
     return session
 
 
-def running() -> Session | None:
-    """The session of the kernel being run, or None outside of one."""
-    return _current.get()
+# The session of the kernel being run, or None outside of one; the variable's own method: every call asks.
+running: Callable[[], Session | None] = _current.get
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+# a file and a line
+Site = tuple[str, int]
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _KERNELS = (_PACKAGE + "examples/", _PACKAGE + "ledger/kernels/")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
@@ -16,7 +18,7 @@ _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
 _IS_OURS: dict[str, bool] = {}
 # File and line by code object and instruction: working a line out costs more than looking it up. The code is
 # held, so that no other gets its identity.
-SITES: dict[tuple[int, int], tuple[tuple[str, int], CodeType]] = {}
+SITES: dict[tuple[int, int], tuple[Site, CodeType]] = {}
 
 
 def user_frame(depth: int = 1) -> FrameType:
@@ -32,7 +34,7 @@ def user_frame(depth: int = 1) -> FrameType:
         frame = frame.f_back
 
 
-def user_site(depth: int = 1) -> tuple[str, int]:
+def user_site(depth: int = 1) -> Site:
     """File and line of the nearest frame outside nkilab."""
     frame = sys._getframe(depth + 1)
     code = frame.f_code

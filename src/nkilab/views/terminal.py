@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TextIO
 
 import numpy as np
@@ -10,16 +11,11 @@ from .._lazy import rich
 from ..place.slots import ENGINES
 from ..timing.timeline import Timeline
 from .metrics import METRICS
+from .quantities import quantity
 from .summary import Summary
 
 WIDTH = 100
 _LEVELS = " ▁▂▃▄▅▆▇█"
-_SCALES = {
-    "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
-    "flops": ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")),
-    "us": ((1e6, "s"), (1e3, "ms")),
-}
-_PLAIN = {"bytes": "B", "flops": "FLOP", "us": "us", "percent": "%", "count": "", "ratio": ""}
 
 
 class Estimated(Protocol):
@@ -46,16 +42,6 @@ class Estimated(Protocol):
         """What the numbers leave out."""
 
 
-def quantity(value: float, unit: str) -> str:
-    """A value with its unit, four significant digits."""
-    for scale, name in _SCALES.get(unit, ()):
-        if abs(value) >= scale:
-            return f"{value / scale:.4g} {name}"
-    if unit == "count":
-        return f"{value:,.0f}"
-    return f"{value:.4g} {_PLAIN[unit]}".rstrip()
-
-
 def bars(timeline: Timeline, width: int = WIDTH - 10) -> str:
     """One line per engine: how busy it is over the run, from first to last event, in `width` columns."""
     if not len(timeline):
@@ -66,7 +52,7 @@ def bars(timeline: Timeline, width: int = WIDTH - 10) -> str:
     for engine in ENGINES:
         intervals = timeline.busy_intervals(engine)
         if len(intervals):
-            lines.append(f"{engine:>7} |{''.join(_level(share) for share in _shares(intervals, edges))}|")
+            lines.append(f"{engine:>7} |{''.join(level(share) for share in _shares(intervals, edges))}|")
     left, right = f"{first / 1000:.1f} us", f"{last / 1000:.1f} us"
     lines.append(f"{'':7}  {left}{right:>{width - len(left)}}")
     return "\n".join(lines)
@@ -82,7 +68,8 @@ def _shares(intervals: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.diff(until) / np.where(spans > 0, spans, 1.0)
 
 
-def _level(share: float) -> str:
+def level(share: float) -> str:
+    """A share from 0 to 1 as a block: blank only for none at all."""
     if share <= 0:
         return _LEVELS[0]
     return _LEVELS[max(1, min(len(_LEVELS) - 1, round(share * (len(_LEVELS) - 1))))]
@@ -126,6 +113,31 @@ def print_estimate(estimate: Estimated, file: TextIO | None = None) -> None:
     for note in estimate.notes:
         print(f"note: {note}", file=file)
     _print_body(summary, estimate.timeline, file)
+
+
+def print_comparison(estimates: Sequence[Estimated], file: TextIO | None = None) -> None:
+    """Print estimates of one kernel on several chips: a column for each."""
+    summaries = [estimate.summary for estimate in estimates]
+    console = rich("console").Console(file=file, width=WIDTH, highlight=False, markup=False)
+    console.print(f"{summaries[0].kernel} on {', '.join(s.machine for s in summaries)} "
+                  f"(timing model {summaries[0].model})")  # fmt: skip
+    table = rich("table").Table(width=WIDTH, pad_edge=True)
+    table.add_column("metric", no_wrap=True)
+    for summary in summaries:
+        table.add_column(summary.machine, justify="right")
+    table.add_row("predicted latency", *(f"{e.latency_us:.2f} us" for e in estimates))
+    for word, side in (("at least", 0), ("at most", 1)):
+        table.add_row(word, *(f"{e.interval_us[side]:.2f} us" for e in estimates))
+    table.add_row("bound by", *(s.bound for s in summaries))
+    for name, metric in METRICS.items():
+        if any(summary.values.get(name) for summary in summaries):
+            table.add_row(name, *(quantity(s.values.get(name, 0.0), metric.unit) for s in summaries))
+    console.print(table)
+    for estimate in estimates:
+        for note in estimate.notes:
+            console.print(f"note, {estimate.summary.machine}: {note}")
+        for finding in estimate.summary.findings:
+            console.print(f"{finding.where}: {finding.rule}, {estimate.summary.machine}: {finding.message}")
 
 
 def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from ...isa.declare import Instruction
 from ...tiles.tile import View
 from ...trace.builder import record
-from ...trace.session import Session
+from ...trace.session import Known, Session
+from ...trace.source import Site
 from .view_methods import slice_axis
 
 
@@ -24,6 +25,8 @@ def matmul_finish(
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
     unknown: dict[str, Any],
+    where: Site | None = None,
+    known: Known | None = None,
 ) -> None:
     """Append a matmul; where it would add to a part of its destination, one row for each piece.
 
@@ -33,9 +36,9 @@ def matmul_finish(
     dst, stationary, moving = operands
     if values == (None,) and _may_be_in_part(dst, moving):
         for part, columns in _pieces(dst, moving, 1):
-            record(session, cls, [part, stationary, columns], attributes, values)
+            record(session, cls, [part, stationary, columns], attributes, values, None, where)
         return
-    record(session, cls, operands, attributes, values)
+    record(session, cls, operands, attributes, values, None, where, known)
 
 
 def _may_be_in_part(dst: Any, moving: Any) -> bool:

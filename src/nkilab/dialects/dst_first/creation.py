@@ -97,6 +97,7 @@ def _tile(
     storage = session.new_storage(extents, dtype, region.memory, "tile", name)
     if piece is not None:
         piece.space.place(storage, *piece.start)
+        session.program.marks.place(storage.number, piece.space, *piece.start)
     return Tensor(storage, 0, whole_layout(storage))
 
 

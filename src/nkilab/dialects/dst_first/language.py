@@ -142,8 +142,10 @@ _WORDS = ("average", "bypass", "prelu")
 @contextmanager
 def no_reorder() -> Iterator[None]:
     """Instructions in this block run in program order, which is the order they have here anyway."""
-    current()
+    program = current().program
+    first = len(program)
     yield
+    program.marks.blocks.append((first, len(program)))
 
 
 @placed("device_print")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
-from enum import IntEnum
+from enum import Enum
 from typing import Any
 
 from ...errors import NkilabError
@@ -16,14 +16,14 @@ from ...isa.tensor_engine import NcMatmul
 from ...tiles.dtypes import DTYPES
 from ...tiles.tile import PSUM
 from ...trace.builder import record
-from ...trace.session import Session, ask, current
-from ..calls import Finish, record_finish, surface
+from ...trace.session import Known, Session, ask, current
+from ...trace.source import Site
+from ..calls import surface
 from ..enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from ..environment import check_precision
 from ..kernel import Kernel, NkiValidationError, raise_typed
 from ..meetings import MEETINGS, meeting_finish
 from ..places import placed
-from ..schedules import note_name
 from ..versions import require, version_of
 from . import registers
 from .accumulation import matmul_finish
@@ -45,62 +45,37 @@ def _dma_finish(
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
     unknown: dict[str, Any],
+    where: Site | None = None,
+    known: Known | None = None,
 ) -> None:
     src = operands[1]
     if isinstance(src, Tensor) and src.layout.memory == PSUM:
         require("psum_dma", version_of(session), "dma_copy")
-    record(session, cls, operands, attributes, values)
+    record(session, cls, operands, attributes, values, None, where, known)
 
 
 def _surface(cls: type[Instruction]) -> Callable[..., Any]:
-    finish = _dma_finish if cls is DmaCopy else meeting_finish if cls in MEETINGS else record_finish
+    finish = _dma_finish if cls is DmaCopy else meeting_finish if cls in MEETINGS else None
     finish = scaled_finish if cls.name in SCALED else matmul_finish if cls is NcMatmul else finish
     order = [name for name in cls.parameters if name not in HIDDEN]
     words = {n: _numbers(cls.attributes[n], kinds) for n, kinds in _ENUMERATED.items() if n in cls.attributes}
-    if finish is record_finish:
-        return surface(cls, order, finish, extra={"name": None}, words=words, handle=_handle)
-    return surface(cls, order, _returning(finish), extra={"name": None}, words=words)
+    return surface(cls, order, finish, extra={"name": None}, words=words, handle=NkiInstruction)
 
 
 # Attributes that kernels also give by the number of a member, as the vendor's own library does.
-_ENUMERATED: dict[str, type[IntEnum]] = {
+_ENUMERATED: dict[str, type[Enum]] = {
     "dge_mode": dge_mode, "oob_mode": oob_mode, "reduce_cmd": reduce_cmd, "perf_mode": matmul_perf_mode,
     "engine": engine,
 }  # fmt: skip
 
 
-def _numbers(attribute: Attribute, members: type[IntEnum]) -> dict[Any, Any]:
+def _numbers(attribute: Attribute, members: type[Enum]) -> dict[Any, Any]:
     """Canonical values by number, of the members that an attribute allows."""
     found = {}
     for member in members:
         with suppress(NkilabError):
             found[member.value] = attribute.canonical(member.name, member)
     return found
-
-
-def _returning(finish: Finish) -> Finish:
-    """A finish that records the instruction's name, if it is given one, and returns a handle to it."""
-
-    def finished(
-        session: Session,
-        cls: type[Instruction],
-        operands: list[Any],
-        attributes: tuple[Any, ...],
-        values: tuple[Any, ...],
-        extras: tuple[Any, ...],
-        unknown: dict[str, Any],
-    ) -> NkiInstruction:
-        finish(session, cls, operands, attributes, values, extras, unknown)
-        return _handle(session, len(session.program) - 1, extras[0])
-
-    return finished
-
-
-def _handle(session: Session, row: int, name: Any) -> NkiInstruction:
-    """The handle to a row, whose name is noted if it is given one."""
-    if name is not None:
-        note_name(session, name, row)
-    return NkiInstruction(row)
 
 
 @placed("get_nc_version")

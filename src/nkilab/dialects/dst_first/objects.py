@@ -6,8 +6,10 @@ import copy
 from dataclasses import MISSING, is_dataclass
 from typing import Any
 
-from ...errors import NkilabError, SpellingError, UseError
+from ...errors import NkilabError, RuleError, SpellingError, UseError
+from ...trace.session import current
 from ...trace.source import place_of, user_frame
+from ..loops import device_loops
 
 
 class NKIObject:
@@ -107,10 +109,29 @@ class NkiInstruction:
 
         Raises:
             UseError: if a producer is no instruction.
+            RuleError: if it is in a loop of the device that this instruction is not in.
+
+        Source: nki.isa.NkiInstruction, depends_on (NKI 0.6).
         """
         for producer in producers:
-            if not isinstance(producer, NkiInstruction):
-                raise UseError(
-                    f"a producer is of type {type(producer).__name__}; it is what a call of nki.isa returns"
-                ).located(place_of(user_frame()), "depends_on")
+            error = self._refusal(producer)
+            if error is not None:
+                raise error.located(place_of(user_frame()), "depends_on")
+        current().program.marks.edges += [(self.row, producer.row) for producer in producers]
         return self
+
+    def _refusal(self, producer: Any) -> NkilabError | None:
+        if not isinstance(producer, NkiInstruction):
+            return UseError(
+                f"a producer is of type {type(producer).__name__}; it is what a call of nki.isa returns"
+            )
+        session = current()
+        around, mine = device_loops(session, producer.row), device_loops(session, self.row)
+        if mine[: len(around)] == around:
+            return None
+        return RuleError(
+            f"the producer, at {session.program.place_of(producer.row)}, runs in a loop of the device that "
+            "the consumer is not in; its semaphore would be signalled in every iteration, or never",
+            hint="depend on an instruction of the same loop, or of one around it",
+            source="nki.isa.NkiInstruction, depends_on",
+        )

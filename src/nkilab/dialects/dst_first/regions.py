@@ -122,7 +122,9 @@ def address_of(storage: Storage) -> MemoryPointer:
     if storage.memory == HBM:
         raise RuleError("the tensor lies in hbm, which has no addresses of partitions and bytes")
     if storage.place is None:
-        AddressSpace().place(storage, 0, 0)
+        space = AddressSpace()
+        space.place(storage, 0, 0)
+        current().program.marks.place(storage.number, space, 0, 0)
     place = storage.place
     size = (storage.shape[0], storage.bytes_per_partition)
     region = REGIONS[storage.memory]

@@ -23,6 +23,8 @@ from ..loops import LoopRange
 from ..places import placed
 from .tensor import Tensor
 
+# in `Session.keyed`: how often lines go round, by "file.py:41", and the lines that asked
+TRIPS, ASKED = "trips", "trips asked"
 _CELL = layout((1,), (1,), INT32, SEQUENCER, None, 0)
 
 
@@ -48,7 +50,8 @@ class VirtualRegister(View):
                 raise UseError("the register was never written", hint="pass a value to nisa.register_alloc")
             raise UnsupportedError(
                 "the value of a register decides what runs, and only shapes are known here",
-                hint="give the argument that it is loaded from as data: --arg name=@file.npy",
+                hint="give the argument that it is loaded from as data: --arg name=@file.npy; or say how "
+                "often the line goes round: --trips FILE.py:LINE=N",
             )
         return int(array_of(self)[0])
 
@@ -67,13 +70,46 @@ class VirtualRegister(View):
             raise error.located(place_of(user_frame()), word) from None
 
     def __bool__(self) -> bool:
-        return self._in_python("if or while") != 0
+        trips = None if self.storage.is_known else _trips()
+        return self._in_python("if or while") != 0 if trips is None else trips.goes_on()
 
     def __int__(self) -> int:
         return self._in_python("int()")
 
     def __repr__(self) -> str:
         return f"<register: {self.value if self.storage.is_known else 'not written'}>"
+
+
+class Trips:
+    """How often a line goes round where only shapes are known, as the user says.
+
+    Args:
+        place: "file.py:41".
+        count: how often.
+    """
+
+    def __init__(self, place: str, count: int) -> None:
+        self.place, self.count = place, count
+        self.turn = 0
+
+    def goes_on(self) -> bool:
+        """Whether there is another turn; after the last one it begins anew."""
+        self.turn = self.turn + 1 if self.turn < self.count else 0
+        return self.turn > 0
+
+
+def _trips() -> Trips | None:
+    """What the user says about the line that asks; None if nothing."""
+    session, place = running(), place_of(user_frame())
+    count = session.keyed.get(TRIPS, {}).get(place) if session is not None else None
+    if session is None or count is None:
+        return None
+    session.keyed[ASKED].add(place)
+    known = session.keyed.get((TRIPS, place))
+    if known is None:
+        known = session.keyed[TRIPS, place] = Trips(place, count)
+        session.program.notes.append(f"{place} goes round {count} times, as --trips says")
+    return known
 
 
 def _new() -> VirtualRegister:
@@ -147,7 +183,12 @@ def _step(step: Any) -> int:
 def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> DynamicRange:
     """Iterations from start up to stop, not included; the bounds are integers or registers."""
     first, last = (0, start) if stop is None else (start, stop)
-    return DynamicRange("dynamic", _bound(first, "start"), _bound(last, "stop"), _step(step))
+    by = _step(step)
+    unknown = [b for b in (first, last) if isinstance(b, VirtualRegister) and not b.storage.is_known]
+    trips = _trips() if unknown else None
+    if trips is not None:
+        return DynamicRange("dynamic", 0, trips.count * by, by)
+    return DynamicRange("dynamic", _bound(first, "start"), _bound(last, "stop"), by)
 
 
 @placed("fori_loop")
@@ -164,9 +205,12 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     session = current()
     program, outer = session.program, session.position
     loop, turn = len(program.positions), 0
+    session.keyed["loop", loop] = "dynamic"
+    trips = None if held.storage.is_known else _trips()
     try:
-        while held.value != 0:
+        while held.value != 0 if trips is None else trips.goes_on():
             session.position = len(program.positions)
+            program.marks.loops[loop] = "dynamic"
             program.positions.append((outer, loop, turn))
             held = _register(body_fun(register_alloc(held)), "the value that the body returns")
             turn += 1

@@ -13,7 +13,8 @@ from ...isa.microscaling import QUADRANT, ROWS, QuantizeMx, quadrants
 from ...tiles.tile import Layout, View
 from ...tiles.views import derived
 from ...trace.builder import check_form, record
-from ...trace.session import Session
+from ...trace.session import Known, Session
+from ...trace.source import Site
 from ..history import order
 from ..versions import version_of
 
@@ -31,15 +32,18 @@ def scaled_finish(
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
     unknown: dict[str, Any],
+    where: Site | None = None,
+    known: Known | None = None,
 ) -> None:
     """The finish of instructions that take tiles of scales: check the call, record what it uses."""
     if cls is QuantizeMx:
         attributes = (headroom(version_of(session)),)
-    check_form(session, cls, operands, attributes)
+    if known is None:
+        check_form(session, cls, operands, attributes)
     used = list(operands)
     for scale, data in SCALED[cls.name]:
         used[scale] = rows_in_use(operands[scale], operands[data].layout)
-    record(session, cls, used, attributes, values)
+    record(session, cls, used, attributes, values, None, where)
 
 
 def headroom(version: str) -> int:

@@ -205,7 +205,8 @@ class Tensor(View):
     def indirect(self, index: Any, num_elem: Any = None) -> NoReturn:
         """Elements that offsets in a tile choose, for engines of trn3."""
         raise UnsupportedError(
-            "tensor indirection of compute instructions is not modelled yet",
+            "tensor indirection of compute instructions is not modelled: the documents leave open whether "
+            "each group of 16 or 32 partitions has offsets of its own",
             hint="gather with nisa.nc_n_gather or nisa.local_gather, or rows with vector_select",
         ).located(place_of(user_frame()), "indirect", [self.describe()])
 
@@ -320,7 +321,10 @@ def _access_pattern(
     is_relative = not version or order(version) < order(ABSOLUTE_SINCE)
     if scalar_offset is None and vector_offset is None:
         try:
-            return view_methods.access_pattern(tensor, pattern, offset, held, is_relative=is_relative)
+            view = view_methods.access_pattern(tensor, pattern, offset, held, is_relative=is_relative)
+            if session is not None:
+                session.program.marks.patterns.add((view.storage.number, view.offset, view.layout))
+            return view
         except view_methods.OutOfReachError as error:
             return view_methods.Unreachable(error)
     return dynamic.access_pattern(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ...errors import KernelError, NkilabError, RuleError, UseError
 from ...isa.data_movement import DmaCopy
 from ...isa.declare import partition_step
 from ...isa.elementwise import Memset, TensorCopy
+from ...tiles.dtypes import NUMBERS
 from ...tiles.tile import HBM, SBUF
 from ...tiles.views import broadcast, reshaped
 from ...trace.builder import check_form, record
@@ -27,9 +26,10 @@ def set_item(tensor: Tensor, key: Any, value: Any) -> None:
     try:
         is_whole = key is Ellipsis and tensor.pending is None and tensor.overhang is None
         dst = tensor if is_whole else tensor[key]
-        if dst.layout.memory != HBM and isinstance(value, Tensor) and same_place(dst, value):
-            return
-        assign(dst, value)
+        if type(value) is not Tensor:
+            assign(dst, value)
+        elif value.pending is not None or dst.layout.memory == HBM or not same_place(dst, value):
+            _assign_tensor(current(), dst, value)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), "assignment") from None
 
@@ -45,7 +45,7 @@ def assign(dst: Tensor, value: Any) -> None:
         _assign_tensor(session, dst, value)
     elif hasattr(value, "assign_to"):
         value.assign_to(dst)
-    elif isinstance(value, int | float | np.generic):
+    elif isinstance(value, NUMBERS):
         if dst.layout.memory == HBM:
             raise UseError("an HBM tensor is assigned a number", hint="store a tile with nl.store")
         _fill(session, inside_bounds(dst), value)
@@ -68,7 +68,33 @@ def _fill(session: Session, dst: Tensor, value: Any) -> None:
 
 
 def _assign_tensor(session: Session, dst: Tensor, value: Tensor) -> None:
-    pending = value.pending
+    pending = value.pending if value.pending is session.pending else None
+    # a destination just like the result was looked at when the call was made
+    if pending is not None and dst.layout is value.layout and dst.overhang is None:
+        _move(pending, dst, value)
+        return
+    _check_sides(dst, value)
+    if pending is not None and _moves_to(pending, dst, value):
+        _move(pending, _shaped_like(dst, value.shape), value)
+        return
+    settled(value)
+    dst, value = inside_bounds(dst), inside_bounds(value)
+    if value.layout.size != dst.layout.size:
+        value = broadcast(value, dst.shape)
+    off = any(t.layout.start_partition % partition_step(t.layout.partitions) for t in (dst, value))
+    in_sbuf = dst.layout.memory == SBUF == value.layout.memory
+    if HBM in (dst.layout.memory, value.layout.memory) or (off and in_sbuf):
+        record(session, DmaCopy, [dst, value], PLAIN_DMA, ())
+    else:
+        record(session, TensorCopy, [dst, value], ("unknown",), ())
+
+
+def _check_sides(dst: Tensor, value: Tensor) -> None:
+    """Refuse destinations that the value does not fit, and addresses that the run alone knows.
+
+    Raises:
+        KernelError: which.
+    """
     for side in (dst, value):
         if side.indices and side.layout.is_on_chip:
             raise UseError(
@@ -88,32 +114,21 @@ def _assign_tensor(session: Session, dst: Tensor, value: Tensor) -> None:
             f"{list(dst.shape)} has {to.partitions}",
             key="err_num_partition_mismatch",
         )
-    if pending is not None and session.pending is pending and _moves_to(pending, dst, value):
-        session.pending = None
-        value.pending = None
-        target = _shaped_like(dst, value.shape)
-        pending.tensor = target
-        pending.write(target, pending.values)
-        adopt(value, target)
-        return
-    settled(value)
-    dst, value = inside_bounds(dst), inside_bounds(value)
-    if value.layout.size != dst.layout.size:
-        value = broadcast(value, dst.shape)
-    off = any(t.layout.start_partition % partition_step(t.layout.partitions) for t in (dst, value))
-    in_sbuf = dst.layout.memory == SBUF == value.layout.memory
-    if HBM in (dst.layout.memory, value.layout.memory) or (off and in_sbuf):
-        record(session, DmaCopy, [dst, value], PLAIN_DMA, ())
-    else:
-        record(session, TensorCopy, [dst, value], ("unknown",), ())
+
+
+def _move(pending: Pending, target: Tensor, value: Tensor) -> None:
+    """Let a waiting result be written to a place of the kernel's; `value` is a view of it from then on."""
+    pending.session.pending = value.pending = None
+    pending.write(target, pending.values)
+    pending.tensor = target
+    adopt(value, target)
 
 
 def _moves_to(pending: Pending, dst: Tensor, value: Tensor) -> bool:
     """Whether the instruction of a waiting result can write `dst` itself."""
     if dst.layout.size != value.layout.size or dst.layout.memory == HBM:
         return False
-    # a destination just like the result was looked at when the call was made
-    if pending.is_void or (dst.layout is value.layout and dst.overhang is None):
+    if pending.is_void:
         return True
     operands = list(pending.operands)
     target = _shaped_like(dst, value.shape)

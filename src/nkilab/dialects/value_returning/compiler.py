@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import RuleError
 from ...tiles.tile import PSUM, SBUF
+from ...trace.session import running
 from ..indexing import whole_number
 from ..kernel import OPTIONS, Kernel
 from ..places import placed
@@ -140,10 +141,17 @@ class Directive:
     factor: int = 1
 
     def __enter__(self) -> Directive:
+        session = running()
+        if session is not None and self.name == "no_reorder":
+            session.keyed.setdefault(self.name, []).append(len(session.program))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Nothing ends here."""
+        """Note what a no_reorder block held; nothing else ends here."""
+        session = running()
+        if session is not None and self.name == "no_reorder":
+            first = session.keyed[self.name].pop()
+            session.program.marks.blocks.append((first, len(session.program)))
 
 
 def allocation_scope() -> Directive:

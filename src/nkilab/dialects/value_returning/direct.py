@@ -378,6 +378,7 @@ def _tile(
     byte = address.bank * session.machine.limit("psum_bank_bytes") + address.byte
     # what others left there is no value of this tensor's
     space.place(storage, 0, byte, inherits=False)
+    session.program.marks.place(storage.number, space, 0, byte)
     known = layout(shape, storage.strides, dtype, memory, 0, first)
     return Tensor(storage, first * storage.partition_stride, known)
 

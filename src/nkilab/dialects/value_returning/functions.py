@@ -13,7 +13,7 @@ from ...isa.declare import Instruction
 from ...isa.elementwise import Memset, Reciprocal, TensorCopy, TensorScalar
 from ...isa.operators import OPERATORS, Operator, operator_named
 from ...isa.tensor_engine import NcTranspose
-from ...tiles.dtypes import BOOL, FLOAT32, DType, as_dtype, promoted, weak_dtype
+from ...tiles.dtypes import BOOL, FLOAT32, NUMBERS, DType, as_dtype, promoted, weak_dtype
 from ...tiles.tile import HBM, PSUM, SBUF
 from ...tiles.views import broadcast, reshaped
 from ...trace.session import Session, current
@@ -23,7 +23,7 @@ from ..enums import oob_mode
 from ..indexing import as_shape
 from ..places import placed
 from .creation import ndarray, psum, sbuf
-from .direct import BIAS_KEY, TRANSPOSE_KEY, refuse_blocks, require_automatic
+from .direct import BIAS_KEY, TRANSPOSE_KEY, is_direct, refuse_blocks, require_automatic
 from .grids import box_of
 from .reductions_over_loops import LoopReduction
 from .subscripts import cropped, inside_bounds
@@ -62,6 +62,10 @@ class _Results:
 RESULTS = _Results()
 
 
+# what NumPy makes of plain arithmetic on the host
+_HOST_NUMBERS = (np.float64, np.int64, np.uint64)
+
+
 def tile_of(x: Any) -> Any:
     """An argument as a settled tensor or a number.
 
@@ -72,10 +76,10 @@ def tile_of(x: Any) -> Any:
         return settled(x)
     if isinstance(x, LoopReduction):
         return x.tensor()
-    if isinstance(x, np.float64 | np.int64 | np.uint64):
-        # what NumPy makes of plain arithmetic on the host counts as a Python number
+    if isinstance(x, _HOST_NUMBERS):
+        # counts as a Python number
         return x.item()
-    if isinstance(x, int | float | np.generic):
+    if isinstance(x, NUMBERS):
         return x
     refuse_blocks(x)
     raise UseError(f"an argument is of type {type(x).__name__}; it is a tile or a number")
@@ -374,6 +378,18 @@ def broadcast_to(src: Any, *, shape: Any, **ignored: Any) -> Tensor:
         rest = checked("broadcast_to", lambda: broadcast(src, (1, *target[1:])), src)
         return common.across_partitions(RESULTS, rest, target[0])
     return checked("broadcast_to", lambda: broadcast(src, target), src)
+
+
+def broadcast_method(self: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
+    """A view repeated along axes of one, as NumPy broadcasts; one partition is repeated by TensorE.
+
+    In a kernel that gives addresses, where there is no tile for the result, it stays a view.
+    """
+    given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+    if not is_direct(current()):
+        return broadcast_to(self, shape=given)
+    settled(self)
+    return checked("broadcast_to", lambda: broadcast(inside_bounds(self), as_shape(given)), self)
 
 
 @placed("loop_reduce")

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import UnsupportedError, UseError
 from ...tiles.tile import View
 from ...trace.session import current
-from ...trace.source import user_frame
+from ...trace.source import place_of, user_frame
 from ..indexing import whole_number
 from ..places import placed
 from ..tile_size import tile_size
@@ -34,6 +34,10 @@ def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
             f"index grids of shapes {listed} do not broadcast",
             hint="place their axes with None: i[:, None], j[None, :]",
         ) from None
+
+
+# a tuple: a union written where it is asked for is made anew each time
+_INTEGERS = (int, np.integer)
 
 
 class Index:
@@ -95,7 +99,7 @@ class Index:
             mine, theirs = _aligned(self, shape), _aligned(other, shape)
             steps = tuple(a + sign * b for a, b in zip(mine, theirs, strict=True))
             return Index(shape, self.start + sign * other.start, steps)
-        if isinstance(other, int | np.integer):
+        if isinstance(other, _INTEGERS):
             return Index(self.shape, self.start + sign * int(other), self.steps)
         return NotImplemented
 
@@ -115,7 +119,7 @@ class Index:
 
     @placed("index grid")
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, int | np.integer):
+        if isinstance(other, _INTEGERS):
             factor = int(other)
             return Index(self.shape, self.start * factor, tuple(s * factor for s in self.steps))
         if isinstance(other, Index):
@@ -155,7 +159,7 @@ class Index:
         if isinstance(other, Index):
             common_shape(self.shape, other.shape)
             return Mask(compare(self.values(), other.values()), self - other, compare.__name__)
-        if isinstance(other, int | np.integer):
+        if isinstance(other, _INTEGERS):
             return Mask(compare(self.values(), int(other)), self - int(other), compare.__name__)
         return NotImplemented
 
@@ -339,33 +343,27 @@ def _along(run: range, axis: int, rank: int) -> Index:
     return Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(rank)))
 
 
+def _named_grid(axis: int, meaning: str) -> property:
+    def grid(self: Grid) -> Index:
+        if axis >= len(self):
+            raise UseError(
+                f"the index grid has {len(self)} axes; it has no {meaning}",
+                hint="write a slice more in the subscript of nl.mgrid",
+            ).located(place_of(user_frame()), "mgrid")
+        found: Index = self[axis]
+        return found
+
+    return property(grid, doc=f"The {meaning}.")
+
+
 class Grid(tuple):
     """The grids that `mgrid` gives, one per axis, also by the names p, x, y, z, w."""
 
-    @property
-    def p(self) -> Index:
-        """The partition grid."""
-        return self[0]
-
-    @property
-    def x(self) -> Index:
-        """The first free grid."""
-        return self[1]
-
-    @property
-    def y(self) -> Index:
-        """The free grid after x."""
-        return self[2]
-
-    @property
-    def z(self) -> Index:
-        """The free grid after y."""
-        return self[3]
-
-    @property
-    def w(self) -> Index:
-        """The free grid after z."""
-        return self[4]
+    p = _named_grid(0, "partition grid")
+    x = _named_grid(1, "free grid")
+    y = _named_grid(2, "second free grid")
+    z = _named_grid(3, "third free grid")
+    w = _named_grid(4, "fourth free grid")
 
 
 class MultiGrid:

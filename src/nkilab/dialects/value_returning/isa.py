@@ -19,7 +19,7 @@ from ...tiles.dtypes import as_dtype
 from ...tiles.views import broadcast, reshaped
 from ...trace.builder import record
 from ...trace.session import Session, ask, current
-from ...trace.source import place_of, user_frame
+from ...trace.source import Site, place_of, user_frame
 from ..calls import Finish, surface
 from ..enums import dge_mode, engine, nc_version, oob_mode
 from ..enums import reduce_cmd as reduce_cmd
@@ -52,12 +52,15 @@ def finish(
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
     unknown: dict[str, Any],
+    where: Site | None = None,
 ) -> Tensor:
     """What a value-returning call does with its arguments."""
     dtype, mask = extras
     for word in unknown:
         ask().notice(f"{cls.name} ignores the keyword {word}")
-    operands = [_settled(o) for o in operands]
+    operands = [
+        o if o is None or (type(o) is Tensor and o.pending is None) else _settled(o) for o in operands
+    ]
     shape = None
     try:
         held = None if dtype is None else as_dtype(dtype)
@@ -68,7 +71,7 @@ def finish(
             operands, shape = _broadcast_inputs(operands, mask)
         elif cls is Activation or cls is ActivationReduce:
             _check_vectors(session, cls, operands)
-        elif cls is NcMatmul:
+        elif cls is NcMatmul and "products" in session.keyed:
             operands = [_from_psum(session, o) for o in operands]
         elif cls is NcTranspose and attributes != ("vector",):
             require_automatic(session, "TensorE transposes", TRANSPOSE_KEY)
@@ -80,7 +83,7 @@ def finish(
         # hw: the array transposes without a cast; another instruction converts
         moved = fresh(session, cls, operands, attributes, values, mask=mask)
         return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=held)
-    return fresh(session, cls, operands, attributes, values, dtype=held, mask=mask, shape=shape)
+    return fresh(session, cls, operands, attributes, values, dtype=held, mask=mask, shape=shape, where=where)
 
 
 def _check_vectors(session: Session, cls: type[Instruction], operands: list[Any]) -> None:
@@ -109,7 +112,7 @@ def _from_psum(session: Session, operand: Any) -> Any:
 
     The documents ask for operands in SBUF; published kernels multiply what nc_transpose gives.
     """
-    if not isinstance(operand, Tensor) or operand.storage not in session.keyed.get("products", ()):
+    if not isinstance(operand, Tensor) or operand.storage not in session.keyed["products"]:
         return operand
     return in_sbuf(session, inside_bounds(operand))
 
@@ -151,6 +154,7 @@ def _finish_in_place(
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
     unknown: dict[str, Any],
+    where: Site | None = None,
 ) -> None:
     """What a call does whose caller gives the result."""
     _, mask = extras
@@ -158,11 +162,11 @@ def _finish_in_place(
         ask().notice(f"{cls.name} ignores the keyword {word}")
     operands = [_settled(o) for o in operands]
     refuse_indices(cls.name, dict(zip(cls.operands, operands, strict=True)))
-    where = None
+    rest = None
     dst = operands[cls.result_slot]
     if mask is not None and isinstance(dst, Tensor):
         try:
-            box, where = box_of(mask, dst.shape)
+            box, rest = box_of(mask, dst.shape)
         except NkilabError as error:
             raise error.located(place_of(user_frame()), cls.name) from None
         if box is None:
@@ -172,7 +176,7 @@ def _finish_in_place(
         operands = [
             checked(cls.name, partial(inside_bounds, o), o) if type(o) is Tensor else o for o in operands
         ]
-    record(session, cls, operands, attributes, values, where)
+    record(session, cls, operands, attributes, values, rest, where)
 
 
 def _over_operand(operand: str) -> Finish:
@@ -186,12 +190,13 @@ def _over_operand(operand: str) -> Finish:
         values: tuple[Any, ...],
         extras: tuple[Any, ...],
         unknown: dict[str, Any],
+        where: Site | None = None,
     ) -> Tensor:
         dtype, mask = extras
         operands = [_settled(o) for o in operands]
         given = operands[list(cls.operands).index(operand)]
         if mask is None or not isinstance(given, Tensor):
-            return finish(session, cls, operands, attributes, values, extras, unknown)
+            return finish(session, cls, operands, attributes, values, extras, unknown, where)
         try:
             layouts = [o.layout if isinstance(o, Tensor) else None if o is None else NUMBER for o in operands]
             held = None if dtype is None else as_dtype(dtype)

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ...isa.activations import ACTIVATIONS
-from ...tiles.dtypes import TFLOAT32
+from ...tiles.dtypes import NUMBERS, TFLOAT32
 from .. import indexing, loops, programs
 from ..tile_size import tile_size
 from . import assignment, composites, constants, creation, functions, grids, host, reductions, run_time
@@ -114,11 +114,14 @@ NAMES: dict[str, Any] = {
 }  # fmt: skip
 
 
+_OPERANDS = (Tensor, *NUMBERS)
+
+
 def _operator(name: str, reverse: bool = False) -> Callable[..., Any]:
     def method(self: Tensor, other: Any) -> Any:
         if isinstance(other, Index) and name in ("add", "subtract") and (name == "add" or not reverse):
             return TileIndex(settled(self), other if name == "add" else -other)
-        if not isinstance(other, Tensor | int | float | np.generic) and not hasattr(other, "assign_to"):
+        if not isinstance(other, _OPERANDS) and not hasattr(other, "assign_to"):
             return NotImplemented
         return functions.binary(name, other, self) if reverse else functions.binary(name, self, other)
 
@@ -152,3 +155,4 @@ _OTHER_DUNDERS: dict[str, Callable[..., Any]] = {
 }
 for _dunder, _function in _OTHER_DUNDERS.items():
     setattr(Tensor, f"__{_dunder}__", _function)
+setattr(Tensor, "broadcast_to", functions.broadcast_method)  # noqa: B010

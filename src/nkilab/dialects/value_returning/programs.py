@@ -15,6 +15,7 @@ from ...isa.operators import OPERATORS, operator_named
 from ...tiles.dtypes import FLOAT32, as_dtype
 from ...tiles.tile import SBUF
 from ...trace.session import Session, ask, current
+from ...trace.source import Site
 from ..calls import surface
 from ..indexing import whole_number
 from ..meetings import meeting_finish
@@ -138,13 +139,13 @@ builtin_custom_op = _unmodelled(
 
 def _meeting(
     session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
-    values: tuple[Any, ...], extras: tuple[Any, ...], unknown: dict[str, Any],
+    values: tuple[Any, ...], extras: tuple[Any, ...], unknown: dict[str, Any], where: Site | None = None,
 ) -> None:  # fmt: skip
     """What a call does at which the programs of several cores meet."""
     for word in unknown:
         ask().notice(f"{cls.name} ignores the keyword {word}")
     tiles = [whole_tile(o) if isinstance(o, Tensor) else o for o in operands]
-    meeting_finish(session, cls, tiles, attributes, values, extras, unknown)
+    meeting_finish(session, cls, tiles, attributes, values, extras, unknown, where)
 
 
 _WHOLE = "is a kernel of the vendor's whose source is not public"

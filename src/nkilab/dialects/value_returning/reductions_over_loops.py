@@ -55,7 +55,8 @@ class LoopReduction:
                 session, TensorCopy, [None, self.tile], ("unknown",), (),
                 mask=self.mask, memory=SBUF, dtype=self.dtype,
             )  # fmt: skip
-            session.keyed[self.key] = settled(made)
+            tile = session.keyed[self.key] = settled(made)
+            session.program.marks.carried.add(tile.storage.number)
         else:
             self._combine(session, known)
 
@@ -85,9 +86,9 @@ class LoopReduction:
             self._combine(session, dst)
             return
         mark = ("carried", dst.storage.number)
-        last_row, epoch = session.keyed.get(mark, (-1, 0))
+        since, epoch = session.keyed.get(mark, (0, 0))
         # a row of anybody else's on the storage ends what was carried for it: start from what it holds
-        epoch += dst.storage.last_row != last_row
+        epoch += session.program.is_named_since(since, dst.storage.number)
         key = (*mark, epoch, self.around, dst.offset, dst.layout)
         carried = session.keyed.get(key)
         if carried is None:
@@ -95,10 +96,11 @@ class LoopReduction:
             carried = session.keyed[key] = settled(
                 fresh(session, TensorTensor, operands, (self.op, "unknown"), (), dtype=FLOAT32, memory=SBUF)
             )
+            session.program.marks.carried.add(carried.storage.number)
         else:
             self._combine(session, carried)
         record(session, TensorCopy, [dst, carried], ("unknown",), (), None, self.where)
-        session.keyed[mark] = (dst.storage.last_row, epoch)
+        session.keyed[mark] = (session.program.operand_count, epoch)
 
     def _combine(self, session: Session, dst: Tensor) -> None:
         tile, rest = self.tile, None

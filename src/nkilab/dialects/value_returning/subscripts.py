@@ -218,9 +218,10 @@ def inside_bounds(tensor: V) -> V:
     Raises:
         UseError: if some do and no mask hides them.
     """
-    if _overhang(tensor) is None:
+    overhang = _overhang(tensor)
+    if overhang is None:
         return tensor
-    view, parts = _overhang(tensor)
+    view, parts = overhang
     for axis, (part, size) in enumerate(zip(parts, view.layout.shape)):
         low, high = part.bounds if isinstance(part, Index) else (int(part), int(part))
         if low < 0 or high >= size:

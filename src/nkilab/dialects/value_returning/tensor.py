@@ -11,12 +11,12 @@ import numpy as np
 from ...errors import NkilabError, UseError
 from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import TensorCopy
-from ...tiles.dtypes import TFLOAT32, DType, as_dtype
-from ...tiles.tile import HBM, PSUM, Index, Layout, Storage, View, array_of
-from ...tiles.views import broadcast, reinterpreted
+from ...tiles.dtypes import FLOAT32, TFLOAT32, DType, as_dtype
+from ...tiles.tile import HBM, PSUM, SBUF, Index, Layout, Storage, View, array_of
+from ...tiles.views import reinterpreted
 from ...trace.builder import check_form, record
-from ...trace.session import Session, current, running
-from ...trace.source import place_of, user_frame
+from ...trace.session import Known, Session, current, running
+from ...trace.source import Site, place_of, user_frame, user_site
 from ..indexing import as_shape, basic
 from ..places import described
 from ..tile_functions import result_layout
@@ -27,19 +27,26 @@ from .subscripts import crop_operands, cropped, indexed, inside_bounds
 T = TypeVar("T")
 
 
+# of results whose place is not known yet: most of them move to one of the kernel's, and need none
+_NOWHERE = Storage(-1, "", (), FLOAT32, SBUF, "tile", 0)
+
+
 class Pending:
     """A result that waits for its destination: the next assignment, or a tile of its own.
 
-    Where its mask lets nothing through there is nothing to write: `is_void`.
+    Where its mask lets nothing through there is nothing to write: `is_void`. `form` is that of the call with
+    a tile of its own in the place of the result, if it was looked up.
     """
 
     __slots__ = (
         "attributes",
         "box",
         "cls",
+        "form",
         "is_void",
         "mask",
         "operands",
+        "position",
         "session",
         "slot",
         "tensor",
@@ -58,6 +65,8 @@ class Pending:
         box: Box | None,
         mask: np.ndarray | None,
         is_void: bool = False,
+        form: Known | None = None,
+        where: Site | None = None,
     ) -> None:
         self.session = session
         self.is_void = is_void
@@ -68,19 +77,32 @@ class Pending:
         self.values = values
         self.box = box
         self.mask = mask
-        frame = user_frame(1)
-        self.where = (frame.f_code.co_filename, frame.f_lineno)
+        self.form = form
+        self.where = where or user_site(2)
         self.tensor: Tensor | None = None
+        self.position = session.position
 
-    def commit(self) -> None:
-        """Write the result to a tile of its own."""
+    def result(self) -> Tensor:
+        """The tensor that stands for the result, with a storage; it is registered when it is needed."""
         tensor = self.tensor
         assert tensor is not None
+        if tensor.storage is _NOWHERE:
+            known, line = tensor.layout, self.session.program.line_number(*self.where)
+            tensor.storage = Storage(-1, "", known.shape, known.dtype, known.memory, "tile", line)
+        return tensor
+
+    def commit(self) -> None:
+        """Write the result to a tile of its own, at the place in loops where it was called."""
+        tensor, session = self.result(), self.session
         tensor.pending = None
-        self.session.register(tensor.storage)
-        if tensor.layout.memory == PSUM:
-            self.session.keyed.setdefault("products", WeakSet()).add(tensor.storage)
-        self.write(tensor, self.values)
+        here, session.position = session.position, self.position
+        try:
+            session.register(tensor.storage)
+            if tensor.layout.memory == PSUM:
+                session.keyed.setdefault("products", WeakSet()).add(tensor.storage)
+            self.write(tensor, self.values)
+        finally:
+            session.position = here
 
     def target(self, dst: Tensor) -> Tensor | None:
         """The part of a destination that the call writes; None if it writes nothing."""
@@ -90,11 +112,15 @@ class Pending:
 
     def write(self, dst: Tensor, values: tuple[Any, ...]) -> None:
         """Append the row with `dst` in the place of the result."""
-        target = self.target(dst)
+        is_whole = self.box is None and dst.overhang is None and not self.is_void
+        target = dst if is_whole else self.target(dst)
         if target is None:
             return
+        form = self.form
+        if form is not None and form[0].layouts[self.slot] is not target.layout:
+            form = None
         self.operands[self.slot] = target
-        record(self.session, self.cls, self.operands, self.attributes, values, self.mask, self.where)
+        record(self.session, self.cls, self.operands, self.attributes, values, self.mask, self.where, form)
 
 
 class Tensor(View):
@@ -141,7 +167,7 @@ class Tensor(View):
 
     def describe(self) -> str:
         """One line for messages: its name or that of the user's variable, dtype, shape and memory."""
-        return described(self)
+        return described(self if self.pending is None else self.pending.result())
 
     def __len__(self) -> int:
         return self.layout.shape[0]
@@ -159,12 +185,6 @@ class Tensor(View):
         given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         settled(self)
         return checked("reshape", lambda: reshape(inside_bounds(self), as_shape(given)), self)
-
-    def broadcast_to(self, *shape: Any, **kwargs: Any) -> Tensor:
-        """A view repeated along axes of one, as NumPy broadcasts."""
-        given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-        settled(self)
-        return checked("broadcast_to", lambda: broadcast(inside_bounds(self), as_shape(given)), self)
 
     def expand_dims(self, axis: Any) -> Tensor:
         """A view with an axis of one at `axis`; an axis of a tile may not precede its partition axis."""
@@ -244,13 +264,10 @@ def same_place(a: Tensor, b: Tensor) -> bool:
     return a.storage is b.storage and a.offset == b.offset and a.layout is b.layout
 
 
-def fresh_tensor(session: Session, known: Layout, pending: Pending | None) -> Tensor:
-    """The tensor of a result that waits for its destination; its storage is registered when it is needed."""
-    where = session.where if pending is None else pending.where
-    line = session.program.line_number(*where)
-    tensor = Tensor(Storage(-1, "", known.shape, known.dtype, known.memory, "tile", line), 0, known)
-    if pending is not None:
-        tensor.pending, pending.tensor = pending, tensor
+def fresh_tensor(known: Layout, pending: Pending) -> Tensor:
+    """The tensor of a result that waits for its destination."""
+    tensor = Tensor(_NOWHERE, 0, known)
+    tensor.pending, pending.tensor = pending, tensor
     return tensor
 
 
@@ -280,6 +297,7 @@ def fresh(
     memory: str = "",
     shape: tuple[int, ...] | None = None,
     takes_indices: bool = False,
+    where: Site | None = None,
 ) -> Tensor:
     """The result of a value-returning call, which waits for its destination.
 
@@ -294,6 +312,7 @@ def fresh(
         memory: of the result; as the declaration says if "".
         shape: of the result; as the declaration says if None.
         takes_indices: whether addresses of operands may be known at run time only.
+        where: file and line of the call; the nearest frame of the user's if None.
     """
     if session.pending is not None:
         session.flush()
@@ -302,7 +321,8 @@ def fresh(
     for operand in operands:
         if type(operand) is Tensor:
             layouts.append(operand.layout)
-            reaches_outside = reaches_outside or operand.overhang is not None or bool(operand.indices)
+            if operand.overhang is not None or operand.indices:
+                reaches_outside = True
         else:
             layouts.append(None if operand is None else NUMBER)
     if reaches_outside and not takes_indices:
@@ -310,16 +330,14 @@ def fresh(
     if mask is not None or reaches_outside:
         return _fresh_masked(session, cls, operands, attributes, values, dtype, mask, memory, shape, layouts)
     key = (cls, dtype, memory, shape, *layouts, *attributes)
-    known: Layout | None = session.keyed.get(key)
     slot = cls.result_slot
-    pending = Pending(session, cls, operands, slot, attributes, values, None, None)
-    if known is None:
-        known = result_layout(cls, layouts, attributes, dtype, memory, shape)
-        tensor = fresh_tensor(session, known, pending)
-        check_form(session, cls, [*operands[:slot], tensor, *operands[slot + 1 :]], attributes)
-        session.keyed[key] = known
-    else:
-        tensor = fresh_tensor(session, known, pending)
+    made = session.keyed.get(key)
+    known, form = made or (result_layout(cls, layouts, attributes, dtype, memory, shape), None)
+    pending = Pending(session, cls, operands, slot, attributes, values, None, None, False, form, where)
+    tensor = fresh_tensor(known, pending)
+    if form is None:
+        pending.form = check_form(session, cls, [*operands[:slot], tensor, *operands[slot + 1 :]], attributes)
+        session.keyed[key] = (known, pending.form)
     session.pending = pending
     return tensor
 
@@ -394,12 +412,12 @@ def fresh_in_box(
     slot = cls.result_slot
     if box is None:
         pending = Pending(session, cls, operands, slot, attributes, values, None, None, is_void=True)
-        tensor = fresh_tensor(session, known, pending)
+        tensor = fresh_tensor(known, pending)
     else:
         partial = None if all(b.stop - b.start == n for b, n in zip(box, known.shape)) else box
         pending = Pending(session, cls, operands, slot, attributes, values, partial, where)
-        tensor = fresh_tensor(session, known, pending)
-        target = tensor if partial is None else basic(tensor, partial)
+        tensor = fresh_tensor(known, pending)
+        target = tensor if partial is None else basic(pending.result(), partial)
         check_form(session, cls, [*operands[:slot], target, *operands[slot + 1 :]], attributes)
     session.pending = pending
     return tensor

@@ -72,7 +72,7 @@ def scan_in_pieces(delta, u, A, B, C, piece=512):
             for s in nl.affine_range(A.shape[1]):
                 a = nl.load(A[rows, nl.ds(s, 1)])
                 carry = nl.zeros((128, 1), dtype=delta.dtype, buffer=nl.sbuf)
-                for p in nl.sequential_range(size // piece):
+                for p in nl.static_range(size // piece):
                     steps = nl.ds(p * piece, piece)
                     b, c = nl.load(B[i, nl.ds(s, 1), steps]), nl.load(C[i, nl.ds(s, 1), steps])
                     part, h = contribution(own[:, steps], other[:, steps], a, b, c, carry)

@@ -1,0 +1,373 @@
+"""`nkilab.check` and `nkilab check`: run a kernel once and tell what the hardware would punish."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import api, checks
+from .arrays import dtype_of, framework_of
+from .checks import advice, comments, faults, sarif, terminal
+from .checks.capacity import occupancy
+from .checks.evidence import Evidence, Track, definition_of
+from .checks.finding import Finding
+from .checks.numerics import numerics
+from .checks.replay import Replay, replays
+from .checks.report import SCHEMA, Report, summary_line
+from .checks.sources import Sources
+from .checks.watch import Watcher
+from .dialects.kernel import Kernel
+from .errors import LimitError, NkilabError, NkilabWarning, UnsupportedError, UsageError
+from .files.container import write_whole
+from .launch import Launched, launch
+from .machine import Machine
+from .place import DEPENDENCES, Dependence
+from .tiles.dtypes import as_dtype
+
+EXIT_FINE, EXIT_FAULT = 0, 1
+_SEED = 1
+WHAT_IF = "nkilab.what-if/1"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a check is asked for.
+
+    Args:
+        target: chip; "" for the default.
+        replays: how many other orders to compute.
+        has_numerics: whether to compute in float32 beside.
+        table: which kinds of pairs are ordered.
+    """
+
+    target: str = ""
+    replays: int = 0
+    has_numerics: bool = False
+    table: Mapping[str, Dependence] | None = None
+
+
+def check(
+    kernel: Any, *args: Any, target: str = "", replay: int = 0, numerics: bool = False, **kwargs: Any
+) -> list[Finding]:
+    """Run a kernel once and return what is wrong with it, and advice, without what comments silence.
+
+    Args:
+        kernel: decorated by nki.jit of either spelling, with or without a grid.
+        args: arrays, or specs, which are filled with random numbers; and whatever else the kernel takes.
+        target: chip.
+        replay: how many other orders of its instructions to compute.
+        numerics: whether to compute in float32 beside the stored types.
+        kwargs: as args.
+
+    Returns:
+        Findings in the order of lines, advice last; `Finding.fails` tells the two apart.
+
+    Raises:
+        UnsupportedError: where nkilab does not model what the kernel does.
+    """
+    return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
+
+
+def report_of(
+    kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options = Options()
+) -> Report:
+    """As `check`, with everything that was measured."""
+    held = api.as_kernel(kernel)
+    machine = api.machine_for(held, options.target)
+    positional = [filled(value) for value in args]
+    named = {name: filled(value) for name, value in kwargs.items()}
+    command = command_of(held, args, kwargs, options)
+    try:
+        _, report = _launched(held, tuple(positional), named, machine, options, command)
+    except NkilabError as error:
+        if isinstance(error, UnsupportedError) and not error.key:
+            raise
+        return _stopped(held, machine.name, error)
+    return report
+
+
+def _launched(
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    machine: Machine,
+    options: Options,
+    command: str,
+) -> tuple[Launched, Report]:
+    """Launch a kernel and check what it leaves; what the kernel raises is raised."""
+    watcher = Watcher(records=bool(options.replays) or options.has_numerics)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", NkilabWarning)
+        launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
+    found = list(faults.from_warnings(heard))
+    evidence = _evidence(kernel, launched, options, command)
+    found += checks.examine(evidence, watcher)
+    done: list[Replay] = []
+    notes: list[str] = []
+    if options.replays and watcher.recording is not None:
+        done, differing, notes = replays(evidence, watcher.recording, options.replays)
+        found += differing
+    tensors: list[dict[str, Any]] = []
+    if options.has_numerics and watcher.recording is not None:
+        apart, tensors, left_out = numerics(evidence, watcher.recording)
+        found += apart
+        notes += left_out
+    report = _told(kernel, machine.name, found, evidence.sources, tuple(notes), _occupancies(evidence.tracks))
+    shown = tuple(one.to_dict() for one in done)
+    return launched, replace(report, replays=shown, tensors=tuple(tensors))
+
+
+def _evidence(kernel: Kernel, launched: Launched, options: Options, command: str) -> Evidence:
+    tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
+    table = DEPENDENCES if options.table is None else options.table
+    return Evidence(kernel, tracks, launched.memories, launched.meetings, table, command, Sources())
+
+
+def command_of(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> str:
+    """The command line that checks a kernel on arrays of the same shapes."""
+    words = ["nkilab", "check", f"{definition_of(kernel).file}:{kernel.name}"]
+    named = [("", value) for value in args] + [(f"{name}=", value) for name, value in kwargs.items()]
+    for name, value in named:
+        if framework_of(value):
+            extents = ",".join(str(int(n)) for n in value.shape)
+            words += ["--arg", f"{name}{dtype_of(value, name)}[{extents}]"]
+        elif name:
+            words += ["--kw", f"{name}{value!r}"]
+    if kernel.grid:
+        words += ["--grid", ",".join(str(int(n)) for n in kernel.grid_sizes)]
+    if options.target:
+        words += ["--target", options.target]
+    return shlex.join(words)
+
+
+def try_out(
+    kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, name: str
+) -> dict[str, Any]:
+    """Time a kernel as it is, and without what a piece of advice is about.
+
+    Args:
+        kernel, args, kwargs, options: as for `report_of`.
+        name: of the advice: RULE@LINE.
+
+    Returns:
+        Both latencies in microseconds, ready for JSON.
+
+    Raises:
+        UsageError: if there is no such piece of advice.
+    """
+    held = api.as_kernel(kernel)
+    machine = api.machine_for(held, options.target)
+    positional = tuple(filled(value) for value in args)
+    named = {key: filled(value) for key, value in kwargs.items()}
+    launched = launch(held, positional, named, machine, has_data=True)
+    known: list[str] = []
+    for track in _evidence(held, launched, options, "").tracks:
+        for candidate in advice.candidates(track):
+            known.append(candidate.name)
+            if candidate.name == name:
+                latency, without = track.timeline.latency_us, candidate.try_out() / 1000
+                return {
+                    "schema": WHAT_IF, "kernel": held.name, "target": machine.name, "what_if": name,
+                    "message": candidate.message, "latency_us": latency, "without_us": without,
+                    "gain_us": latency - without,
+                }  # fmt: skip
+    listing = f"here it is one of {', '.join(dict.fromkeys(known))}" if known else "there is none here"
+    raise UsageError(f"there is nothing called {name} to leave out", hint=listing)
+
+
+@contextmanager
+def every_launch(options: Options = Options()) -> Iterator[list[Report]]:
+    """Check every kernel that is launched in a block; gives the list that the reports go to."""
+    reports: list[Report] = []
+
+    def checked(
+        kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool
+    ) -> Launched:
+        command = command_of(kernel, args, kwargs, options)
+        launched, report = _launched(kernel, args, kwargs, machine, options, command)
+        reports.append(report)
+        return launched
+
+    before = api.WORLD.launching
+    api.WORLD.launching = checked
+    try:
+        yield reports
+    finally:
+        api.WORLD.launching = before
+
+
+def merged(reports: Sequence[Report]) -> list[Report]:
+    """Reports of many launches without what was told before."""
+    told: set[tuple[Any, ...]] = set()
+    found = []
+    for report in reports:
+        fresh = tuple(f for f in report.findings if (f.rule, f.site, f.other_site) not in told)
+        told |= {(f.rule, f.site, f.other_site) for f in fresh}
+        if fresh:
+            found.append(replace(report, findings=fresh))
+    return found
+
+
+def _stopped(kernel: Kernel, target: str, error: NkilabError) -> Report:
+    """The report of a kernel that does not run to its end."""
+    note = "the kernel did not run to its end; nothing but its text was checked besides"
+    sources = Sources()
+    found = [faults.from_error(error, kernel), *checks.examine_text(kernel, sources)]
+    return _told(kernel, target, found, sources, (note,))
+
+
+def _occupancies(tracks: Sequence[Track]) -> tuple[dict[str, Any], ...]:
+    """How full memory is, of programs that fit."""
+    try:
+        return tuple(occupancy(track) for track in tracks)
+    except LimitError:
+        return ()
+
+
+def _told(
+    kernel: Kernel,
+    target: str,
+    found: list[Finding],
+    sources: Sources,
+    notes: tuple[str, ...],
+    occupancy: tuple[dict[str, Any], ...] = (),
+) -> Report:
+    """The report of some findings, ordered, without what is silenced."""
+    home = definition_of(kernel)
+    files = dict.fromkeys(f for f in (home.file, *(f.site.file for f in found)) if f)
+    found += comments.find(sources, files)
+    settings = comments.settings_near(home.file) if home.file else comments.Settings()
+    kept: list[Finding] = []
+    silenced: list[Finding] = []
+    for finding in dict.fromkeys(sorted(found, key=lambda f: f.order)):
+        (silenced if comments.is_silenced(finding, sources, settings) else kept).append(finding)
+    return Report(kernel.name, target, tuple(kept), tuple(silenced), notes, occupancy, sources=sources)
+
+
+def filled(value: Any) -> Any:
+    """A spec as an array of random numbers, the same in every run: floats around 0, whole numbers 0."""
+    if framework_of(value) != "spec":
+        return value
+    dtype = as_dtype(value.dtype)
+    shape = tuple(int(n) for n in value.shape)
+    if not dtype.is_float:
+        return np.zeros(shape, dtype.storage)
+    rng = np.random.default_rng(_SEED)
+    return rng.standard_normal(shape, dtype=np.float32).astype(dtype.storage)
+
+
+def run_check(
+    designation: str,
+    call: tuple[Sequence[Any], Mapping[str, Any], tuple[int, ...]],
+    options: Options,
+    load: Callable[[str], Any],
+    guarded: Callable[[Callable[[], Any]], int],
+    *,
+    as_json: bool = False,
+    is_strict: bool = False,
+    sarif_file: str = "",
+    what_if: str = "",
+    version: str = "",
+) -> int:
+    """What `nkilab check` does: check one kernel, print what was found, return the exit status.
+
+    Args:
+        designation: FILE.py:KERNEL.
+        call: positional and keyword arguments, and the grid.
+        options: of the check.
+        load: finds the kernel.
+        guarded: runs user code and tells its mistakes.
+        as_json: print JSON alone.
+        is_strict: whether warnings fail.
+        sarif_file: where SARIF goes; "" for nowhere.
+        what_if: RULE@LINE, advice to try out instead; "" to check.
+        version: of nkilab.
+    """
+    reports: list[Report] = []
+    tried: list[dict[str, Any]] = []
+    args, kwargs, grid = call
+
+    def work() -> None:
+        held = api.as_kernel(load(designation))
+        held = held[grid] if grid else held
+        if what_if:
+            tried.append(try_out(held, args, kwargs, options, what_if))
+        else:
+            reports.append(report_of(held, args, kwargs, options))
+
+    # what the user's module prints is not the result
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        status = guarded(work)
+    if status:
+        return status
+    if tried:
+        print(json.dumps(tried[0], indent=2) if as_json else _tried_text(tried[0]))
+        return EXIT_FINE
+    if sarif_file:
+        _write_sarif(reports, sarif_file, version)
+    if as_json:
+        print(json.dumps(reports[0].to_dict(), indent=2))
+    else:
+        print_reports(reports)
+    return status_of(reports, is_strict=is_strict)
+
+
+def _tried_text(tried: Mapping[str, Any]) -> str:
+    return (
+        f"{tried['kernel']} on {tried['target']}: {tried['latency_us']:.2f} us predicted, "
+        f"{tried['without_us']:.2f} us without {tried['what_if']} ({tried['gain_us']:.2f} us less)\n"
+        f"  {tried['message']}"
+    )
+
+
+def status_of(reports: Sequence[Report], *, is_strict: bool = False) -> int:
+    """The exit status that reports mean."""
+    passed = all(report.passes_strictly if is_strict else report.passes for report in reports)
+    return EXIT_FINE if passed else EXIT_FAULT
+
+
+def print_reports(reports: Sequence[Report]) -> None:
+    """Findings, figures and the summary line on standard output."""
+    for report in reports:
+        terminal.print_report(report)
+        for note in report.notes:
+            print(f"note: {note}")
+        for line in terminal.figures(report):
+            print(line)
+    names = ", ".join(f"{report.kernel} on {report.target}" for report in reports)
+    print(f"{names}: {summary_line(reports)}")
+
+
+def told_of_script(reports: Sequence[Report]) -> int:
+    """Print what a script's kernels were found to do, on standard error; the exit status that follows."""
+    with redirect_stdout(sys.stderr):
+        found = merged(reports)
+        for report in found:
+            terminal.print_report(report)
+        count = f"{len(reports)} launch{'es' * (len(reports) != 1)}"
+        print(f"{count} checked: {summary_line(found)}")
+    return status_of(reports)
+
+
+def _write_sarif(reports: Sequence[Report], path: str, version: str) -> None:
+    """Write SARIF whole or not at all.
+
+    Raises:
+        UsageError: if the folder does not exist.
+    """
+    if not Path(path).resolve().parent.is_dir():
+        raise UsageError(f"the folder of {path} does not exist")
+    write_whole(Path(path), json.dumps(sarif.sarif(reports, version, Path.cwd()), indent=1).encode())
+
+
+__all__ = ["SCHEMA", "Options", "Report", "check", "report_of"]

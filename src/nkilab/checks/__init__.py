@@ -1,0 +1,41 @@
+"""What a program does wrong: checks over programs, plans, timelines and text. A family is a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..dialects.kernel import Kernel
+from . import advice, capacity, initialisation, language, loops, psum, races
+from . import comments as comments
+from . import faults as faults
+from . import numerics as numerics
+from . import replay as replay
+from .evidence import Evidence
+from .finding import Finding
+from .sources import Sources
+from .watch import Watcher
+
+
+def examine(evidence: Evidence, watcher: Watcher) -> Iterator[Finding]:
+    """What all families find in one launch, family by family."""
+    raced = list(races.find(evidence))
+    # what one core reads too early has not been written in this run, or has: timing decides
+    cores = {finding.site for finding in raced} | {finding.other_site for finding in raced}
+    early = {
+        (track.rank, held.row)
+        for track in evidence.tracks
+        for held in track.marks.unwritten
+        if len(evidence.tracks) > 1 and track.site(held.row) in cores
+    }
+    yield from initialisation.find(evidence, early | {(a.rank, a.row) for a in watcher.accumulated})
+    yield from raced
+    yield from psum.find(evidence, watcher.accumulated)
+    yield from loops.find(evidence)
+    yield from examine_text(evidence.kernel, evidence.sources)
+    yield from capacity.find(evidence)
+    yield from advice.find(evidence)
+
+
+def examine_text(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
+    """What is found in the text of a kernel alone."""
+    yield from language.find(kernel, sources)

@@ -1,0 +1,280 @@
+"""What lies on chip over time: bytes of SBUF and banks of PSUM, and what does not fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import LimitError
+from ..place.plan import Placements
+from ..trace.program import Program
+from .declare import Example, rule
+from .evidence import Evidence, Track
+from .finding import Finding, Site
+
+_LARGEST = 5
+# points of the curve of occupancy
+_POINTS = 64
+_SPILLED = """
+out = nl.ndarray((128, 8192), nl.float32, buffer=nl.shared_hbm)
+tiles = []
+for i in range({count}):
+    tile = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(tile, x[i])
+    tiles.append(tile)
+total = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
+nisa.memset(total, 0.0)
+for tile in tiles:
+    nisa.tensor_tensor(total, total, tile, op=nl.add)
+nisa.dma_copy(out, total)
+return out
+"""
+SPILL = rule(
+    "spill", "capacity", "warning",
+    title="all tiles that are live at once fit into SBUF",
+    what="more bytes per partition are live than SBUF has, so that tiles are saved to HBM and read back",
+    why="the vendor's compiler spills too, and the traffic takes its time; it is counted in "
+    "`spill_save_bytes` "
+    "and `spill_reload_bytes`",
+    fix="make the tiles smaller, or use one up before the next is loaded",
+    source="trn1 architecture guide, SBUF; profile schema, spill_save_bytes",
+    wrong=Example(_SPILLED.format(count=8), {"x": "f32[8,128,8192]"}),
+    right=Example(_SPILLED.format(count=4), {"x": "f32[8,128,8192]"}),
+)  # fmt: skip
+
+_BANKS = """
+left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
+right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+out = nl.ndarray(({count}, 128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(left, a)
+nisa.dma_copy(right, b)
+sums = []
+for i in range({count}):
+    total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(total, left, right)
+    sums.append(total)
+for i in range({count}):
+    result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(result, sums[i])
+    nisa.dma_copy(out[i], result)
+return out
+"""
+PSUM_FULL = rule(
+    "psum-full", "capacity", "error",
+    title="no more banks of PSUM are live at once than there are",
+    what="a tile in PSUM is needed while all eight banks hold results that are read later",
+    why="PSUM is not spilled: the compiler gives up, though every simulator without a memory model runs on",
+    fix="copy finished tiles to sbuf before the next one is computed",
+    source="trn1 architecture guide, PSUM: 8 banks of 2 KiB per partition",
+    wrong=Example(_BANKS.format(count=9), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
+    right=Example(_BANKS.format(count=8), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
+)  # fmt: skip
+
+_WIDE = """
+tile = nl.ndarray((128, {width}), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, {width}), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile, x)
+nisa.dma_copy(out, tile)
+return out
+"""
+SBUF_FULL = rule(
+    "sbuf-full", "capacity", "error",
+    title="the operands of one instruction fit into SBUF together",
+    what="the tiles in which the operands of an instruction lie need more bytes per partition than SBUF has",
+    why="nothing can be spilled to make room for them",
+    fix="split the free axis into smaller tiles",
+    source="trn1 architecture guide, SBUF",
+    wrong=Example(_WIDE.format(width=65536), {"x": "f32[128,65536]"}),
+    right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
+)  # fmt: skip
+
+_HOLES = """
+out = nl.ndarray((2, 128, 1024), nl.float32, buffer=nl.shared_hbm)
+early, late = [], []
+for i in range(6):
+    one = nl.ndarray((128, 8192), nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(one, x[i])
+    (early if i % 2 else late).append(one)
+for one in early:
+    nisa.tensor_scalar(one, one, op0=nl.add, operand0=1.0)
+    nisa.dma_copy(out[0], one[:, 0:1024])
+wide = nl.ndarray((128, {width}), nl.float32, buffer=nl.sbuf)
+nisa.memset(wide, 0.0)
+for one in late:
+    nisa.tensor_tensor(wide[:, 0:8192], wide[:, 0:8192], one, op=nl.add)
+nisa.dma_copy(out[1], wide[:, 0:1024])
+return out
+"""
+FRAGMENTED = rule(
+    "sbuf-fragmented", "capacity", "advice",
+    title="free bytes of SBUF lie together",
+    what="a tile finds enough free bytes, but no run of them that is long enough",
+    why="planning places it in pieces, as if its neighbours had been laid closer together; a compiler that "
+    "does "
+    "not see as far moves or spills tiles. It is no shortage",
+    fix="allocate long-lived tiles first and side by side",
+    source="docs/timing-model.md, placement; assumed",
+    wrong=Example(_HOLES.format(width=16384), {"x": "f32[6,128,8192]"}),
+    right=Example(_HOLES.format(width=8192), {"x": "f32[6,128,8192]"}),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Use:
+    """How full a memory is over the rows of a program.
+
+    Args:
+        memory: "sbuf" or "psum".
+        unit: what is counted.
+        capacity: of the memory, in units.
+        row: where the use changes.
+        used: units in use from there on.
+    """
+
+    memory: str
+    unit: str
+    capacity: int
+    row: np.ndarray
+    used: np.ndarray
+
+    @property
+    def peak(self) -> int:
+        """Most units at once."""
+        return int(self.used.max(initial=0))
+
+    @property
+    def peak_row(self) -> int:
+        """The row at which that is so for the first time."""
+        return int(self.row[int(np.argmax(self.used))]) if len(self.row) else 0
+
+
+def use_of(track: Track, memory: str) -> Use:
+    """How full SBUF (bytes per partition) or PSUM (banks) is."""
+    machine, plan = track.program.machine, track.plan
+    if memory == "sbuf":
+        return _use(plan.sbuf, memory, "bytes per partition", machine.limit("sbuf_bytes_per_partition"), 1)
+    return _use(plan.psum, memory, "banks", machine.limit("psum_banks"), machine.limit("psum_bank_bytes"))
+
+
+def _use(placements: Placements, memory: str, unit: str, capacity: int, size: int) -> Use:
+    units = -(-placements.size // size)
+    rows = np.concatenate([placements.first_row, placements.last_row + 1])
+    change = np.concatenate([units, -units])
+    order = np.argsort(rows, kind="stable")
+    at, first = np.unique(rows[order], return_index=True)
+    used = np.cumsum(np.add.reduceat(change[order], first)) if len(at) else np.zeros(0, np.int64)
+    return Use(memory, unit, capacity, at, used)
+
+
+def largest_live(track: Track, memory: str, row: int) -> list[str]:
+    """The largest tiles that lie in a memory at a row, with their lines."""
+    placements = track.plan.sbuf if memory == "sbuf" else track.plan.psum
+    live = np.flatnonzero((placements.first_row <= row) & (placements.last_row >= row))
+    live = live[np.argsort(-placements.size[live], kind="stable")]
+    told = Counter(_tile(track, int(placements.storage[p]), int(placements.size[p])) for p in live)
+    several = [f"{count} x {text}" if count > 1 else text for text, count in told.items()]
+    return several[:_LARGEST]
+
+
+def _tile(track: Track, storage: int, size: int) -> str:
+    return f"{track.describe(storage)}, {size} bytes per partition, {track.birthplace(storage)}"
+
+
+def occupancy(track: Track) -> dict[str, Any]:
+    """Peak use of both memories and what lies there then, ready for JSON."""
+    found: dict[str, Any] = {}
+    for memory in ("sbuf", "psum"):
+        use = use_of(track, memory)
+        found[memory] = {
+            "unit": use.unit,
+            "capacity": use.capacity,
+            "peak": use.peak,
+            "peak_line": str(_site(track.compiled, use.peak_row)) if use.peak else "",
+            "over_time": _curve(track.compiled, use),
+            "largest": largest_live(track, memory, use.peak_row) if use.peak else [],
+        }
+    return found
+
+
+def _curve(program: Program, use: Use) -> list[dict[str, Any]]:
+    """How full a memory is where it is fullest within each of up to `_POINTS` stretches of the rows."""
+    if not len(use.row):
+        return []
+    stretch = use.row * _POINTS // max(1, int(use.row[-1]) + 1)
+    found = []
+    for number in np.unique(stretch).tolist():
+        own = np.flatnonzero(stretch == number)
+        most = own[int(np.argmax(use.used[own]))]
+        row = int(use.row[most])
+        found.append({"row": row, "line": str(_site(program, row)), "used": int(use.used[most])})
+    return found
+
+
+def _site(program: Program, row: int) -> Site:
+    row = min(row, len(program) - 1)
+    return Site(*program.lines[int(program.line_column[row])])
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Spills, shortage and fragmentation."""
+    for track in evidence.tracks:
+        if not len(track.program):
+            continue
+        try:
+            plan = track.plan
+        except LimitError as error:
+            yield _shortage(track, error)
+            continue
+        for held in plan.findings:
+            said, _, live = held.message.partition("; the largest live here are ")
+            notes = [*_spilled(track), *(f"live: {text}" for text in live.split("; ") if text)]
+            yield SPILL.finding(said, _full_site(track, held.where), notes=notes)
+        yield from _fragments(track)
+
+
+def _spilled(track: Track) -> list[str]:
+    plan = track.plan
+    return [f"{plan.spill_save_bytes} bytes are saved to hbm, {plan.spill_reload_bytes} read back"]
+
+
+def _fragments(track: Track) -> Iterator[Finding]:
+    """Tiles that lie in pieces though nothing was spilled."""
+    plan = track.plan
+    if plan.transfers:
+        return
+    seen: set[Site] = set()
+    for part in np.flatnonzero(plan.sbuf.pieces > 1).tolist():
+        storage, row = int(plan.sbuf.storage[part]), int(plan.sbuf.first_row[part])
+        site = track.birthplace(storage)
+        if site in seen:
+            continue
+        seen.add(site)
+        yield FRAGMENTED.finding(
+            f"{track.describe(storage)} takes {int(plan.sbuf.size[part])} bytes per partition in "
+            f"{int(plan.sbuf.pieces[part])} pieces: enough is free, but not in one run",
+            site, _site(track.compiled, row), "needed here",
+            notes=[f"live: {text}" for text in largest_live(track, "sbuf", row)],
+        )  # fmt: skip
+
+
+def _shortage(track: Track, error: LimitError) -> Finding:
+    """What planning refuses."""
+    held = PSUM_FULL if error.problem.startswith("psum is full") else SBUF_FULL
+    site = _full_site(track, error.where)
+    facts = Counter(fact for fact in error.facts if fact.startswith("live: ") or " lies in " in fact)
+    notes = [f.replace("live: ", f"live: {count} x ") if count > 1 else f for f, count in facts.items()]
+    return held.finding(f"{error.called}: {error.problem}", site, notes=notes)
+
+
+def _full_site(track: Track, where: str) -> Site:
+    """The line that "file.py:41" of a plan names."""
+    name, _, number = where.rpartition(":")
+    for program in (track.program, track.compiled):
+        for file, line in program.lines:
+            if str(line) == number and file.rsplit("/", 1)[-1] == name:
+                return Site(file, line)
+    return Site(name, int(number) if number.isdigit() else 0)

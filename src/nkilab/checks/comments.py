@@ -1,0 +1,149 @@
+"""Findings that the user silences: by a comment on the line, or in pyproject.toml.
+
+nisa.dma_copy(a, b)  # nkilab: ignore[race-pattern-overlap] the halves never meet
+
+[tool.nkilab.check]
+ignore = ["sbuf-fragmented"]
+per-file-ignores = { "legacy/*.py" = ["race-direct-overlap"] }
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatch
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .declare import RULES, Example, rule
+from .finding import Finding, Site
+from .sources import Sources
+
+_SILENCED = """
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile, x)
+nisa.dma_copy(out, tile)  # nkilab: ignore[{what}
+return out
+"""
+BAD_COMMENT = rule(
+    "ignore-comment", "comments", "warning",
+    title="a comment that silences a rule names the rule and a reason",
+    what="a comment `# nkilab: ignore` names no rule, a rule that does not exist, or no reason",
+    why="without a name it would hide what is found later; without a reason nobody dares to remove it",
+    fix="write `# nkilab: ignore[RULE] reason`",
+    source="docs/checks.md, Silencing",
+    wrong=Example(_SILENCED.format(what="unwritten-read]"), {"x": "f32[128,512]"}),
+    right=Example(_SILENCED.format(what="unwritten-read] the pad is never used"), {"x": "f32[128,512]"}),
+)  # fmt: skip
+
+_KEYS = ("ignore", "per-file-ignores")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a pyproject.toml silences.
+
+    Args:
+        folder: of the file; patterns count from there.
+        ignore: rules that are silenced everywhere.
+        per_file: rules by pattern of paths.
+    """
+
+    folder: Path = Path()
+    ignore: tuple[str, ...] = ()
+    per_file: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def silences(self, finding: Finding) -> bool:
+        """Whether a finding is silenced."""
+        if finding.rule in self.ignore:
+            return True
+        path = Path(finding.site.file)
+        try:
+            told = path.resolve().relative_to(self.folder).as_posix()
+        except ValueError:
+            told = path.as_posix()
+        return any(
+            finding.rule in rules for pattern, rules in self.per_file.items() if fnmatch(told, pattern)
+        )
+
+
+def settings_near(file: str) -> Settings:
+    """The settings in the nearest pyproject.toml above a file that has some.
+
+    Raises:
+        UsageError: if they hold a key or rule that does not exist, or the file is no TOML.
+    """
+    for folder in Path(file).resolve().parents:
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            held = _settings_in(path, path.stat().st_mtime_ns)
+            if held is not None:
+                return held
+    return Settings()
+
+
+@lru_cache(16)
+def _settings_in(path: Path, _changed: int) -> Settings | None:
+    """The settings in a file as it was when it was last changed; None if it has none."""
+    try:
+        held = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("nkilab", {}).get("check")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    return None if held is None else _settings(path, held)
+
+
+def _settings(path: Path, held: Any) -> Settings:
+    unknown = sorted(set(held) - set(_KEYS)) if isinstance(held, dict) else ["tool.nkilab.check"]
+    if unknown:
+        raise UsageError(
+            f"{path}: [tool.nkilab.check] has {', '.join(unknown)}; its keys are {', '.join(_KEYS)}"
+        )
+    per_file = {p: _rules(path, rules) for p, rules in dict(held.get("per-file-ignores", {})).items()}
+    return Settings(path.parent, _rules(path, held.get("ignore", [])), per_file)
+
+
+def _rules(path: Path, given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise UsageError(f"{path}: rules are {given!r}; they are a list of names")
+    for name in given:
+        if name not in RULES:
+            near = get_close_matches(name, RULES, 1)
+            raise UsageError(
+                f"{path}: there is no rule {name}", hint=f"did you mean {near[0]}?" if near else ""
+            )
+    return tuple(given)
+
+
+def find(sources: Sources, files: Iterable[str]) -> Iterator[Finding]:
+    """Comments that silence nothing in particular, or for no reason."""
+    for file in files:
+        for held in sources.file(file).ignores:
+            site = Site(file, held.line)
+            unknown = [name for name in held.rules if name not in RULES]
+            if not held.rules:
+                yield BAD_COMMENT.finding("the comment names no rule", site)
+            elif unknown:
+                near = get_close_matches(unknown[0], RULES, 1)
+                fix = f"did you mean {near[0]}?" if near else ""
+                yield BAD_COMMENT.finding(f"there is no rule {unknown[0]}", site, fix=fix)
+            elif not held.reason:
+                yield BAD_COMMENT.finding(
+                    f"the comment gives no reason to ignore {', '.join(held.rules)}", site
+                )
+
+
+def is_silenced(finding: Finding, sources: Sources, settings: Settings) -> bool:
+    """Whether a comment on either line of a finding, or the settings, silence it."""
+    if settings.silences(finding):
+        return True
+    for site in (finding.site, finding.other_site):
+        if site.file:
+            for held in sources.file(site.file).ignores:
+                if finding.rule in held.rules and held.reason and held.first <= site.line <= held.last:
+                    return True
+    return False

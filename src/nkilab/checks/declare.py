@@ -1,0 +1,145 @@
+"""How a rule of the checks is written down: once, with an example that breaks it and one that keeps it.
+
+A rule is data; the families of checks find where it is broken. Explanations, documents, SARIF and the tests
+of
+the examples follow from the declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import dedent, indent
+
+from .finding import NOWHERE, Finding, Severity, Site
+
+# in the order in which the documents tell them
+FAMILIES: dict[str, str] = {
+    "kernel": "What stops a kernel",
+    "initialisation": "What was never written",
+    "races": "What nothing orders",
+    "psum": "Accumulation in PSUM",
+    "capacity": "What does not fit",
+    "loops": "Loops that the compiler runs in any order",
+    "language": "What the compiler refuses though Python runs it",
+    "numerics": "Precision (`--numerics`)",
+    "replay": "Other orders (`--replay N`)",
+    "advice": "Speed",
+    "comments": "Comments to nkilab",
+}
+RULES: dict[str, Rule] = {}
+
+_IMPORTS = {
+    "nki": "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n",
+    "neuronxcc": "import neuronxcc.nki as nki\nimport neuronxcc.nki.compiler as ncc\n"
+    "import neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n",
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A small kernel.
+
+    Args:
+        body: of the function, which is called `kernel`.
+        args: per parameter what it is called with, as on a command line: "f32[128,512]".
+        spelling: "nki" or "neuronxcc".
+        grid: of the launch, as on a command line.
+        above: lines before the kernel.
+        options: further options of `nkilab check`.
+    """
+
+    body: str
+    args: dict[str, str]
+    spelling: str = "nki"
+    grid: str = ""
+    above: str = ""
+    options: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The file: imports and the kernel."""
+        head = f"@nki.jit\ndef kernel({', '.join(self.args)}):\n"
+        body = indent(dedent(self.body).strip("\n"), "    ")
+        above = dedent(self.above).strip("\n")
+        return f"{_IMPORTS[self.spelling]}\n{above + chr(10) if above else ''}\n{head}{body}\n"
+
+    @property
+    def shown(self) -> str:
+        """The same without imports, for documents."""
+        return self.text.removeprefix(_IMPORTS[self.spelling]).strip("\n")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of the checks.
+
+    Args:
+        id: as `# nkilab: ignore[id]` and `nkilab explain id` spell it.
+        family: one of `FAMILIES`.
+        severity: of its findings.
+        title: the rule as a claim that a sound kernel keeps.
+        what: when it is broken.
+        why: what the hardware or the compiler does then.
+        fix: one thing to do, imperative.
+        source: document and heading.
+        wrong: breaks it, and no other rule that fails.
+        right: the same, repaired.
+    """
+
+    id: str
+    family: str
+    severity: Severity
+    title: str
+    what: str
+    why: str
+    fix: str
+    source: str
+    wrong: Example | None
+    right: Example | None
+
+    def finding(
+        self,
+        message: str,
+        site: Site,
+        other: Site = NOWHERE,
+        other_message: str = "",
+        *,
+        fix: str = "",
+        notes: Sequence[str] = (),
+        severity: Severity | None = None,
+        gain_us: float | None = None,
+        command: str = "",
+    ) -> Finding:
+        """A finding of this rule; `fix` and `severity` where they differ from the rule's."""
+        return Finding(
+            self.id, message, str(site), str(other), fix or self.fix, severity or self.severity, site, other,
+            other_message, tuple(notes), gain_us, command,
+        )  # fmt: skip
+
+
+def rule(
+    id: str,
+    family: str,
+    severity: Severity,
+    *,
+    title: str,
+    what: str,
+    why: str,
+    fix: str,
+    source: str,
+    wrong: Example | None,
+    right: Example | None,
+) -> Rule:
+    """Declare a rule.
+
+    Raises:
+        TypeError: if a part is missing, or the identifier is taken. A rule without an example is one that
+            only a damaged installation or another platform can break.
+    """
+    parts = {"title": title, "what": what, "why": why, "fix": fix, "source": source}
+    missing = [name for name, part in parts.items() if not part]
+    if missing or family not in FAMILIES or id in RULES:
+        raise TypeError(f"rule {id}: {', '.join(missing) or 'its family or identifier'} will not do")
+    RULES[id] = Rule(id, family, severity, title, what, why, fix, source, wrong, right)
+    return RULES[id]

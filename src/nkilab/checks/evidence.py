@@ -1,0 +1,169 @@
+"""What a run leaves for the checks: programs, what placing and timing make of them, and the user's text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ..cores import Meeting
+from ..dialects.kernel import Kernel
+from ..place import DEPENDENCES, Dependence, Plan, plan
+from ..place.boxes import Boxes, Overlaps, boxes_of, overlaps_of
+from ..place.compiled import compiled
+from ..place.slots import Slots, slots_of
+from ..tiles.tile import HBM
+from ..timing import Timeline, simulate
+from ..timing.work import LOAD, ON_CHIP, STORE
+from ..trace.marks import Marks
+from ..trace.program import Program
+from ..trace.session import MemoryKey
+from ..trace.source import assigned_name
+from .finding import Site
+from .sources import Sources
+
+
+class Track:
+    """One program of a launch, and what follows from it alone; each is worked out when it is first asked for.
+
+    Args:
+        program: as the run recorded it.
+        rank: its core.
+    """
+
+    def __init__(self, program: Program, rank: int = 0) -> None:
+        self.program = program
+        self.rank = rank
+
+    @property
+    def marks(self) -> Marks:
+        """The notes of the run."""
+        return self.program.marks
+
+    @cached_property
+    def slots(self) -> Slots:
+        """Every tile operand."""
+        return slots_of(self.program)
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """What the operands touch."""
+        return boxes_of(self.program, self.slots)
+
+    @cached_property
+    def overlaps(self) -> Overlaps:
+        """Which boxes share elements."""
+        return overlaps_of(self.boxes)
+
+    @cached_property
+    def compiled(self) -> Program:
+        """The program as the vendor's compiler leaves it."""
+        return compiled(self.program)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Where the tiles of `compiled` lie, and who waits for whom.
+
+        Raises:
+            LimitError: if they do not fit.
+        """
+        return plan(self.compiled)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """When it all happens."""
+        return simulate(self.compiled, self.plan)
+
+    def site(self, row: int) -> Site:
+        """The user's line of a row."""
+        return Site(*self.program.lines[int(self.program.line_column[row])])
+
+    def birthplace(self, storage: int) -> Site:
+        """The line that made a tile."""
+        return Site(*self.program.lines[self.program.storages[storage].line])
+
+    def name(self, storage: int) -> str:
+        """What the user calls a tile, or "a tile"."""
+        record = self.program.storages[storage]
+        where = "a tensor" if record.memory == "hbm" else "a tile"
+        return record.name or assigned_name(*self.program.lines[record.line]) or where
+
+    def describe(self, storage: int) -> str:
+        """A tile by name, type, shape and memory."""
+        record = self.program.storages[storage]
+        return f"{self.name(storage)}: {record.dtype}{list(record.shape)} in {record.memory}"
+
+    def called(self, row: int) -> str:
+        """The instruction of a row, by name."""
+        return self.program.form_of(row).name
+
+    @cached_property
+    def loops_of_position(self) -> list[tuple[tuple[int, int], ...]]:
+        """Per loop position the loops around it, outermost first: number and iteration."""
+        found: list[tuple[tuple[int, int], ...]] = []
+        for outer, loop, value in self.program.positions:
+            found.append(() if loop < 0 else (*found[outer], (loop, value)))
+        return found
+
+    @property
+    def slots_engine(self) -> np.ndarray:
+        """Per row the engine that completes it."""
+        return self.slots.engine
+
+    @cached_property
+    def queue_of_form(self) -> np.ndarray:
+        """Per form which queues carry it, if it is a transfer: loads, stores, on chip."""
+        found = []
+        for form in self.program.forms:
+            in_hbm = [spec.is_written for _, spec, given in form.tile_slots() if given.memory == HBM]
+            found.append(STORE if any(in_hbm) else LOAD if in_hbm else ON_CHIP)
+        return np.array(found, np.int64)
+
+    @cached_property
+    def slot_start(self) -> np.ndarray:
+        """Per row where its operands begin in `slots`."""
+        return np.array(self.program.operand_start, np.int64)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that checks look at.
+
+    Args:
+        kernel: that ran.
+        tracks: one per core.
+        memories: per memory that all programs see, the number of its storage in each program.
+        meetings: where the programs met.
+        table: which kinds of pairs the vendor's framework orders.
+        command: the command line that makes the same check, to be shown.
+        sources: the user's files.
+    """
+
+    kernel: Kernel
+    tracks: tuple[Track, ...]
+    memories: Mapping[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict)
+    meetings: tuple[Meeting, ...] = ()
+    table: Mapping[str, Dependence] = field(default_factory=lambda: DEPENDENCES)
+    command: str = ""
+    sources: Sources = field(default_factory=Sources)
+
+    @property
+    def definition(self) -> Site:
+        """Where the kernel begins: its `def`."""
+        return definition_of(self.kernel)
+
+    def orders(self, kind: str) -> bool:
+        """Whether the table has a kind of pair and orders it."""
+        return kind in self.table and self.table[kind].is_ordered
+
+    def leaves_open(self, kind: str) -> bool:
+        """Whether the table has a kind of pair and does not order it."""
+        return kind in self.table and not self.table[kind].is_ordered
+
+
+def definition_of(kernel: Kernel) -> Site:
+    """Where a kernel begins."""
+    code = getattr(kernel.function, "__code__", None)
+    return Site(code.co_filename, code.co_firstlineno) if code is not None else Site()

@@ -1,0 +1,124 @@
+"""What stops a kernel, or makes nkilab warn while it runs, as findings."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from ..dialects.kernel import Kernel
+from ..errors import DeadlockError, NkilabError
+from ..trace.source import is_users
+from .declare import Example, rule
+from .evidence import definition_of
+from .finding import Finding, Site
+
+_TOO_WIDE = """
+left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
+right = nl.ndarray((128, {width}), nl.bfloat16, buffer=nl.sbuf)
+result = nl.ndarray((128, {width}), nl.float32, buffer=nl.sbuf)
+total = nl.ndarray((128, {width}), nl.float32, buffer=nl.psum)
+out = nl.ndarray((128, {width}), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(left, a)
+nisa.dma_copy(right, b)
+nisa.nc_matmul(total, left, right)
+nisa.tensor_copy(result, total)
+nisa.dma_copy(out, result)
+return out
+"""
+KERNEL_ERROR = rule(
+    "kernel-error", "kernel", "error",
+    title="the kernel runs to its end",
+    what="the machine or the language does not allow what the kernel asks for; the message is that of "
+    "`nkilab run`",
+    why="the vendor's compiler refuses it, or the hardware cannot do it",
+    fix="do what the hint of the message says",
+    source="the page that the message names",
+    wrong=Example(_TOO_WIDE.format(width=1024), {"a": "bf16[128,128]", "b": "bf16[128,1024]"}),
+    right=Example(_TOO_WIDE.format(width=512), {"a": "bf16[128,128]", "b": "bf16[128,512]"}),
+)  # fmt: skip
+
+_LONELY = """
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile, x)
+nisa.dma_copy(out[nl.program_id(0)], tile)
+{call}
+return out
+"""
+DEADLOCK = rule(
+    "deadlock", "kernel", "error",
+    title="programs that wait for each other meet",
+    what="each program of a launch waits in sendrecv or core_barrier for one that does not come",
+    why="the device hangs until the runtime gives up",
+    fix="let all programs come to the same calls of sendrecv and core_barrier, in the same order",
+    source="nki.isa.sendrecv, pipe_id; nki.isa.core_barrier",
+    wrong=Example(_LONELY.format(call="if nl.program_id(0) == 0:\n    nisa.core_barrier(out, (0, 1))"),
+                  {"x": "f32[128,512]"}, grid="2"),
+    right=Example(_LONELY.format(call="nisa.core_barrier(out, (0, 1))"), {"x": "f32[128,512]"}, grid="2"),
+)  # fmt: skip
+
+_IDLE = """
+data = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(data, x)
+nisa.exponential(result, data, reduce_res=total, reduce_cmd=nisa.reduce_cmd.{command})
+nisa.dma_copy(out, total)
+return out
+"""
+KERNEL_WARNING = rule(
+    "kernel-warning", "kernel", "warning",
+    title="nothing runs that does not mean what it says",
+    what="an instruction runs, but cannot mean what its author hopes; the message is that of the warning",
+    why="the result depends on what the hardware happened to hold, or is not what the text says",
+    fix="do what the message says, or silence it with a reason",
+    source="the page of the instruction: `nkilab explain NAME`",
+    wrong=Example(_IDLE.format(command="reduce"), {"x": "f32[128,512]"}, options=("--target", "trn3")),
+    right=Example(_IDLE.format(command="reset_reduce"), {"x": "f32[128,512]"}, options=("--target", "trn3")),
+)  # fmt: skip
+
+# warnings that shadow bits tell better
+_TOLD_OTHERWISE = ("unwritten elements read as", "which was never written", "which was written in part only")
+
+
+def from_error(error: NkilabError, kernel: Kernel) -> Finding:
+    """The finding of an error that a kernel raised."""
+    site = _site(error, kernel)
+    if isinstance(error, DeadlockError):
+        return DEADLOCK.finding(f"{error.called}: {error.problem}", site, notes=error.facts)
+    told = ": ".join(part for part in (error.called, error.problem) if part)
+    notes = [*error.facts, *([f"source: {error.source}"] if error.source else [])]
+    if error.key:
+        notes.append(f"key: {error.key}")
+    return KERNEL_ERROR.finding(told, site, fix=error.hint or "see the message", notes=notes)
+
+
+def _site(error: NkilabError, kernel: Kernel) -> Site:
+    """The user's line of an error: the frame of his that its message names."""
+    name, _, number = error.where.rpartition(":")
+    for site in _frames(error.__traceback__):
+        if str(site.line) == number and Path(site.file).name == name:
+            return site
+    home = definition_of(kernel)
+    if name and number.isdigit() and name == Path(home.file).name:
+        return Site(home.file, int(number))
+    return Site(name, int(number)) if name and number.isdigit() else home
+
+
+def _frames(trace: TracebackType | None) -> Iterator[Site]:
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if is_users(code):
+            yield Site(code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+
+
+def from_warnings(heard: Iterable[warnings.WarningMessage]) -> Iterator[Finding]:
+    """The findings of warnings that shadow bits do not tell of."""
+    for one in heard:
+        message = str(one.message)
+        if not any(words in message for words in _TOLD_OTHERWISE):
+            yield KERNEL_WARNING.finding(message, Site(one.filename, one.lineno))

@@ -1,0 +1,77 @@
+"""What a check says about a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Severity = Literal["error", "warning", "advice"]
+# What fails a check; with `--strict` warnings do too, advice never does.
+FAILING: tuple[Severity, ...] = ("error",)
+
+
+class Site(NamedTuple):
+    """A line of the user's: path of the file, number of the line; 0 where no line is known."""
+
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}" if self.file else ""
+
+
+NOWHERE = Site()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a kernel, or could be better.
+
+    Args:
+        rule: identifier of what is broken; `nkilab explain RULE` tells more.
+        message: what is the matter, values first.
+        where: "file.py:41".
+        other_where: the second line of a pair, or "".
+        fix: one thing to do, imperative; "" if there is none.
+        severity: "error"; "warning" where public documents do not settle it, or the author may mean it;
+            "advice" about speed.
+        site, other_site: the same two lines with whole paths.
+        other_message: what happens on the second line.
+        notes: facts that help, one line each.
+        gain_us: microseconds that the fix saves by two simulations; None where no simulation tells.
+        command: what reproduces the gain, or "".
+    """
+
+    rule: str
+    message: str
+    where: str
+    other_where: str = ""
+    fix: str = ""
+    severity: Severity = "error"
+    site: Site = NOWHERE
+    other_site: Site = NOWHERE
+    other_message: str = ""
+    notes: tuple[str, ...] = ()
+    gain_us: float | None = None
+    command: str = ""
+
+    @property
+    def fails(self) -> bool:
+        """Whether a kernel with it does not pass, warnings not counting."""
+        return self.severity in FAILING
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dictionary, ready for JSON."""
+        held = asdict(self)
+        for name in ("site", "other_site"):
+            site = getattr(self, name)
+            held[name] = {"file": site.file, "line": site.line} if site.file else None
+        held["notes"] = list(self.notes)
+        return held
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Findings are told file by file, line by line, errors first."""
+        rank = ("error", "warning", "advice").index(self.severity)
+        return (rank == 2, self.site, rank, self.rule, self.other_site, self.message)

@@ -1,0 +1,93 @@
+"""Reading what was never written. Shadow bits of the run decide, element by element; no value does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from ..tiles.tile import HBM
+from .declare import Example, rule
+from .evidence import Evidence, Track
+from .finding import Finding, Site
+
+SOURCE = "NKI simulator guide, uninitialized memory detection"
+
+_PARTLY = """
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile{part}, x{part})
+nisa.dma_copy(out, tile)
+return out
+"""
+UNWRITTEN_READ = rule(
+    "unwritten-read", "initialisation", "error",
+    title="every element is written before it is read",
+    what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written",
+    why="on the device they hold what earlier kernels left there; a simulator shows NaN, or for integers an "
+    "inconspicuous number",
+    fix="write the whole tensor first, with nisa.memset or a full load",
+    source=SOURCE,
+    wrong=Example(_PARTLY.format(part="[:, 0:500]"), {"x": "f32[128,512]"}),
+    right=Example(_PARTLY.format(part=""), {"x": "f32[128,512]"}),
+)  # fmt: skip
+
+_STORED = """
+out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+for i in nl.affine_range({count}):
+    rows = nl.ds(i * 128, 128)
+    nl.store(out[rows], nl.load(x[rows]))
+return out
+"""
+UNWRITTEN_OUTPUT = rule(
+    "unwritten-output", "initialisation", "error",
+    title="every element of a result is written",
+    what="a kernel returns a tensor of which it wrote a part only",
+    why="the rest of the result is what lay in that memory before",
+    fix="store the missing part, or make the tensor smaller",
+    source=SOURCE,
+    wrong=Example(_STORED.format(count=3), {"x": "f32[512,64]"}, "neuronxcc"),
+    right=Example(_STORED.format(count=4), {"x": "f32[512,64]"}, "neuronxcc"),
+)  # fmt: skip
+
+
+def find(evidence: Evidence, told: Collection[tuple[int, int]] = ()) -> Iterator[Finding]:
+    """Reads of what was never written, once per line and tensor; results with holes.
+
+    Args:
+        evidence: what the run left.
+        told: rank and row of reads that another family tells of.
+    """
+    seen: set[tuple[Site, Site]] = set()
+    for track in evidence.tracks:
+        for row, storage, layout, state in track.marks.unwritten:
+            if (track.rank, row) in told:
+                continue
+            site = track.site(row)
+            made = track.birthplace(storage) if storage >= 0 else Site()
+            if (site, made) in seen:
+                continue
+            seen.add((site, made))
+            name = track.describe(storage) if storage >= 0 else "a tile of the other core"
+            share = "nothing has written" if state == "none" else "was written in part only"
+            yield UNWRITTEN_READ.finding(
+                f"{track.called(row)} reads {list(layout.shape)} of {name}, which {share}",
+                site, made, "made here, unwritten", fix=_fix(track, storage),
+            )  # fmt: skip
+    yield from _results(evidence, evidence.tracks[0])
+
+
+def _fix(track: Track, storage: int) -> str:
+    if storage >= 0 and track.program.storages[storage].memory == HBM:
+        return "store to all of it before it is loaded"
+    return ""
+
+
+def _results(evidence: Evidence, track: Track) -> Iterator[Finding]:
+    for storage, written, total in track.marks.returned:
+        if written < total:
+            site = track.birthplace(storage)
+            yield UNWRITTEN_OUTPUT.finding(
+                f"{evidence.kernel.name} returns {track.describe(storage)} with {written} of {total} "
+                f"elements "
+                f"written ({written / total:.1%})",
+                site,
+            )  # fmt: skip

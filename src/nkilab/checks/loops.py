@@ -1,0 +1,270 @@
+"""Loops and grids of Beta 1, whose iterations and instances the compiler may run in any order.
+
+From `nki` on ranges are unrolled in order, whatever they are called, so that nothing here applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+
+from ..isa.declare import Instruction
+from ..isa.operators import Operator
+from ..place.edges import waits_of
+from ..place.walk import ANTI, KINDS
+from ..tiles.tile import HBM
+from .declare import Example, Rule, rule
+from .evidence import Evidence, Track
+from .finding import Finding, Site
+
+AFFINE = "nki.language.affine_range; err_unexpected_output_dependencies"
+_RUNNING = """
+out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+state = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)
+for i in nl.{kind}(4):
+    state[...] = nl.exp(state) + nl.load(x[i])
+nl.store(out, state)
+return out
+"""
+_X = {"x": "f32[4,128,512]"}
+CARRIED = rule(
+    "affine-carried", "loops", "error",
+    title="an iteration of affine_range needs nothing of another one",
+    what="an iteration of an affine_range loop touches what another iteration wrote or reads, and the two "
+    "do not "
+    "accumulate by "
+    "one associative operator",
+    why="the compiler runs iterations in any order and side by side; only sums of matmuls, loop_reduce and "
+    "updates "
+    "such as `t += x` may be carried",
+    fix="use nl.sequential_range",
+    source=AFFINE,
+    wrong=Example(_RUNNING.format(kind="affine_range"), _X, "neuronxcc"),
+    right=Example(_RUNNING.format(kind="sequential_range"), _X, "neuronxcc"),
+)  # fmt: skip
+
+_LAST_WINS = """
+out = nl.ndarray((4, 128, 512), x.dtype, buffer=nl.shared_hbm)
+for i in nl.affine_range(4):
+    nl.store(out[{place}], nl.load(x[i]))
+return out
+"""
+_FILL = """
+out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+for i in nl.{kind}(4):
+    nl.store(out, nl.load(x[i]))
+return out
+"""
+TWICE = rule(
+    "affine-output", "loops", "error",
+    title="iterations of affine_range write different places",
+    what="two iterations of an affine_range loop write the same elements without accumulating",
+    why="iterations run in any order: any of them may be the last",
+    fix="index the destination with the loop variable, or use nl.sequential_range",
+    source=AFFINE,
+    wrong=Example(_FILL.format(kind="affine_range"), _X, "neuronxcc"),
+    right=Example(_LAST_WINS.format(place="i"), _X, "neuronxcc"),
+)  # fmt: skip
+
+_OF_INSTANCES = """
+out = nl.ndarray((4, 128, 512), x.dtype, buffer=nl.shared_hbm)
+i = nl.program_id(0)
+nl.store(out[i], nl.load(x[i]))
+{extra}
+return out
+"""
+_EXTRA = "nl.store(out[0], nl.load(x[i]))"
+INSTANCES = rule(
+    "instances-output", "loops", "error",
+    title="instances of a grid write different places",
+    what="two program instances write the same elements of a tensor in HBM, or one reads what another one "
+    "wrote",
+    why="instances run in any order, on one core or several; nothing orders them",
+    fix="index the tensor with nl.program_id",
+    source="NKI programming model, SPMD; err_unexpected_output_dependencies",
+    wrong=Example(_OF_INSTANCES.format(extra=_EXTRA), _X, "neuronxcc", grid="4"),
+    right=Example(_OF_INSTANCES.format(extra=""), _X, "neuronxcc", grid="4"),
+)  # fmt: skip
+
+_AFTER = """
+out = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+{before}for i in nl.sequential_range(4):
+    tile{key} = nl.load(x[i])
+nl.store(out, tile)
+return out
+"""
+SCOPE = rule(
+    "out-of-scope", "loops", "error",
+    title="a tile is used in the iteration that makes it",
+    what="a tile that was made inside a loop is used behind the loop, or in a later iteration",
+    why="the body is traced once and its tiles live in one iteration; Python's name still holds the last one",
+    fix="make the tile before the loop and write it with tile[...] = inside",
+    source="err_local_variable_used_out_of_scope",
+    wrong=Example(_AFTER.format(before="", key=""), _X, "neuronxcc"),
+    right=Example(
+        _AFTER.format(before="tile = nl.zeros((128, 512), x.dtype, buffer=nl.sbuf)\n", key="[...]"),
+        _X, "neuronxcc",
+    ),
+)  # fmt: skip
+
+# kinds of loops whose body the compiler of Beta 1 traces once
+_TRACED = ("affine", "sequential")
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """What loops and grids of a Beta 1 kernel carry."""
+    if evidence.kernel.spelling != "neuronxcc":
+        return
+    seen: set[tuple[str, Site, Site]] = set()
+    for track in evidence.tracks:
+        for finding in (*_carried(track), *_scopes(track)):
+            key = (finding.rule, finding.site, finding.other_site)
+            if key not in seen:
+                seen.add(key)
+                yield finding
+
+
+def _carried(track: Track) -> Iterator[Finding]:
+    """Pairs of rows of different iterations, or instances, that touch the same elements."""
+    if "affine" not in track.marks.loops.values() and len(track.marks.instances) < 2:
+        return
+    program = track.program
+    waits = waits_of(program, track.slots, track.boxes, track.overlaps)
+    later = np.repeat(np.arange(len(program)), np.diff(waits.start))
+    earlier, kind = waits.node, waits.kind
+    position = np.asarray(program.position_column, np.int64)
+    instance = _instances(track)
+    apart = (position[later] != position[earlier]) | (instance[later] != instance[earlier])
+    line = np.asarray(program.line_column, np.int64)
+    is_carried = cache(lambda here, there: _carrier(track, here, there) is not None)
+    told: set[tuple[int, int]] = set()
+    storages: set[int] = set()
+    # what is read first and written later counts only where nothing else is told of the tensor
+    edges = np.flatnonzero(apart)
+    for edge in edges[np.argsort(kind[edges] == ANTI, kind="stable")].tolist():
+        row, before = int(later[edge]), int(earlier[edge])
+        elsewhere = bool(instance[row] != instance[before])
+        pair = (int(line[row]), int(line[before]))
+        if pair in told or not (elsewhere or is_carried(int(position[row]), int(position[before]))):
+            continue
+        held = _broken(track, row, before, KINDS[kind[edge]], elsewhere)
+        if held is not None and not (kind[edge] == ANTI and held[0] in storages):
+            told.add(pair)
+            storages.add(held[0])
+            yield held[1]
+
+
+def _instances(track: Track) -> np.ndarray:
+    """Per row the number of its program instance."""
+    starts = np.array([first for first, _ in track.marks.instances] or [0], np.int64)
+    return np.searchsorted(starts, np.arange(len(track.program)), "right") - 1
+
+
+def _broken(
+    track: Track, row: int, before: int, kind: str, is_other_instance: bool
+) -> tuple[int, Finding] | None:
+    """The tensor that two rows share and what is wrong with that, if anything is."""
+    shared = _shared(track, row, before)
+    if shared is None:
+        return None
+    storage, is_hbm = shared
+    if is_other_instance:
+        found = _told(INSTANCES, track, row, before, storage, "instance", kind)
+        return (storage, found) if is_hbm else None
+    carried = track.marks.carried
+    if _accumulate(track, row, before) or any(a.storage in carried for a in track.program.accesses(row)):
+        return None
+    held = TWICE if kind == "output" else CARRIED
+    return storage, _told(held, track, row, before, storage, "iteration", kind)
+
+
+def _told(held: Rule, track: Track, row: int, before: int, storage: int, who: str, kind: str) -> Finding:
+    verb = "reads" if kind == "flow" else "writes"
+    other = "read" if kind == "anti" else "wrote"
+    now = "reads" if kind == "anti" else "writes"
+    return held.finding(
+        f"{track.called(row)} {verb} {track.describe(storage)}, which {track.called(before)} {other} in "
+        f"another "
+        f"{who}",
+        track.site(row), track.site(before), f"{track.called(before)} {now} it here",
+    )  # fmt: skip
+
+
+def _shared(track: Track, row: int, before: int) -> tuple[int, bool] | None:
+    """The storage that both rows touch and one writes, and whether it lies in HBM."""
+    touched = {a.storage: a.is_written for a in track.program.accesses(before)}
+    for access in track.program.accesses(row):
+        if access.storage in touched and (access.is_written or touched[access.storage]):
+            return access.storage, access.layout.memory == HBM
+    return None
+
+
+def _carrier(track: Track, position: int, other_position: int) -> int | None:
+    """The affine loop of which two places are in different iterations; None if another loop comes first."""
+    here, there = track.loops_of_position[position], track.loops_of_position[other_position]
+    for (loop, turn), (other, other_turn) in zip(here, there, strict=False):
+        if loop != other:
+            return None
+        if turn != other_turn:
+            return loop if track.marks.loops.get(loop) == "affine" else None
+    return None
+
+
+def _accumulate(track: Track, row: int, before: int) -> bool:
+    """Whether both rows add to what is there, by one associative operator."""
+    forms = [track.program.form_of(r) for r in (row, before)]
+    if all(form.accumulates for form in forms):
+        return True
+    ways = [_way(track, r, form) for r, form in zip((row, before), forms, strict=True)]
+    return ways[0] is not None and ways[0] == ways[1]
+
+
+def _way(track: Track, row: int, form: Instruction) -> str | None:
+    """The associative operator by which a row updates a tile in place, or None."""
+    accesses = list(track.program.accesses(row))
+    written = {(a.storage, a.offset, a.layout) for a in accesses if a.is_written}
+    in_place = any(not a.is_written and (a.storage, a.offset, a.layout) in written for a in accesses)
+    if not in_place and not form.reads_dst:
+        return None
+    operators = [value for value in form.attribute_values if isinstance(value, Operator)]
+    combines = getattr(form, "dst_rmw_op", None)
+    if combines is not None:
+        return str(combines)
+    if operators and all(op.reduces for op in operators):
+        return ",".join(op.name for op in operators)
+    return None
+
+
+def _scopes(track: Track) -> Iterator[Finding]:
+    """Accesses of tiles outside of the iteration that made them."""
+    marks, program = track.marks, track.program
+    if not any(kind in _TRACED for kind in marks.loops.values()):
+        return
+    slots = track.slots
+    births = np.array(marks.births, np.int64)[slots.storage]
+    here = np.asarray(program.position_column, np.int64)[slots.row]
+    on_chip = ~slots.kinds.lie_in(HBM)[slots.storage]
+    memory = cache(lambda birth, position: _is_outside(track, birth, position))
+    told: set[tuple[int, int]] = set()
+    for slot in np.flatnonzero(on_chip & (births != here) & (births > 0)).tolist():
+        storage, row = int(slots.storage[slot]), int(slots.row[slot])
+        key = (program.storages[storage].line, int(program.line_column[row]))
+        if key in told or storage in marks.carried or not memory(int(births[slot]), int(here[slot])):
+            continue
+        told.add(key)
+        yield SCOPE.finding(
+            f"{track.called(row)} uses {track.describe(storage)} outside of the iteration that made it",
+            track.site(row), track.birthplace(storage), "made here, inside a loop",
+        )  # fmt: skip
+
+
+def _is_outside(track: Track, birth: int, position: int) -> bool:
+    """Whether a position lies outside of an iteration of a traced loop in which a tile was made."""
+    inside = set(track.loops_of_position[position])
+    return any(
+        (loop, turn) not in inside
+        for loop, turn in track.loops_of_position[birth]
+        if track.marks.loops.get(loop) in _TRACED
+    )

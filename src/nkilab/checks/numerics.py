@@ -1,0 +1,396 @@
+"""`--numerics`: the recorded program twice in step, in the types that it stores and in float32.
+
+Both begin with the same inputs. What differs is what storing narrow types costs: rounding, overflow, and
+sums that
+stop growing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import NkilabError
+from ..isa.declare import Instruction
+from ..tiles.convert import widen
+from ..tiles.dtypes import FLOAT32, TFLOAT32, DType
+from ..tiles.tile import HBM, Layout, layout, memory_of
+from .declare import Example, rule
+from .evidence import Evidence
+from .finding import Finding, Site
+from .recording import Action, Memory, Operand, Recording
+from .world import World
+
+_OPTIONS = ("--numerics", "")
+_ADDED = """
+tile = nl.ndarray((128, 64), nl.bfloat16, buffer=nl.sbuf)
+total = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.sbuf)
+out = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.shared_hbm)
+nisa.memset(tile, 1.0)
+nisa.memset(total, 0.0)
+for _ in range({count}):
+    nisa.tensor_tensor(total, total, tile, op=nl.add)
+nisa.dma_copy(out, total)
+return out
+"""
+LOST = rule(
+    "numerics-lost-sum", "numerics", "warning",
+    title="a running sum is kept in float32",
+    what="additions to a tile of a narrow type change nothing any more, while the same sum in float32 goes "
+    "on growing",
+    why="what is added is less than half a unit in the last place of what is there; bfloat16 has 8 bits of "
+    "it",
+    fix="accumulate in a float32 tile or in PSUM, and cast once at the end",
+    source="NKI API common fields, data types; arithmetic of rounding",
+    wrong=Example(_ADDED.format(dtype="bfloat16", count=264), {"x": "f32[1,1]"}, options=_OPTIONS),
+    right=Example(_ADDED.format(dtype="float32", count=264), {"x": "f32[1,1]"}, options=_OPTIONS),
+)  # fmt: skip
+
+_GROWN = """
+tile = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.sbuf)
+out = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.shared_hbm)
+nisa.memset(tile, 60000.0)
+nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=4.0)
+nisa.dma_copy(out, tile)
+return out
+"""
+OVERFLOW = rule(
+    "numerics-overflow", "numerics", "error",
+    title="what is finite in float32 is finite where it is stored",
+    what="an element becomes infinite or NaN in its type, while it is finite in float32",
+    why="the number is beyond the largest one of the type",
+    fix="scale it before, or store it in a type with more exponent: bfloat16 or float32",
+    source="NKI API common fields, data types",
+    wrong=Example(_GROWN.format(dtype="float16"), {"x": "f32[1,1]"}, options=_OPTIONS),
+    right=Example(_GROWN.format(dtype="bfloat16"), {"x": "f32[1,1]"}, options=_OPTIONS),
+)  # fmt: skip
+
+_CANCELLED = """
+tile = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.sbuf)
+other = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.sbuf)
+out = nl.ndarray((128, 64), nl.{dtype}, buffer=nl.shared_hbm)
+nisa.memset(tile, 1000.0)
+nisa.tensor_scalar(other, tile, op0=nl.add, operand0=1.0)
+nisa.tensor_tensor(other, other, tile, op=nl.subtract)
+nisa.dma_copy(out, other)
+return out
+"""
+PARTED = rule(
+    "numerics-divergence", "numerics", "warning",
+    title="a result is near that of float32",
+    what="a result differs from the same computation in float32 by more than a twentieth of its largest "
+    "element",
+    why="rounding between the instructions grew: large numbers that cancel, or many roundings in a row",
+    fix="keep the tile at the line where the two part in float32",
+    source="arithmetic of rounding",
+    wrong=Example(_CANCELLED.format(dtype="bfloat16"), {"x": "f32[1,1]"}, options=_OPTIONS),
+    right=Example(_CANCELLED.format(dtype="float32"), {"x": "f32[1,1]"}, options=_OPTIONS),
+)  # fmt: skip
+
+# units in the last place of the stored type from which the two count as parted
+PARTED_ULP = 8.0
+# of the largest element: from there on a result counts as far from that of float32
+FAR = 0.05
+# share of the elements of a row whose sum stands still, and rows of a line, before that is told
+STILL, STILL_ROWS = 0.25, 8
+# tensors that are reported, those that differ most
+MOST_TENSORS = 40
+_REFUSED = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)
+
+
+@dataclass
+class Drift:
+    """How far a tensor has gone from float32.
+
+    Args:
+        ulp: most units in the last place of its type.
+        relative: most, of the largest element of what was written.
+        parted: rank and row that first wrote it further off than `PARTED_ULP`.
+        last: difference of the last write, relative to its largest element.
+    """
+
+    ulp: float = 0.0
+    relative: float = 0.0
+    parted: tuple[int, int] | None = None
+    last: float = 0.0
+
+
+def wide(dtype: DType) -> DType:
+    """float32 for every narrower float."""
+    return FLOAT32 if dtype.is_float and not dtype.is_packed and dtype is not FLOAT32 else dtype
+
+
+class Shadow:
+    """Both computations.
+
+    Args:
+        evidence: of the run.
+        recording: what it computed.
+    """
+
+    def __init__(self, evidence: Evidence, recording: Recording) -> None:
+        self.evidence = evidence
+        self.recording = recording
+        self.stored = World(evidence, recording)
+        self.exact = World(evidence, recording, wide, has_addresses=False)
+        self.drifts: dict[object, Drift] = {}
+        self.owner: dict[object, Memory] = {}
+        self.findings: list[Finding] = []
+        self.skipped: dict[str, int] = {}
+        self._still: dict[Site, int] = {}
+        self._told: set[tuple[str, Site]] = set()
+        self._forms: dict[Instruction, Instruction] = {}
+
+    def run(self) -> None:
+        """Compute everything."""
+        with self.stored.open(), self.exact.open():
+            self._run()
+
+    def _run(self) -> None:
+        for action in self.recording.actions:
+            written = [action.operands[slot] for slot in action.form.written_slots]
+            before = [self._pair(o) for o in written] if _updates(action) else None
+            self.stored.compute(action)
+            if self._follow(action):
+                for place, operand in enumerate(written):
+                    self._compare(action, operand, before[place] if before else None)
+            else:
+                for operand in written:
+                    self._catch_up(operand)
+
+    def _follow(self, action: Action) -> bool:
+        """Compute an action in float32; False where that cannot be."""
+        operands = [o for o in action.operands if isinstance(o, Operand)]
+        if any(o.layout.dtype is not self.recording.shapes[o.memory][1] for o in operands):
+            self.skipped["a tile is viewed as another type"] = (
+                self.skipped.get("a tile is viewed as another type", 0) + 1
+            )
+            return False
+        for operand in operands:
+            if not self.exact.storage(operand.memory).is_known:
+                self._catch_up(operand)
+        try:
+            self.exact.compute(action, self._form(action.form))
+        except (*_REFUSED, NkilabError) as error:
+            word = f"{action.form.name} does not take float32"
+            self.skipped[word] = self.skipped.get(word, 0) + bool(error)
+            return False
+        return True
+
+    def _form(self, form: Instruction) -> Instruction:
+        """The form with float32 in the place of narrower floats."""
+        known = self._forms.get(form)
+        if known is None:
+            known = self._forms[form] = _widened(form)
+        return known
+
+    def _catch_up(self, operand: Operand) -> None:
+        """Give the computation in float32 what the other one holds."""
+        source, target = self.stored.storage(operand.memory), self.exact.storage(operand.memory)
+        if not source.is_known or self.stored.home(operand.memory) != operand.memory:
+            return
+        source.own()
+        assert source.data is not None
+        held = source.data if target.dtype is source.dtype else widen(source.data, source.dtype)
+        target.allocate(np.ascontiguousarray(held.reshape(target.shape)).copy())
+
+    def _pair(self, operand: Operand) -> tuple[np.ndarray, np.ndarray] | None:
+        """What an operand holds in both computations, as float32."""
+        one, other = self.stored.view(operand), self.exact.view(operand)
+        dtype = operand.layout.dtype
+        if not dtype.is_float or dtype.is_packed or operand.indices:
+            return None
+        for view in (one, other):
+            view.storage.own()
+        return widen(memory_of(one), dtype).copy(), np.array(memory_of(other), np.float32)
+
+    def _compare(
+        self, action: Action, operand: Operand, before: tuple[np.ndarray, np.ndarray] | None
+    ) -> None:
+        held = self._pair(operand)
+        if held is None or operand.layout.dtype is not self.recording.shapes[operand.memory][1]:
+            return
+        dtype = operand.layout.dtype
+        stored, exact = held
+        site = self._site(action)
+        bad = ~np.isfinite(stored) & np.isfinite(exact)
+        if bad.any() and self._reads_finite(action, before):
+            self._tell(OVERFLOW.finding(
+                f"{action.form.name} writes {self._name(operand.memory)}: {int(bad.sum())} of {bad.size} "
+                f"elements are "
+                f"not finite in {dtype}; in float32 the largest is {np.abs(exact[bad]).max():.4g}",
+                site,
+            ))  # fmt: skip
+        fine = np.isfinite(stored) & np.isfinite(exact)
+        drift = self.drifts.setdefault(self.stored.home(operand.memory), Drift())
+        self.owner.setdefault(self.stored.home(operand.memory), operand.memory)
+        if fine.any():
+            self._measure(drift, stored[fine], exact[fine], dtype, (action.rank, action.row))
+        if before is not None and dtype.itemsize < 4:
+            self._count_still(action, operand, before, (stored, exact), site)
+
+    def _reads_finite(self, action: Action, before: tuple[np.ndarray, np.ndarray] | None) -> bool:
+        """Whether what an action read was finite where it is stored: this is where it stopped being so."""
+        if before is not None and not np.isfinite(before[0]).all():
+            return False
+        written = [action.operands[slot] for slot in action.form.written_slots]
+        read = [action.operands[slot] for slot in action.form.read_slots]
+        pairs = (self._pair(o) for o in read if o not in written)
+        return all(np.isfinite(pair[0]).all() for pair in pairs if pair is not None)
+
+    @staticmethod
+    def _measure(
+        drift: Drift, stored: np.ndarray, exact: np.ndarray, dtype: DType, where: tuple[int, int]
+    ) -> None:
+        apart = np.abs(stored.astype(np.float64) - exact)
+        scale = float(np.abs(exact).max(initial=0.0))
+        ulp = float((apart / ulp_of(exact, dtype)).max(initial=0.0))
+        drift.last = float(apart.max(initial=0.0)) / scale if scale else 0.0
+        drift.ulp, drift.relative = max(drift.ulp, ulp), max(drift.relative, drift.last)
+        if drift.parted is None and ulp > PARTED_ULP:
+            drift.parted = where
+
+    def _count_still(
+        self,
+        action: Action,
+        operand: Operand,
+        before: tuple[np.ndarray, np.ndarray],
+        after: tuple[np.ndarray, np.ndarray],
+        site: Site,
+    ) -> None:
+        """Count a row in whose sums nothing moves though something is added."""
+        moves = np.abs(after[1]) > np.abs(before[1])
+        still = moves & (after[0] == before[0])
+        if not moves.any() or np.count_nonzero(still) < STILL * moves.size:
+            return
+        self._still[site] = self._still.get(site, 0) + 1
+        if self._still[site] == STILL_ROWS:
+            at = np.flatnonzero(still.reshape(-1))[0]
+            self._tell(LOST.finding(
+                f"{action.form.name} adds to {self._name(operand.memory)} and nothing changes: "
+                f"{float(after[0].reshape(-1)[at]):g} in {operand.layout.dtype} where float32 has "
+                f"{float(after[1].reshape(-1)[at]):g}",
+                site,
+            ))  # fmt: skip
+
+    def _tell(self, finding: Finding) -> None:
+        if (finding.rule, finding.site) not in self._told:
+            self._told.add((finding.rule, finding.site))
+            self.findings.append(finding)
+
+    def _site(self, action: Action) -> Site:
+        return self.evidence.tracks[max(action.rank, 0)].site(action.row)
+
+    def _name(self, memory: Memory) -> str:
+        return self.evidence.tracks[memory[0]].describe(memory[1]) if memory[0] >= 0 else "a tile"
+
+    def results(self) -> Iterator[Finding]:
+        """Results that are far from those of float32."""
+        track = self.evidence.tracks[0]
+        for held in track.marks.returned:
+            drift = self.drifts.get(self.stored.home((0, held.storage)))
+            if drift is None or drift.last <= FAR:
+                continue
+            made = track.birthplace(held.storage)
+            parting = self._parting()
+            site = made if parting is None else self.evidence.tracks[parting[0]].site(parting[1])
+            yield PARTED.finding(
+                f"{track.describe(held.storage)} is off by {drift.last:.1%} of its largest element, "
+                f"{drift.ulp:.3g} units in the last place",
+                site, made, "the result is made here",
+                notes=[f"float32 and the stored types part first at {site}"],
+            )  # fmt: skip
+
+    def _parting(self) -> tuple[int, int] | None:
+        """The first row at which anything parts."""
+        parted = [d.parted for d in self.drifts.values() if d.parted is not None]
+        return min(parted, key=lambda p: p[1]) if parted else None
+
+    def tensors(self) -> list[dict[str, Any]]:
+        """What was measured per tensor, those that differ most first."""
+        far = sorted(self.drifts.items(), key=lambda held: -held[1].ulp)
+        return [t for home, drift in far for t in self._tensor(self.owner[home], drift)][:MOST_TENSORS]
+
+    def _tensor(self, memory: Memory, drift: Drift) -> Iterator[dict[str, Any]]:
+        """The entry of one tensor; none where nothing differs and it is no result."""
+        if memory[0] < 0:
+            return
+        track = self.evidence.tracks[memory[0]]
+        record = track.program.storages[memory[1]]
+        if drift.ulp == 0.0 and record.memory != HBM:
+            return
+        parted = ""
+        if drift.parted is not None:
+            rank, row = drift.parted
+            parted = str(self.evidence.tracks[rank].site(row))
+        yield {
+            "tensor": track.name(memory[1]), "dtype": str(record.dtype), "memory": record.memory,
+            "line": str(track.birthplace(memory[1])), "max_ulp": drift.ulp, "max_relative": drift.relative,
+            "parted_at": parted,
+        }  # fmt: skip
+
+
+def _updates(action: Action) -> bool:
+    """Whether an action reads the very elements that it writes."""
+    form = action.form
+    written = [action.operands[slot] for slot in form.written_slots]
+    read = [action.operands[slot] for slot in form.read_slots]
+    return form.reads_result(action.values) or any(w == r for w in written for r in read)
+
+
+def _widened(form: Instruction) -> Instruction:
+    """A form over float32 operands; what it worked out from its types is worked out again."""
+    made = copy.copy(form)
+    cls = type(form)
+    for name in [k for k in vars(made) if isinstance(getattr(cls, k, None), cached_property)]:
+        del vars(made)[name]
+    made.layouts = tuple(_wide_layout(given) for given in form.layouts)
+    vars(made).update(zip(form.operands, made.layouts, strict=True))
+    if form.list_name:
+        vars(made)[form.list_name] = made.layouts[len(cls.operands) - 1 :]
+    return made
+
+
+def _wide_layout(given: Any) -> Any:
+    if not isinstance(given, Layout) or wide(given.dtype) is given.dtype:
+        return given
+    return layout(
+        given.shape, given.strides, wide(given.dtype), given.memory, given.partition_axis,
+        given.start_partition, given.indices,
+    )  # fmt: skip
+
+
+@cache
+def _mantissa_bits(dtype: DType) -> int:
+    if dtype is TFLOAT32:
+        return 10
+    return int(ml_dtypes.finfo(dtype.storage).nmant)
+
+
+def ulp_of(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """The unit in the last place of numbers in a float type."""
+    exponent = np.floor(np.log2(np.maximum(np.abs(values.astype(np.float64)), np.finfo(np.float32).tiny)))
+    found: np.ndarray = np.exp2(exponent - _mantissa_bits(dtype))
+    return found
+
+
+def numerics(
+    evidence: Evidence, recording: Recording
+) -> tuple[list[Finding], list[dict[str, Any]], list[str]]:
+    """Compare stored types with float32.
+
+    Returns:
+        Findings, one entry per tensor, and notes.
+    """
+    shadow = Shadow(evidence, recording)
+    shadow.run()
+    notes = [
+        f"numerics: {count} rows are not followed in float32: {why}" for why, count in shadow.skipped.items()
+    ]
+    return [*shadow.findings, *shadow.results()], shadow.tensors(), notes

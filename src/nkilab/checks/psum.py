@@ -1,0 +1,297 @@
+"""PSUM as a state machine: what starts a sum, what adds to it, what ends it.
+
+A *group* is the matmuls that make one sum in one place: the first overwrites, the others add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..place.boxes import Overlaps
+from ..tiles.tile import PSUM
+from .declare import Example, rule
+from .evidence import Evidence, Track
+from .finding import Finding
+from .watch import Accumulated
+
+MODE = "nki.isa.nc_matmul, accumulation mode"
+_ARGS = {"a": "bf16[128,128]", "b": "bf16[128,512]"}
+_HEAD = """
+left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
+right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+result = nl.ndarray((128, {wide}), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, {wide}), nl.float32, buffer=nl.shared_hbm)
+total = nl.ndarray((128, {wide}), nl.float32, buffer=nl.psum)
+nisa.dma_copy(left, a)
+nisa.dma_copy(right, b)
+"""
+_TAIL = """
+nisa.tensor_copy(result, total)
+nisa.dma_copy(out, result)
+return out
+"""
+
+
+def _kernel(body: str, wide: int = 512) -> Example:
+    return Example(_HEAD.format(wide=wide) + body + _TAIL, _ARGS)
+
+
+_LOOP = "for k in range(4):\n    nisa.nc_matmul(total, left, right, accumulate={})\n"
+FIRST_WRITE = rule(
+    "psum-accumulate-unwritten", "psum", "error",
+    title="the first matmul of a sum overwrites",
+    what="nc_matmul is given accumulate=True where no matmul and no other instruction has written to dst",
+    why="it adds to what an earlier sum left in the bank: undefined on every chip, and zero in many "
+    "simulators",
+    fix="pass accumulate=(k > 0), or leave accumulate out",
+    source=MODE,
+    wrong=_kernel(_LOOP.format("True")),
+    right=_kernel(_LOOP.format("k > 0")),
+)  # fmt: skip
+FOREIGN_WRITE = rule(
+    "psum-accumulate-foreign", "psum", "error",
+    title="matmuls add to what matmuls wrote",
+    what="nc_matmul is given accumulate=True, or adds by itself, where an instruction that is no matmul "
+    "wrote dst",
+    why="on NeuronCore-v2 and v3 a bank that was filled by memset or tensor_copy is no start of a sum: the "
+    "result is undefined",
+    fix="start the sum with accumulate=False, and add the initial value on VectorE while copying to sbuf",
+    source=f"{MODE}, note",
+    wrong=_kernel("nisa.memset(total, 1.0)\nnisa.nc_matmul(total, left, right, accumulate=True)\n"),
+    right=_kernel("nisa.nc_matmul(total, left, right, accumulate=False)\n"),
+)  # fmt: skip
+
+_INTERLEAVED = """
+for k in range(2):
+    nisa.nc_matmul(total[:, 0:256], left, right[:, 0:256], accumulate=k > 0)
+    nisa.nc_matmul(total[:, 256:512], left, right[:, 256:512], accumulate=k > 0)
+"""
+_IN_TURN = """
+for half in range(2):
+    columns = nl.ds(half * 256, 256)
+    for k in range(2):
+        nisa.nc_matmul(total[:, columns], left, right[:, columns], accumulate=k > 0)
+"""
+INTERLEAVED = rule(
+    "psum-interleaved", "psum", "warning",
+    title="one sum at a time is made in a bank",
+    what="a matmul adds to a sum after a matmul started another sum in the same bank and partitions",
+    why="a bank holds one open accumulation group; the vendor's compiler refuses such programs as a "
+    "violation "
+    "of accumulation group interleaving (SCH713), where it notices",
+    fix="finish one sum before the next one is started, or give each a bank of its own",
+    source="direct allocation guide, lifetime conflicts; trn1 architecture guide, accumulation groups",
+    wrong=_kernel(_INTERLEAVED),
+    right=_kernel(_IN_TURN),
+)  # fmt: skip
+
+_OVERWRITTEN = """
+for k in range(4):
+    nisa.nc_matmul(total, left, right, accumulate={})
+"""
+LOST = rule(
+    "psum-lost-sum", "psum", "warning",
+    title="a sum is read before the next one is started in its place",
+    what="a matmul overwrites a result of matmuls that nothing has read",
+    why="the first result is lost: it is copied to sbuf too late or never, or accumulate should have been "
+    "True",
+    fix="copy the sum to sbuf with tensor_copy before the next one, or let the matmul accumulate",
+    source=MODE,
+    wrong=_kernel(_OVERWRITTEN.format("False")),
+    right=_kernel(_OVERWRITTEN.format("k > 0")),
+)  # fmt: skip
+
+CROSSING = rule(
+    "psum-bank-crossing", "psum", "error",
+    title="a matmul writes within one bank",
+    what="the destination of a matmul reaches over the end of a bank of PSUM",
+    why="until trn2 TensorE writes to one bank at a time; a tile that is larger than a bank is several banks",
+    fix="begin the destination at a multiple of the bank, 2048 bytes per partition, or write it in two parts",
+    source="direct allocation guide, known limitations: a PSUM tile cannot cross bank boundaries",
+    wrong=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, 256:768], left, right)\n", 1024),
+    right=_kernel("nisa.memset(total, 0.0)\nnisa.nc_matmul(total[:, 512:1024], left, right)\n", 1024),
+)  # fmt: skip
+
+# the last generation in which the two rules about matmuls and banks hold
+_LAST = 3
+
+
+def find(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Finding]:
+    """Faults of accumulation, once per line and rule."""
+    seen: set[tuple[str, str, str]] = set()
+    found = [
+        *_first_writes(evidence, accumulated),
+        *(f for t in evidence.tracks for f in _Walk(t).findings()),
+    ]
+    for finding in found:
+        key = (finding.rule, str(finding.site), str(finding.other_site))
+        if key not in seen:
+            seen.add(key)
+            yield finding
+
+
+def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Finding]:
+    # in Beta 1 `+=` on a tile of zeros is how a sum is started; its compiler leaves the zeros out
+    if evidence.kernel.spelling != "nki":
+        return
+    for rank, row, is_initialised in accumulated:
+        track = evidence.tracks[rank]
+        if is_initialised and track.program.machine.generation > _LAST:
+            continue
+        held = FOREIGN_WRITE if is_initialised else FIRST_WRITE
+        storage = next(a.storage for a in track.program.accesses(row) if a.is_written)
+        word = "another instruction than a matmul" if is_initialised else "nothing"
+        yield held.finding(
+            f"{track.called(row)} adds to {track.describe(storage)}, which {word} has written",
+            track.site(row), track.birthplace(storage), "made here",
+        )  # fmt: skip
+
+
+@dataclass
+class _Sum:
+    """The sum that a place holds: its matmuls so far, and whether it was read."""
+
+    first_row: int
+    last_row: int
+    started: int
+    is_read: bool = False
+
+
+@dataclass
+class _Bank:
+    """A bank of a tile: the sums in it, and how many were started."""
+
+    started: int = 0
+    sums: dict[int, _Sum] = field(default_factory=dict)
+
+
+class _Walk:
+    """The accesses of PSUM of one program, in order."""
+
+    def __init__(self, track: Track) -> None:
+        self.track = track
+        self.bank_bytes = track.program.machine.limit("psum_bank_bytes")
+        self.banks: dict[tuple[int, int], _Bank] = {}
+
+    def findings(self) -> Iterator[Finding]:
+        """What is wrong, in the order of rows."""
+        track = self.track
+        slots, program = track.slots, track.program
+        here = np.flatnonzero(slots.kinds.lie_in(PSUM)[slots.storage])
+        if not len(here):
+            return
+        overlaps = track.overlaps
+        adds: dict[tuple[int, int], bool] = {}
+        form_column, value_column = program.form_column, program.value_column
+        for slot in here.tolist():
+            row, box = int(slots.row[slot]), int(track.boxes.of_slot[slot])
+            number = int(form_column[row])
+            form = program.forms[number]
+            span = self._span(slot)
+            if form.accumulates and slots.is_written[slot]:
+                key = (number, int(value_column[row]))
+                if key not in adds:
+                    adds[key] = form.reads_result(program.values_of(row))
+                yield from self._crossing(row, slot, span)
+                yield from self._matmul(row, slot, box, span, overlaps, is_added=adds[key])
+            else:
+                self._other(slot, box, span, overlaps, writes=bool(slots.is_written[slot]))
+
+    def _span(self, slot: int) -> tuple[int, int]:
+        """First and last bank of a tile that an access touches."""
+        track, slots = self.track, self.track.slots
+        given, own = slots.layouts[slots.layout[slot]], int(slots.storage[slot])
+        width = track.program.storages[own].bytes_per_partition
+        low = int(slots.offset[slot]) * given.itemsize % width
+        reach = given.itemsize
+        for axis, (n, s) in enumerate(zip(given.shape, given.byte_strides, strict=True)):
+            if axis != given.partition_axis and s > 0:
+                reach += (n - 1) * s
+        return low // self.bank_bytes, max(low // self.bank_bytes, (low + reach - 1) // self.bank_bytes)
+
+    def _near(self, box: int, overlaps: Overlaps) -> list[tuple[int, bool]]:
+        span = slice(int(overlaps.start[box]), int(overlaps.start[box + 1]))
+        pairs = zip(overlaps.other[span].tolist(), overlaps.covers[span].tolist(), strict=True)
+        return [(box, True), *pairs]
+
+    def _held(self, slot: int, span: tuple[int, int]) -> list[_Bank]:
+        storage = int(self.track.slots.storage[slot])
+        return [self.banks.setdefault((storage, bank), _Bank()) for bank in range(span[0], span[1] + 1)]
+
+    def _matmul(
+        self, row: int, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps, *, is_added: bool
+    ) -> Iterator[Finding]:
+        track, near = self.track, self._near(box, overlaps)
+        for bank in self._held(slot, span):
+            own = [bank.sums[b] for b, _ in near if b in bank.sums]
+            if is_added:
+                latest = max((s.started for s in own), default=0)
+                other = self._started_since(bank, box, latest, overlaps) if own else None
+                if other is not None:
+                    storage = int(track.slots.storage[slot])
+                    yield INTERLEAVED.finding(
+                        f"{track.called(row)} adds to a sum in {track.describe(storage)} while another one "
+                        f"in the "
+                        "same bank is open",
+                        track.site(row), track.site(other.first_row), "the other sum is started here",
+                    )  # fmt: skip
+                for held in own:
+                    held.last_row, held.is_read = row, False
+                if not own:
+                    bank.started += 1
+                    bank.sums[box] = _Sum(row, row, bank.started)
+                continue
+            for b, is_covered in near:
+                lost = bank.sums.get(b)
+                if lost is None or not is_covered:
+                    continue
+                del bank.sums[b]
+                if not lost.is_read:
+                    yield self._lost(row, slot, lost)
+            bank.started += 1
+            bank.sums[box] = _Sum(row, row, bank.started)
+
+    def _started_since(self, bank: _Bank, box: int, latest: int, overlaps: Overlaps) -> _Sum | None:
+        """A sum of other elements in the same bank and partitions that was started later and not read yet."""
+        near = {b for b, _ in self._near(box, overlaps)}
+        boxes = self.track.boxes
+        for other, held in bank.sums.items():
+            if other in near or held.started <= latest or held.is_read:
+                continue
+            apart = boxes.low[other, 0] >= boxes.high[box, 0] or boxes.low[box, 0] >= boxes.high[other, 0]
+            if not apart:
+                return held
+        return None
+
+    def _lost(self, row: int, slot: int, lost: _Sum) -> Finding:
+        track = self.track
+        storage = int(track.slots.storage[slot])
+        return LOST.finding(
+            f"{track.called(row)} overwrites a sum in {track.describe(storage)} that nothing has read",
+            track.site(row), track.site(lost.last_row), "the sum is made here",
+        )  # fmt: skip
+
+    def _other(self, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps, *, writes: bool) -> None:
+        """A read of a sum, or a write of another instruction, which ends what it covers."""
+        for bank in self._held(slot, span):
+            for b, is_covered in self._near(box, overlaps):
+                held = bank.sums.get(b)
+                if held is None:
+                    continue
+                if not writes:
+                    held.is_read = True
+                elif is_covered:
+                    del bank.sums[b]
+
+    def _crossing(self, row: int, slot: int, span: tuple[int, int]) -> Iterator[Finding]:
+        track = self.track
+        if span[0] != span[1] and track.program.machine.generation <= _LAST:
+            storage = int(track.slots.storage[slot])
+            yield CROSSING.finding(
+                f"{track.called(row)} writes to banks {span[0]} and {span[1]} of {track.describe(storage)}; "
+                f"a bank is {self.bank_bytes} bytes per partition",
+                track.site(row), track.birthplace(storage), "made here",
+            )  # fmt: skip

@@ -1,0 +1,199 @@
+"""The rules about races, one per kind of pair that the table of dependences leaves open."""
+
+from __future__ import annotations
+
+from .conflicts import CORES, DIRECT, DYNAMIC, PATTERN
+from .declare import Example, Rule, rule
+
+OPEN = "open schedule"
+
+LIFETIME = rule(
+    "lifetime-conflict", "races", "error",
+    title="no tile is written over while it is still needed",
+    what="a tile at an address of the kernel's is read after another tile at overlapping addresses was "
+    "written",
+    why="both are the same bytes, so that the read gets what the other one left; simulators that give every "
+    "tensor memory of its own do not show it",
+    fix="give the two tiles addresses that do not overlap",
+    source="direct allocation guide, common errors, lifetime conflicts",
+    wrong=Example("""
+        a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
+        b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 1024))
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(a, x)
+        nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
+        nisa.tensor_tensor(b, a, b, op=nl.add)
+        nisa.dma_copy(out, b)
+        return out
+        """, {"x": "f32[128,512]"}),
+    right=Example("""
+        a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
+        b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 2048))
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(a, x)
+        nisa.tensor_scalar(b, a, op0=nl.multiply, operand0=2.0)
+        nisa.tensor_tensor(b, a, b, op=nl.add)
+        nisa.dma_copy(out, b)
+        return out
+        """, {"x": "f32[128,512]"}),
+)  # fmt: skip
+
+_UNORDERED_WHY = "engines and DMA queues run side by side; the second access may come first, so that "
+"results depend on timing"
+
+_REUSED = """
+a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
+b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, {byte}))
+out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(a, x)
+nisa.dma_copy(out[0], a)
+nisa.memset(b, 1.0)
+nisa.dma_copy(out[1], b)
+return out
+"""
+DIRECT_RACE = rule(
+    "race-direct-overlap", "races", "warning",
+    title="accesses of tiles at overlapping addresses are ordered",
+    what="two tiles that the kernel places at overlapping addresses are accessed by different engines or "
+    "queues, "
+    "one of the accesses writes, and nothing orders the two",
+    why="the framework inserts waits between accesses through one tensor; the guide promises none between "
+    "tensors that the kernel lays over each other. " + _UNORDERED_WHY.capitalize(),
+    fix="give the second tile bytes of its own, or order the two with depends_on, with_schedule or "
+    "no_reorder",
+    source="direct allocation guide, known limitations: race conditions are not all caught",
+    wrong=Example(_REUSED.format(byte=0), {"x": "f32[128,512]"}),
+    right=Example(_REUSED.format(byte=2048), {"x": "f32[128,512]"}),
+)  # fmt: skip
+
+_PATTERNS = """
+t = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.memset(t, 0.0)
+nisa.dma_copy(t.ap(pattern=[[512, 128], [1, 256]], offset=0), x[:, 0:256])
+nisa.memset(t.ap(pattern=[[512, 128], [1, 256]], offset={offset}), 1.0)
+nisa.dma_copy(out, t)
+return out
+"""
+_PATTERN_RIGHT = """
+t = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.memset(t, 0.0)
+nisa.dma_copy(t[:, 0:256], x[:, 0:256])
+nisa.memset(t[:, 128:384], 1.0)
+nisa.dma_copy(out, t)
+return out
+"""
+PATTERN_RACE = rule(
+    "race-pattern-overlap", "races", "warning",
+    title="accesses through overlapping access patterns are ordered",
+    what="two access patterns (.ap) of one tensor share elements without being equal, one of the accesses "
+    "writes, and nothing orders the two",
+    why="an access pattern goes past the shape of its tensor, and the guide does not say that accesses "
+    "through "
+    "two of them wait for each other. " + _UNORDERED_WHY.capitalize(),
+    fix="slice the tensor instead, or order the two with depends_on, with_schedule or no_reorder",
+    source="NKI language guide, access patterns; assumed",
+    wrong=Example(_PATTERNS.format(offset=128), {"x": "f32[128,512]"}),
+    right=Example(_PATTERN_RIGHT, {"x": "f32[128,512]"}),
+)  # fmt: skip
+
+_SCATTER = """
+index = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+tile = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
+back = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
+held = nl.ndarray((4, 512), nl.float32, buffer=nl.shared_hbm)
+out = nl.ndarray((1, 512), nl.float32, buffer=nl.shared_hbm)
+zeros = nl.ndarray((4, 512), nl.float32, buffer=nl.sbuf)
+nisa.memset(zeros, 0.0)
+nisa.dma_copy(held, zeros)
+nisa.dma_copy(index, i)
+nisa.dma_copy(tile, x)
+nisa.dma_copy(held.ap(pattern=[[512, 1], [1, 512]], scalar_offset=index, indirect_dim=0), tile)
+nisa.dma_copy(back, {source})
+nisa.dma_copy(out, back)
+return held, out
+"""
+DYNAMIC_RACE = rule(
+    "race-dynamic-hbm", "races", "warning",
+    title="what is stored to HBM at a run-time offset is not loaded again unordered",
+    what="a transfer at an offset that only the run knows and another transfer of the same HBM tensor go "
+    "through "
+    "different queues, one of them writes, and nothing orders the two",
+    why="which elements meet is not known when waits are inserted. " + _UNORDERED_WHY.capitalize(),
+    fix="keep the values in sbuf, or order the two with depends_on, with_schedule or no_reorder",
+    source="dynamic loops guide; NKI 0.4 release notes, hardware race conditions in dynamic loops",
+    wrong=Example(_SCATTER.format(source="held[0:1]"), {"x": "f32[1,512]", "i": "i32[1,1]"}),
+    right=Example(_SCATTER.format(source="tile").replace("dma_copy(back", "tensor_copy(back"),
+                  {"x": "f32[1,512]", "i": "i32[1,1]"}),
+)  # fmt: skip
+
+_BLOCK = "with nl.no_reorder():\n{indent}"
+_DROPS = """
+total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+part = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+low = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+high = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(part, x)
+{indent}nisa.activation(low, op=nl.exp, data=part, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+{indent}nisa.activation(high, op=nl.square, data=part, reduce_op=nl.add, reduce_res=total,
+{indent}                reduce_cmd=nisa.reduce_cmd.reduce)
+nisa.dma_copy(out, total)
+return out
+"""
+OPEN_RACE = rule(
+    "race-open-schedule", "races", "warning",
+    title="instructions that share registers of an engine keep their order",
+    what="an instruction goes on with what another one left in an engine's accumulator registers or random "
+    "generator, and no tensor, schedule or no_reorder block orders the two",
+    why="the scheduler is free to reorder instructions that share no tensor; it is not documented that it "
+    "looks "
+    "at registers",
+    fix="put both into one `with nl.no_reorder():` block, or order them with depends_on or with_schedule",
+    source="nki.language.no_reorder; NKI scheduling guide; assumed",
+    wrong=Example(_DROPS.format(indent=""), {"x": "f32[128,512]"}),
+    right=Example(_DROPS.replace("{indent}", _BLOCK, 1).format(indent="    "), {"x": "f32[128,512]"}),
+)  # fmt: skip
+
+_BARRIER = "nisa.core_barrier(shared, (0, 1))\n"
+_EXCHANGE = """
+rank = nl.program_id(0)
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+back = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+shared = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile, x)
+nisa.dma_copy(shared[rank], tile)
+{barrier}nisa.dma_copy(back, shared[1 - rank])
+nisa.dma_copy(out[rank], back)
+return out
+"""
+CORES_RACE = rule(
+    "race-two-cores", "races", "error",
+    title="what one core writes to shared memory the other one reads behind a barrier",
+    what="the two cores of a launch access the same elements of shared HBM, one of them writes, and neither "
+    "sendrecv nor core_barrier stands between",
+    why="the cores run independently; in a simulator that runs one after the other the result looks right",
+    fix="call nisa.core_barrier on the tensor between the two",
+    source="logical core guide; nki.isa.core_barrier",
+    wrong=Example(_EXCHANGE.format(barrier=""), {"x": "f32[128,512]"}, grid="2"),
+    right=Example(_EXCHANGE.format(barrier=_BARRIER), {"x": "f32[128,512]"}, grid="2"),
+)  # fmt: skip
+
+UNORDERED = rule(
+    "race", "races", "error",
+    title="every pair of accesses that disturb each other is ordered",
+    what="two accesses of one memory, one of which writes, are of a kind that the table of dependences does "
+    "not "
+    "order. With nkilab's own table it does not occur; tests and studies give tables of their own",
+    why=_UNORDERED_WHY,
+    fix="order the two accesses",
+    source="nkilab.place.DEPENDENCES",
+    wrong=None,
+    right=None,
+)  # fmt: skip
+
+RULES_OF_KIND: dict[str, Rule] = {
+    DIRECT: DIRECT_RACE, PATTERN: PATTERN_RACE, DYNAMIC: DYNAMIC_RACE, OPEN: OPEN_RACE, CORES: CORES_RACE,
+}  # fmt: skip

@@ -1,0 +1,184 @@
+"""Races: two accesses of one memory, one of them a write, that nothing orders.
+
+Which pairs the vendor's framework orders says the table in `place/edges.py`, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..isa.declare import Instruction
+from ..place.walk import KINDS, REUSE, SPILL
+from .conflicts import CORES, DIRECT, Pair, Touch
+from .evidence import Evidence, Track
+from .finding import NOWHERE, Finding, Severity, Site
+from .graph import Graph
+from .race_rules import LIFETIME, OPEN, OPEN_RACE, RULES_OF_KIND, UNORDERED
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Races of a launch."""
+    graph = Graph(evidence)
+    lost = {(pair.earlier, pair.later) for pair in graph.conflicts.destroyed}
+    tiles = {_tiles(graph, pair) for pair in graph.conflicts.destroyed}
+    yield from _once(_lifetime(graph, pair) for pair in graph.conflicts.destroyed)
+    # a pair of tiles of which one destroys the other is told of once
+    races = (p for p in graph.open if (p.earlier, p.later) not in lost and _tiles(graph, p) not in tiles)
+    yield from _once(_race(graph, p) for p in races if _is_race(graph, p))
+    if evidence.leaves_open(OPEN):
+        yield from _once(_open_schedule(graph))
+    yield from _once(_placed(evidence))
+
+
+def _is_race(graph: Graph, pair: Pair) -> bool:
+    order = graph.order
+    return not order.is_before(pair.earlier, pair.later) and not order.is_before(pair.later, pair.earlier)
+
+
+def _once(findings: Iterator[Finding]) -> Iterator[Finding]:
+    """One finding per rule and pair of lines."""
+    seen: set[tuple[str, frozenset[Site]]] = set()
+    for finding in findings:
+        key = (finding.rule, frozenset((finding.site, finding.other_site)))
+        if key not in seen:
+            seen.add(key)
+            yield finding
+
+
+def _tiles(graph: Graph, pair: Pair) -> frozenset[tuple[int, int]]:
+    """The tiles of a pair; none where only rows are known."""
+    sides = [t for t in (pair.first, pair.second) if t.slot >= 0]
+    return frozenset((t.track, int(graph.tracks[t.track].slots.storage[t.slot])) for t in sides)
+
+
+def _side(graph: Graph, touch: Touch, node: int) -> tuple[Track, int, str]:
+    """The program, row and tile of one side of a pair."""
+    number = graph.track_of(node)
+    track, row = graph.tracks[number], int(node - graph.base[number])
+    if touch.slot < 0:
+        return track, row, "what the other one touches"
+    return track, row, track.describe(int(track.slots.storage[touch.slot]))
+
+
+def _verb(graph: Graph, touch: Touch) -> str:
+    if touch.slot < 0:
+        return "touches"
+    return "writes" if graph.tracks[touch.track].slots.is_written[touch.slot] else "reads"
+
+
+def _lifetime(graph: Graph, pair: Pair) -> Finding:
+    track, row, tile = _side(graph, pair.second, pair.later)
+    _, writer, other = _side(graph, pair.first, pair.earlier)
+    return LIFETIME.finding(
+        f"{track.called(row)} reads {tile} after {track.called(writer)} wrote {other} over it",
+        track.site(row), track.site(writer), f"{track.called(writer)} writes {other}, on the same bytes",
+    )  # fmt: skip
+
+
+_ONE_WRITES = "let one core write it, unless both write the same values on purpose"
+
+
+def _is_symmetric(graph: Graph, pair: Pair) -> bool:
+    """Whether both cores write the elements by one line, and read what they wrote themselves."""
+    sides = []
+    for touch, node in ((pair.first, pair.earlier), (pair.second, pair.later)):
+        track, row, _ = _side(graph, touch, node)
+        if track.slots.is_written[touch.slot]:
+            sides.append(track.site(row))
+            continue
+        slots = track.slots
+        box = track.boxes.of_slot[touch.slot]
+        same = (slots.storage == slots.storage[touch.slot]) & (track.boxes.of_slot == box)
+        before = np.flatnonzero(slots.is_written & same & (slots.row < row))
+        sides += [track.site(int(slots.row[before[-1]]))] if len(before) else [NOWHERE]
+    return sides[0] == sides[1]
+
+
+def _race(graph: Graph, pair: Pair) -> Finding:
+    held = RULES_OF_KIND.get(pair.kind, UNORDERED)
+    track, row, tile = _side(graph, pair.second, pair.later)
+    other_track, other_row, other = _side(graph, pair.first, pair.earlier)
+    row_of_table = graph.evidence.table.get(pair.kind)
+    severity: Severity = (
+        "error" if row_of_table is None or row_of_table.certainty == "documented" else "warning"
+    )
+    if pair.kind == CORES and _is_symmetric(graph, pair):
+        severity = "warning"
+    cores = f" on core {track.rank}" if pair.kind == CORES else ""
+    others = f" on core {other_track.rank}" if pair.kind == CORES else ""
+    verb, other_verb = _verb(graph, pair.second), _verb(graph, pair.first)
+    notes = () if row_of_table is None else (f"kind of pair: {pair.kind}; source: {row_of_table.source}",)
+    return held.finding(
+        f"{track.called(row)}{cores} {verb} {tile}; {other_track.called(other_row)}{others} "
+        f"{other_verb} {'the same elements' if pair.kind != DIRECT else other}, and nothing orders the two",
+        track.site(row), other_track.site(other_row),
+        f"{other_track.called(other_row)}{others} {other_verb} here",
+        notes=notes, severity=severity, fix=_ONE_WRITES if severity != held.severity == "error" else "",
+    )  # fmt: skip
+
+
+def _open_schedule(graph: Graph) -> Iterator[Finding]:
+    """Instructions that go on with registers which another one left, where only their engine orders them."""
+    for number, track in enumerate(graph.tracks):
+        base = int(graph.base[number])
+        shares = np.array([bool(form.registers) for form in track.program.forms], np.bool_)
+        if not shares.any():
+            continue
+        order = graph.order_of_scheduler
+        last: dict[str, int] = {}
+        for row in np.flatnonzero(shares[track.program.form_column]).tolist():
+            form = track.program.form_of(row)
+            before = last.get(form.registers)
+            needs = before is not None and _goes_on(form, track.program.form_of(before))
+            if before is not None and needs and not order.is_before(base + before, base + row):
+                yield _registers_race(track, row, before)
+            last[form.registers] = row
+
+
+def _goes_on(form: Instruction, before: Instruction) -> bool:
+    """Whether an instruction needs what another one left in the registers that both use."""
+    if form.registers == "random":
+        # which numbers come is as good as any other, but for a seed that comes too late
+        return before.name in _SEEDS and form.name not in _SEEDS
+    return getattr(form, "reduce_cmd", "") == "reduce"
+
+
+def _registers_race(track: Track, row: int, before: int) -> Finding:
+    form = track.program.form_of(row)
+    return OPEN_RACE.finding(
+        f"{form.name} goes on with the {_REGISTERS[form.registers]} as {track.called(before)} left them, and "
+        "nothing but their engine orders the two",
+        track.site(row), track.site(before), f"{track.called(before)} leaves them here",
+    )  # fmt: skip
+
+
+_SEEDS = ("set_rng_seed", "rand_set_state")
+_REGISTERS = {
+    "scalar": "accumulator registers of ScalarE",
+    "vector": "accumulator registers of VectorE",
+    "random": "random generators",
+}
+
+
+def _placed(evidence: Evidence) -> Iterator[Finding]:
+    """Tiles that planning places on bytes of others, where the table does not order that."""
+    wanted = {name for name in (KINDS[REUSE], KINDS[SPILL]) if not evidence.orders(name)}
+    if not wanted:
+        return
+    for track in evidence.tracks:
+        plan, program = track.plan, track.compiled
+        later = np.repeat(np.arange(len(plan.waits.start) - 1), np.diff(plan.waits.start))
+        codes = [KINDS.index(name) for name in wanted]
+        for edge in np.flatnonzero(np.isin(plan.waits.kind, codes)).tolist():
+            rows = []
+            for node in (int(later[edge]), int(plan.waits.node[edge])):
+                rows.append(node if node < plan.rows else plan.transfers[node - plan.rows].before_row)
+            sites = [Site(*program.lines[int(program.line_column[row])]) for row in rows]
+            names = [program.form_of(row).name for row in rows]
+            yield UNORDERED.finding(
+                f"{names[0]} touches bytes that {names[1]} used before, and the table does not order "
+                f"{KINDS[plan.waits.kind[edge]]}",
+                sites[0], sites[1], f"{names[1]} uses them here",
+            )  # fmt: skip

@@ -1,0 +1,293 @@
+"""`--replay N`: the recorded program on fresh memory, in orders that the table of dependences allows.
+
+The kernel's Python does not run again. Where a result differs from that of the recorded order, the order is
+shown, with the pair of rows that it turned round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..tiles.convert import widen
+from ..tiles.dtypes import DType
+from .declare import Example, rule
+from .evidence import Evidence
+from .finding import NOWHERE, Finding, Severity, Site
+from .graph import Graph
+from .loops import find as loop_findings
+from .orders import Ordering, orderings
+from .recording import Action, Recording
+from .world import World
+
+_SWAPPED = """
+a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
+b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, {byte}))
+out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(a, x)
+nisa.dma_copy(out[0], a)
+nisa.memset(b, 1.0)  # nkilab: ignore[race-direct-overlap] replayed to see what it does
+nisa.dma_copy(out[1], b)
+return out
+"""
+_OPTIONS = ("--replay", "4")
+DIFFERS = rule(
+    "order-changes-result", "replay", "error",
+    title="every order that the framework may choose gives the same result",
+    what="a result of the recorded program differs when its rows are computed in another order that the "
+    "table of "
+    "dependences allows",
+    why="the device chooses an order by timing, which differs from run to run. It is a warning where public "
+    "documents do not settle whether the two are ordered",
+    fix="order the two lines, or let them use memory of their own",
+    source="nkilab.place.DEPENDENCES",
+    wrong=Example(_SWAPPED.format(byte=0), {"x": "f32[128,512]"}, options=_OPTIONS),
+    right=Example(_SWAPPED.format(byte=2048), {"x": "f32[128,512]"}, options=_OPTIONS),
+)  # fmt: skip
+
+# a sum in another order: a few units of the last place, relative to the largest element of the result
+_TOLERANCES = {4: 1e-4, 2: 3e-2, 1: 2e-1}
+# orders that are looked at per order that is replayed, until one is new
+_PATIENCE = 20
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What one order showed.
+
+    Args:
+        ordering: the order.
+        swapped: pairs of rows that came the other way round than recorded.
+        differing: elements that differ, over all results.
+        first: the first of them: tensor, place, recorded and replayed value.
+    """
+
+    ordering: Ordering
+    swapped: int
+    differing: int
+    first: tuple[str, tuple[int, ...], float, float] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        held: dict[str, Any] = {
+            "order": self.ordering.name, "swapped_pairs": self.swapped, "differing_elements": self.differing,
+        }  # fmt: skip
+        if self.first is not None:
+            tensor, place, recorded, replayed = self.first
+            held["first"] = {
+                "tensor": tensor,
+                "place": list(place),
+                "recorded": recorded,
+                "replayed": replayed,
+            }
+        return held
+
+
+def replays(
+    evidence: Evidence, recording: Recording, count: int
+) -> tuple[list[Replay], list[Finding], list[str]]:
+    """Replay a launch in up to `count` orders.
+
+    Returns:
+        What each order showed, findings, and notes.
+    """
+    graph = Graph(evidence)
+    actions = _by_node(graph, recording)
+    outputs = _outputs(evidence)
+    try:
+        recorded = _computed(evidence, recording, actions, Ordering("as recorded", graph.sequence), outputs)
+        done = [
+            _compared(
+                evidence,
+                ordering,
+                recorded,
+                _computed(evidence, recording, actions, ordering, outputs),
+                graph,
+            )
+            for ordering in _distinct(graph, count)
+        ]
+    except UnsupportedError as error:
+        return [], [], [f"not replayed: {error.problem}"]
+    notes = [] if len(done) >= count else [f"the rows have only {len(done)} other orders that were found"]
+    return done, list(_findings(evidence, graph, done)), notes
+
+
+def _distinct(graph: Graph, count: int) -> Iterator[Ordering]:
+    """Orders that differ from the recorded one and from each other."""
+    races = [p for p in graph.open if not graph.order.is_before(p.earlier, p.later)]
+    seen = {graph.sequence.tobytes()}
+    missed = made = 0
+    for ordering in orderings(graph, races):
+        key = ordering.sequence.astype(graph.sequence.dtype).tobytes()
+        if made == count or missed > _PATIENCE:
+            return
+        if key in seen:
+            missed += 1
+            continue
+        seen.add(key)
+        made, missed = made + 1, 0
+        yield ordering
+
+
+def _by_node(graph: Graph, recording: Recording) -> dict[int, list[Action]]:
+    """The actions of each node, in the order in which they were computed."""
+    found: dict[int, list[Action]] = {}
+    for action in recording.actions:
+        found.setdefault(int(graph.base[action.rank]) + action.row, []).append(action)
+    return found
+
+
+def _outputs(evidence: Evidence) -> list[tuple[int, int]]:
+    """The memories of results in HBM."""
+    return list(dict.fromkeys((0, held.storage) for held in evidence.tracks[0].marks.returned))
+
+
+def _computed(
+    evidence: Evidence,
+    recording: Recording,
+    actions: dict[int, list[Action]],
+    ordering: Ordering,
+    outputs: list[tuple[int, int]],
+) -> list[np.ndarray]:
+    """The results of an order, [elements] each."""
+    world = World(evidence, recording)
+    groups = _Groups(recording) if ordering.permutes else None
+    # of two that meet, both send before either receives
+    late: dict[int, list[Action]] = {}
+    joined = {a: b for one, other in _joins(evidence) for a, b in ((one, other), (other, one))}
+    with world.open():
+        for node in ordering.sequence.tolist():
+            own = actions.get(node, [])
+            if node in joined and len(own) > 1:
+                world.compute(own[0])
+                late[node] = own[1:]
+                if joined[node] in late:
+                    for action in (*late.pop(joined[node]), *late.pop(node)):
+                        world.compute(action)
+                continue
+            for action in own:
+                world.compute(action, values=groups.values(action) if groups else None)
+    return [world.elements(memory).reshape(-1).copy() for memory in outputs if memory in recording.shapes]
+
+
+def _joins(evidence: Evidence) -> list[tuple[int, int]]:
+    base = len(evidence.tracks[0].program)
+    return [(m.rows[0], base + m.rows[1]) for m in evidence.meetings]
+
+
+class _Groups:
+    """Which matmuls make one sum: whichever of them comes first overwrites."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._group: dict[int, int] = {}
+        self._started: set[int] = set()
+        starts: dict[object, int] = {}
+        for action in recording.actions:
+            if not action.form.accumulates:
+                continue
+            dst = action.operands[action.form.written_slots[0]]
+            key = (dst.memory, dst.offset, dst.layout)
+            if not action.form.reads_result(action.values):
+                starts[key] = len(starts) + len(self._group)
+            if key in starts:
+                self._group[id(action)] = starts[key]
+
+    def values(self, action: Action) -> tuple[Any, ...] | None:
+        """The values with which a matmul of a sum is computed now; None for those recorded."""
+        group = self._group.get(id(action))
+        if group is None:
+            return None
+        is_first = group not in self._started
+        self._started.add(group)
+        names = list(action.form.values)
+        return tuple(
+            not is_first if name == "accumulate" else value
+            for name, value in zip(names, action.values, strict=False)
+        )
+
+
+def _compared(
+    evidence: Evidence,
+    ordering: Ordering,
+    recorded: list[np.ndarray],
+    replayed: list[np.ndarray],
+    graph: Graph,
+) -> Replay:
+    track = evidence.tracks[0]
+    differing, first = 0, None
+    for (_, number), one, other in zip(_outputs(evidence), recorded, replayed, strict=False):
+        record = track.program.storages[number]
+        apart = _apart(one, other, record.dtype, is_exact=not ordering.permutes)
+        places = np.flatnonzero(apart)
+        differing += len(places)
+        if len(places) and first is None:
+            at = int(places[0])
+            place = tuple(int(i) for i in np.unravel_index(at, record.shape))
+            first = (track.describe(number), place, _number(one, at), _number(other, at))
+    rank = np.empty(len(ordering.sequence), np.int64)
+    rank[ordering.sequence] = np.arange(len(rank))
+    swapped = int(np.count_nonzero(np.diff(rank[graph.sequence]) < 0))
+    return Replay(ordering, swapped, differing, first)
+
+
+def _number(elements: np.ndarray, at: int) -> float:
+    return float(np.asarray(elements[at]).astype(np.float32))
+
+
+def _apart(one: np.ndarray, other: np.ndarray, dtype: DType, *, is_exact: bool) -> np.ndarray:
+    """Which elements differ: bit by bit, or beyond what another order of a sum explains."""
+    if is_exact or not dtype.is_float:
+        same = one.view(np.uint8).reshape(len(one), -1) == other.view(np.uint8).reshape(len(other), -1)
+        return ~same.all(axis=1)
+    a, b = (widen(v, dtype).astype(np.float64) for v in (one, other))
+    scale = np.max(np.abs(a[np.isfinite(a)]), initial=0.0)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= _TOLERANCES.get(dtype.itemsize, 1e-4) * max(scale, 1e-30)
+    return ~(near | (a == b) | (np.isnan(a) & np.isnan(b)))
+
+
+def _findings(evidence: Evidence, graph: Graph, done: list[Replay]) -> Iterator[Finding]:
+    """One finding per pair of lines whose order matters."""
+    told: set[tuple[Site, Site]] = set()
+    for replay in done:
+        if not replay.differing or replay.first is None:
+            continue
+        site, other, severity = _culprits(evidence, graph, replay.ordering)
+        if (site, other) in told:
+            continue
+        told.add((site, other))
+        tensor, place, recorded, replayed = replay.first
+        yield DIFFERS.finding(
+            f"{tensor} differs in {replay.differing} element{'s' * (replay.differing > 1)} with "
+            f"{replay.ordering.name}: [{', '.join(map(str, place))}] is {replayed:g} instead of {recorded:g}",
+            site if site.file else evidence.definition, other, "it came first when the program was recorded",
+            notes=[f"rows that change places with a neighbour: {replay.swapped}"], severity=severity,
+        )  # fmt: skip
+
+
+def _culprits(evidence: Evidence, graph: Graph, ordering: Ordering) -> tuple[Site, Site, Severity]:
+    """The lines of an unordered pair that an order turned round, and whether that is sure to be one."""
+    if ordering.permutes:
+        carried = next(iter(loop_findings(evidence)), None)
+        sites = (NOWHERE, NOWHERE) if carried is None else (carried.site, carried.other_site)
+        return (*sites, "error")
+    rank = np.empty(len(ordering.sequence), np.int64)
+    rank[ordering.sequence] = np.arange(len(rank))
+    pair = ordering.pair
+    if pair is None or rank[pair.later] > rank[pair.earlier]:
+        turned = [p for p in graph.open if rank[p.later] < rank[p.earlier]]
+        pair = turned[0] if turned else None
+    if pair is None:
+        return NOWHERE, NOWHERE, "error"
+    kind = evidence.table.get(pair.kind)
+    is_sure = kind is None or kind.certainty == "documented"
+    return _site(graph, pair.later), _site(graph, pair.earlier), "error" if is_sure else "warning"
+
+
+def _site(graph: Graph, node: int) -> Site:
+    number = graph.track_of(node)
+    return graph.tracks[number].site(int(node - graph.base[number]))

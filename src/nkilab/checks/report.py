@@ -1,0 +1,87 @@
+"""What a check yields: findings, what was silenced, and figures beside them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .finding import Finding
+from .sources import Sources
+
+SCHEMA = "nkilab.check/1"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of checking one launch.
+
+    Args:
+        kernel: its name.
+        target: the chip.
+        findings: in the order in which they are told.
+        silenced: what comments and settings silence.
+        notes: what the check leaves out.
+        occupancy: per program, how full SBUF and PSUM are at their peak.
+        replays: what replaying in other orders showed, one entry per order.
+        tensors: what `--numerics` measured, one entry per tensor.
+        sources: the user's files.
+    """
+
+    kernel: str
+    target: str
+    findings: tuple[Finding, ...]
+    silenced: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    occupancy: tuple[dict[str, Any], ...] = ()
+    replays: tuple[dict[str, Any], ...] = ()
+    tensors: tuple[dict[str, Any], ...] = ()
+    sources: Sources = field(default_factory=Sources, repr=False)
+
+    @property
+    def passes(self) -> bool:
+        """Whether no error was found."""
+        return not self.counts["error"]
+
+    @property
+    def passes_strictly(self) -> bool:
+        """Whether nothing but advice was found."""
+        return self.passes and not self.counts["warning"]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many findings there are of each severity."""
+        found = Counter(finding.severity for finding in self.findings)
+        return {severity: found[severity] for severity in ("error", "warning", "advice")}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "schema": SCHEMA,
+            "kernel": self.kernel,
+            "target": self.target,
+            "passes": self.passes,
+            "counts": self.counts,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "silenced": [finding.to_dict() for finding in self.silenced],
+            "notes": list(self.notes),
+            "occupancy": list(self.occupancy),
+            "replays": list(self.replays),
+            "tensors": list(self.tensors),
+        }
+
+
+def summary_line(reports: Sequence[Report]) -> str:
+    """How much was found, in one line."""
+    total: Counter[str] = Counter()
+    for report in reports:
+        total.update(report.counts)
+    silenced = sum(len(report.silenced) for report in reports)
+    words = [f"{total['error']} error{'s' * (total['error'] != 1)}",
+             f"{total['warning']} warning{'s' * (total['warning'] != 1)}"]  # fmt: skip
+    if total["advice"]:
+        words.append(f"{total['advice']} piece{'s' * (total['advice'] != 1)} of advice")
+    if silenced:
+        words.append(f"{silenced} silenced")
+    return ", ".join(words)

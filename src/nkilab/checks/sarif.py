@@ -1,0 +1,99 @@
+"""Findings as SARIF 2.1.0, which editors and code hosts show beside the lines.
+
+Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .declare import RULES, Rule
+from .finding import Finding, Site
+from .report import Report
+from .sources import Sources
+
+VERSION = "2.1.0"
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS = {"error": "error", "warning": "warning", "advice": "note"}
+
+
+def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, Any]:
+    """One run with the findings of all reports.
+
+    Args:
+        reports: of the checks.
+        version: of nkilab.
+        folder: paths are told relative to it where they lie below.
+    """
+    used = list(dict.fromkeys(f.rule for r in reports for f in (*r.findings, *r.silenced)))
+    place = {name: number for number, name in enumerate(used)}
+    results = []
+    for report in reports:
+        for finding in report.findings:
+            results.append(_result(finding, report.sources, place, folder))
+        for finding in report.silenced:
+            held = _result(finding, report.sources, place, folder)
+            results.append({**held, "suppressions": [{"kind": "inSource"}]})
+    driver = {
+        "name": "nkilab",
+        "version": version,
+        "informationUri": "https://pypi.org/project/nkilab/",
+        "rules": [_rule(RULES[name]) for name in used],
+    }
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return {"$schema": _SCHEMA, "version": VERSION, "runs": [run]}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": _sentence(rule.title)},
+        "fullDescription": {"text": f"{_sentence(rule.what)} {_sentence(rule.why)}"},
+        "help": {"text": f"{_sentence(rule.fix)} Source: {rule.source}."},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+        "properties": {"tags": [rule.family]},
+    }
+
+
+def _result(finding: Finding, sources: Sources, place: dict[str, int], folder: Path) -> dict[str, Any]:
+    told = finding.message + (f". Hint: {finding.fix}" if finding.fix else "")
+    result: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": place[finding.rule],
+        "level": _LEVELS[finding.severity],
+        "message": {"text": told},
+    }
+    if finding.site.file:
+        result["locations"] = [_location(finding.site, sources, folder)]
+    if finding.other_site.file:
+        other = _location(finding.other_site, sources, folder)
+        result["relatedLocations"] = [
+            {"id": 0, **other, "message": {"text": finding.other_message or "the other side"}}
+        ]
+    if finding.gain_us is not None:
+        result["properties"] = {"gainMicroseconds": finding.gain_us, "command": finding.command}
+    return result
+
+
+def _location(site: Site, sources: Sources, folder: Path) -> dict[str, Any]:
+    start, end = sources.span(site)
+    region = {"startLine": max(1, site.line), "startColumn": start + 1, "endColumn": max(end, start + 1) + 1}
+    if not sources.line(site):
+        region = {"startLine": max(1, site.line)}
+    return {"physicalLocation": {"artifactLocation": {"uri": _uri(site.file, folder)}, "region": region}}
+
+
+def _uri(file: str, folder: Path) -> str:
+    path = Path(file)
+    if not path.is_absolute():
+        return path.as_posix()
+    try:
+        return path.resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        return path.as_uri()
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:].rstrip('.')}."

@@ -1,0 +1,178 @@
+"""The text behind a finding: lines, where a caret goes, and comments that silence a rule."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import UsageError
+from ..migrate.source import Source, parse
+from .finding import Site
+
+_IGNORE = re.compile(r"#\s*nkilab:\s*ignore(?:\[([^\]]*)\])?\s*(.*)")
+
+
+class Span(NamedTuple):
+    """Columns of a line in characters, from 0; `end` is behind the last."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Ignore:
+    """A comment that silences rules on a line.
+
+    Args:
+        line: of the comment.
+        first, last: lines of the statement that it stands in.
+        rules: identifiers; () if none is given.
+        reason: what follows them.
+    """
+
+    line: int
+    first: int
+    last: int
+    rules: tuple[str, ...]
+    reason: str
+
+
+class SourceFile:
+    """One file of the user's, read when it is first asked for.
+
+    Args:
+        path: of the file.
+        text: of it; "" where it cannot be read (a notebook's cell, a removed file).
+    """
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its lines without their ends."""
+        return self.text.splitlines()
+
+    def line(self, number: int) -> str:
+        """A line as it stands, or ""."""
+        return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
+
+    @cached_property
+    def source(self) -> Source | None:
+        """Its syntax, and which names are NKI's; None where it is no Python."""
+        try:
+            return parse(self.path, self.text.encode())
+        except UsageError:
+            return None
+
+    def span(self, number: int) -> Span:
+        """Where a caret goes on a line: the call or assignment that begins there, else the whole text."""
+        text = self.line(number)
+        whole = Span(len(text) - len(text.lstrip()), len(text.rstrip()))
+        found = self._spans.get(number)
+        if found is None:
+            return whole
+        start, end = found
+        # columns of the syntax tree count bytes
+        encoded = text.encode()
+        start, end = (len(encoded[:n].decode(errors="replace")) for n in (start, end))
+        return Span(start, min(max(end, start + 1), whole.end)) if start < whole.end else whole
+
+    @cached_property
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        """Per line the columns of the widest call that begins on it."""
+        found: dict[int, tuple[int, int]] = {}
+        if self.source is None:
+            return found
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Call):
+                end = node.end_col_offset or 0
+                if node.end_lineno != node.lineno:
+                    end = len(self.line(node.lineno).encode())
+                known = found.get(node.lineno)
+                if known is None or end - node.col_offset > known[1] - known[0]:
+                    found[node.lineno] = (node.col_offset, end)
+        return found
+
+    @cached_property
+    def ignores(self) -> tuple[Ignore, ...]:
+        """The comments that silence rules."""
+        return tuple(self._ignores())
+
+    def _ignores(self) -> Iterator[Ignore]:
+        if "nkilab:" not in self.text:
+            return
+        statements = self._statements()
+        try:
+            tokens = list(tokenize.generate_tokens(io.StringIO(self.text).readline))
+        except (tokenize.TokenError, SyntaxError):
+            return
+        for token in tokens:
+            found = _IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
+            if found is None:
+                continue
+            line = token.start[0]
+            alone = not self.line(line)[: token.start[1]].strip()
+            first, last = statements.get(line + 1 if alone else line, (line, line))
+            rules = tuple(word.strip() for word in (found[1] or "").split(",") if word.strip())
+            yield Ignore(line, min(line, first), last, rules, found[2].strip())
+
+    def _statements(self) -> dict[int, tuple[int, int]]:
+        """Per line the first and last line of the simple statement that it belongs to."""
+        found: dict[int, tuple[int, int]] = {}
+        if self.source is None:
+            return found
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.stmt):
+                inner = getattr(node, "body", None)
+                last = inner[0].lineno - 1 if inner else node.end_lineno or node.lineno
+                for line in range(node.lineno, max(last, node.lineno) + 1):
+                    found[line] = (node.lineno, max(last, node.lineno))
+        return found
+
+
+@lru_cache(64)
+def _file(path: str, _changed: int, _size: int) -> SourceFile:
+    """A file as it was when it was last changed; a script may launch its kernels thousands of times."""
+    try:
+        raw = Path(path).read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        return SourceFile(path, raw.decode(encoding))
+    except (OSError, SyntaxError, LookupError, ValueError):
+        return SourceFile(path, "")
+
+
+class Sources:
+    """The files of the user's that findings speak of."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, SourceFile] = {}
+
+    def file(self, path: str) -> SourceFile:
+        """A file, empty where it cannot be read."""
+        known = self._files.get(path)
+        if known is None:
+            try:
+                status = os.stat(path)
+                known = _file(path, status.st_mtime_ns, status.st_size)
+            except OSError:
+                known = SourceFile(path, "")
+            self._files[path] = known
+        return known
+
+    def line(self, site: Site) -> str:
+        """The text of a line."""
+        return self.file(site.file).line(site.line) if site.file else ""
+
+    def span(self, site: Site) -> Span:
+        """Where the caret goes on it."""
+        return self.file(site.file).span(site.line)

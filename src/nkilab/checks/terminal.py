@@ -1,0 +1,122 @@
+"""Findings as a compiler prints them: line, caret, second line, hint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import Any, TextIO
+
+from .._lazy import rich
+from .declare import RULES
+from .finding import Finding, Site
+from .report import Report
+from .sources import Sources
+
+WIDTH = 100
+# warnings and pieces of advice of one rule that are printed
+MOST = 5
+# tensors whose figures are printed
+_SHOWN = 12
+_STYLES = {"error": "bold red", "warning": "bold yellow", "advice": "bold cyan"}
+# A line of text, and how it looks: parts with their styles.
+Line = list[tuple[str, str]]
+
+
+def lines_of(finding: Finding, sources: Sources) -> Iterator[Line]:
+    """The lines of one finding."""
+    style = _STYLES[finding.severity]
+    where = f"{finding.where}: " if finding.where else ""
+    head = f"{where}{finding.severity}: {finding.message} [{finding.rule}]"
+    first, *rest = wrap(head, WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
+    lead = len(where) + len(finding.severity) + 1
+    yield [(first[: len(where)], "bold"), (first[len(where) : lead], style), (first[lead:], "bold")]
+    for line in rest:
+        yield [(f"  {line}", "bold")]
+    yield from _excerpt(finding.site, sources, "^", style)
+    if finding.other_where:
+        yield [(f"  {finding.other_where}: {finding.other_message or 'the other side'}", "")]
+        yield from _excerpt(finding.other_site, sources, "-", "blue")
+    if finding.fix:
+        yield from _told("hint", finding.fix)
+    for note in finding.notes:
+        yield from _told("note", note)
+    if finding.gain_us is not None:
+        yield from _told("gain", f"{finding.gain_us:.2f} us by simulation")
+        if finding.command:
+            # one line, to be copied
+            yield [("  try: ", "bold"), (finding.command, "")]
+
+
+def _excerpt(site: Site, sources: Sources, mark: str, style: str) -> Iterator[Line]:
+    """A line of the user's with marks under what it is about."""
+    text = sources.line(site)
+    if not text.strip():
+        return
+    start, end = sources.span(site)
+    number = str(site.line)
+    margin = " " * max(0, 5 - len(number))
+    # tabs count one column here and in the marks below
+    shown = text.rstrip().replace("\t", " ")
+    yield [(f"{margin}{number} | ", "dim"), (shown, "")]
+    yield [(f"{' ' * max(5, len(number))} | ", "dim"), (" " * start + mark * max(1, end - start), style)]
+
+
+def _told(word: str, text: str) -> Iterator[Line]:
+    first, *rest = wrap(f"{word}: {text}", WIDTH - 2, break_long_words=False, break_on_hyphens=False)
+    yield [(f"  {first[: len(word) + 1]}", "bold"), (first[len(word) + 1 :], "")]
+    for line in rest:
+        yield [(f"    {line}", "")]
+
+
+def text_of(report: Report) -> str:
+    """The findings of a report as plain text, without the summary line."""
+    blocks = []
+    for finding in report.findings:
+        lines = ["".join(part for part, _ in line).rstrip() for line in lines_of(finding, report.sources)]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def print_report(report: Report, file: TextIO | None = None) -> None:
+    """Print the findings of a report, in colour on a terminal; of warnings of one rule the first few."""
+    console = rich("console").Console(file=file, highlight=False, markup=False, soft_wrap=True)
+    counts: Counter[str] = Counter()
+    for finding in report.findings:
+        counts[finding.rule] += 1
+        if finding.severity != "error" and counts[finding.rule] > MOST:
+            continue
+        for line in lines_of(finding, report.sources):
+            console.print(_styled(line), end="\n")
+        console.print()
+    rest = {rule: count - MOST for rule, count in counts.items() if count > MOST}
+    for rule, count in rest.items():
+        if RULES[rule].severity != "error":
+            console.print(f"{count} more of {rule}; --json lists all")
+            console.print()
+
+
+def _styled(line: Line) -> Any:
+    text = rich("text").Text()
+    for part, style in line:
+        text.append(part, style=style)
+    return text
+
+
+def figures(report: Report) -> Iterator[str]:
+    """What replays and `--numerics` measured, as lines of text."""
+    for one in report.replays:
+        verdict = (
+            "same results"
+            if not one["differing_elements"]
+            else f"{one['differing_elements']} elements differ"
+        )
+        yield f"replayed with {one['order']}: {verdict}"
+    if report.tensors:
+        yield f"{'tensor':<28} {'type':<14} {'most ulp':>10} {'relative':>10}  parts at"
+    for one in report.tensors[:_SHOWN]:
+        name = f"{one['tensor']} ({one['line']})"
+        yield (
+            f"{name:<28} {one['dtype']:<14} {one['max_ulp']:>10.3g} {one['max_relative']:>10.2g}  "
+            f"{one['parted_at']}"
+        ).rstrip()

@@ -1,0 +1,78 @@
+"""What a program would take if something in it were otherwise: edit it, time it again, compare.
+
+Nothing is estimated here: a gain is the difference of two simulations.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..isa.declare import Instruction, Step
+from ..place import Plan, plan
+from ..place.edges import Waits
+from ..timing import simulate
+from ..trace.program import Program
+from .evidence import Track
+
+
+def with_steps(program: Program, rows: np.ndarray, change: Callable[[Step], Step]) -> Program:
+    """A program in which some rows have other costs; forms are shared by the rows that change."""
+    column = np.array(program.form_column, np.int64)
+    forms = list(program.forms)
+    for number in np.unique(column[rows]).tolist():
+        changed: Instruction = copy.copy(forms[number])
+        changed.steps = tuple(change(step) for step in changed.steps)
+        mine = rows[column[rows] == number]
+        column[mine] = len(forms)
+        forms.append(changed)
+    return program.with_forms(forms, column)
+
+
+def latency_with_steps(track: Track, rows: np.ndarray, change: Callable[[Step], Step]) -> float:
+    """Nanoseconds with other costs of some rows under the same plan."""
+    return simulate(with_steps(track.compiled, rows, change), track.plan).latency_ns
+
+
+def latency_without_waits(track: Track, dropped: np.ndarray) -> float:
+    """Nanoseconds where some waits of the plan, by position, are left out."""
+    held = track.plan
+    keep = np.ones(len(held.waits.node), np.bool_)
+    keep[dropped] = False
+    kept = np.concatenate([[0], np.cumsum(keep)])
+    waits = Waits(kept[held.waits.start], held.waits.node[keep], held.waits.kind[keep])
+    return simulate(track.compiled, replace(held, waits=waits)).latency_ns
+
+
+def latency_without_rows(track: Track, rows: np.ndarray, stands_for: dict[int, int]) -> float:
+    """Nanoseconds without some rows, where tiles are replaced by others; planned anew."""
+    program = track.compiled
+    keep = np.ones(len(program), np.bool_)
+    keep[rows] = False
+    stored = np.arange(len(program.storages))
+    for tile, other in stands_for.items():
+        stored[tile] = other
+    shorter = program.selected(keep, stored)
+    return simulate(shorter, plan(shorter)).latency_ns
+
+
+def latency_without_spills(track: Track) -> float:
+    """Nanoseconds if spills and reloads moved nothing."""
+    held: Plan = track.plan
+    free = tuple(replace(t, descriptors=1, descriptor_bytes=1) for t in held.transfers)
+    return simulate(track.compiled, replace(held, transfers=free)).latency_ns
+
+
+def later_of(waits: Waits) -> np.ndarray:
+    """Per wait the node that waits."""
+    return np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))
+
+
+def by_line(program: Program, rows: Sequence[int] | np.ndarray) -> dict[int, np.ndarray]:
+    """Rows by the number of their source line."""
+    rows = np.asarray(rows, np.int64)
+    lines = np.asarray(program.line_column, np.int64)[rows]
+    return {int(line): rows[lines == line] for line in np.unique(lines)}

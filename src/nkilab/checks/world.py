@@ -1,0 +1,183 @@
+"""Fresh memory on which a recording is computed again."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from ..errors import NkilabError, UnsupportedError
+from ..execute import execute, one_blas_thread
+from ..isa.declare import Instruction
+from ..machine import Machine
+from ..tiles.convert import widen
+from ..tiles.dtypes import UINT8, DType
+from ..tiles.tile import Index, Layout, Storage, View, layout
+from ..trace.program import Program
+from ..trace.session import MemoryKey, Session, tracing
+from .evidence import Evidence, Track
+from .recording import Action, Memory, Operand, Recording
+from .regions import SHAPE, typed
+
+# What changes a type, of what a memory holds and of what a view shows.
+Retype = Callable[[DType], DType]
+
+
+def _same(dtype: DType) -> DType:
+    return dtype
+
+
+class World:
+    """Memories with elements of their own, as a run found them when it began.
+
+    Args:
+        evidence: of the run.
+        recording: what it computed.
+        retype: the type that each type becomes.
+        has_addresses: whether tiles at overlapping addresses share bytes.
+    """
+
+    def __init__(
+        self, evidence: Evidence, recording: Recording, retype: Retype = _same, *, has_addresses: bool = True
+    ) -> None:
+        self._has_addresses = has_addresses
+        self.tracks = evidence.tracks
+        self.recording = recording
+        self._retype = retype
+        self._memories: dict[object, Storage] = {}
+        self._views: dict[Operand, View] = {}
+        self._shared = _shared(evidence)
+        machine = self.tracks[0].program.machine
+        self.sessions = {track.rank: _session(machine, track.rank) for track in self.tracks}
+        self.sessions[-1] = self.sessions[self.tracks[0].rank]
+
+    def home(self, memory: Memory) -> object:
+        """What stands for a memory: one of all cores, a space of addresses, or itself."""
+        shared = self._shared.get(memory)
+        if shared is not None:
+            return shared
+        track = self._track(memory)
+        if track is not None and self._is_addressed(track, memory[1]):
+            address = track.marks.addresses[memory[1]]
+            return ("space", memory[0], address.space, track.program.storages[memory[1]].memory)
+        return memory
+
+    def _is_addressed(self, track: Track, number: int) -> bool:
+        return self._has_addresses and number in track.marks.addresses
+
+    def _track(self, memory: Memory) -> Track | None:
+        return self.tracks[memory[0]] if memory[0] >= 0 else None
+
+    def storage(self, memory: Memory) -> Storage:
+        """The memory, made when it is first asked for."""
+        home = self.home(memory)
+        held = self._memories.get(home)
+        if held is None:
+            held = self._memories[home] = self._made(memory, home)
+        return held
+
+    def _made(self, memory: Memory, home: object) -> Storage:
+        shape, dtype, where = self.recording.shapes[memory]
+        if isinstance(home, tuple) and home[0] == "space":
+            return Storage(-1, "", SHAPE, UINT8, where, "tile", 0)
+        made = Storage(-1, "", shape, self._retype(dtype), where, "tile", 0)
+        given = next(
+            (self.recording.given[m] for m in self._alike(memory) if m in self.recording.given), None
+        )
+        if given is not None:
+            held = given if made.dtype is dtype else widen(np.ascontiguousarray(given), dtype)
+            made.allocate(np.ascontiguousarray(held.reshape(shape)).copy())
+        return made
+
+    def _alike(self, memory: Memory) -> Iterable[Memory]:
+        """The memories of all cores that are one with a memory."""
+        home = self._shared.get(memory)
+        return [memory] if home is None else [m for m, other in self._shared.items() if other == home]
+
+    def view(self, operand: Operand) -> View:
+        """A view of this world's memory.
+
+        Raises:
+            UnsupportedError: if it lies at an address across the boundaries of its elements.
+        """
+        known = self._views.get(operand)
+        if known is not None:
+            return known
+        storage = self.storage(operand.memory)
+        given, offset = self._placed(operand)
+        indices = tuple(
+            Index(self.view(i.source), i.step_bytes, i.extent, i.is_vector) for i in operand.indices
+        )
+        made = View(storage, offset, given, indices)
+        self._views[operand] = made
+        return made
+
+    def _placed(self, operand: Operand) -> tuple[Layout, int]:
+        given, offset = operand.layout, operand.offset
+        track = self._track(operand.memory)
+        number = operand.memory[1]
+        if track is not None and self._is_addressed(track, number):
+            found = typed(track.program.storages[number], given, offset, track.marks.addresses[number])
+            if found is None:
+                raise UnsupportedError("a tile lies at an address across the boundaries of its elements")
+            return found
+        retyped = self._retype(given.dtype)
+        if retyped is given.dtype:
+            return given, offset
+        return (
+            layout(
+                given.shape, given.strides, retyped, given.memory, given.partition_axis,
+                given.start_partition, given.indices,
+            ),
+            offset,
+        )  # fmt: skip
+
+    def compute(
+        self, action: Action, form: Instruction | None = None, values: tuple[object, ...] | None = None
+    ) -> None:
+        """Compute one action here, in a block of `open`.
+
+        Args:
+            action: of the recording.
+            form: in the place of its form.
+            values: in the place of its values.
+        """
+        operands = [self.view(o) if isinstance(o, Operand) else o for o in action.operands]
+        session = self.sessions[action.rank]
+        given = action.values if values is None else values
+        with suppress(NkilabError):
+            # an offset that an order without its load makes wild is an access that the run does not see
+            execute(session, form or action.form, operands, given, action.mask)
+
+    @contextmanager
+    def open(self) -> Iterator[World]:
+        """Compute in a block: quietly, and with one thread per product, as a launch does."""
+        session = next(iter(self.sessions.values()))
+        with one_blas_thread(), tracing(session), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield self
+
+    def elements(self, memory: Memory) -> np.ndarray:
+        """What a memory holds; zeros where nothing wrote."""
+        storage = self.storage(memory)
+        storage.own()
+        assert storage.data is not None
+        if not storage.written.is_full:
+            storage.data.reshape(-1)[~storage.written.bits] = np.zeros((), storage.dtype.storage)
+        return storage.data
+
+
+def _session(machine: Machine, rank: int) -> Session:
+    return Session(machine, Program(machine), execute, rank=rank)
+
+
+def _shared(evidence: Evidence) -> dict[Memory, tuple[str, MemoryKey]]:
+    """Per memory that all cores see, what stands for it."""
+    found: dict[Memory, tuple[str, MemoryKey]] = {}
+    for key, numbers in evidence.memories.items():
+        for rank, number in enumerate(numbers):
+            if number is not None:
+                found[rank, number] = ("shared", key)
+    return found

@@ -1,0 +1,225 @@
+"""Constants of a chip fitted to measurements: as far from what is known as the measurements ask for.
+
+Predictions approach measurements in the sense of least squares, of their logarithms, while every constant
+pulls towards its known value, the more the surer that is. So a few rows move only what they tell something
+about, and no row moves a constant that is documented.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import mean
+
+import numpy as np
+
+from ..errors import UsageError
+from ..machine import Machine
+from ..machine.file import MachineFile
+from .predict import Judged
+
+# How far a constant may be off, relatively, by its certainty: one standard deviation.
+SPREAD = {"documented": 0.0, "measured": 0.1, "fitted": 0.3, "assumed": 0.5}
+# What is fitted: times and rates. Sizes, counts and clocks are no matter of measurement.
+FREE = (
+    "tensor_latency_ns", "matmul_overhead_cycles", "vector_overhead_ns", "vector_duration_ns",
+    "scalar_overhead_ns", "scalar_duration_ns", "activation_table_load_ns", "semaphore_ns", "dma_done_ns",
+    "dma_start_ns", "dma_spread_ns", "dma_issue_ns", "dma_descriptor_issue_ns", "dma_static_issue_ns",
+    "dma_bytes_per_ns", "dma_run_ns", "dma_group_ns", "hbm_bytes_per_ns", "kernel_start_ns", "kernel_end_ns",
+    "profile_extra_ns",
+)  # fmt: skip
+# What the model is off by with the best constants, relatively; a row's noise comes on top.
+MODEL_ERROR = 0.05
+# A change of a constant that shows in times which depend on it in steps.
+STEP = 0.1
+# Beyond so many standard deviations a row pulls no stronger.
+OUTLIER = 2.0
+ROUNDS = 4
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Constants that were fitted.
+
+    Args:
+        machine: the chip with them.
+        changed: by name, the value before and after, of those that moved by more than a thousandth.
+        before, after: mean absolute relative error of the rows.
+        rows: how many there were.
+    """
+
+    machine: Machine
+    changed: dict[str, tuple[float, float]]
+    before: float
+    after: float
+    rows: int
+
+    def file(self, measured_in: str) -> MachineFile:
+        """The machine file that holds them."""
+        return MachineFile(
+            self.machine.name,
+            {name: after for name, (_, after) in self.changed.items()},
+            f"fitted to {self.rows} measurements of {measured_in}",
+        )
+
+
+@dataclass(frozen=True)
+class Sensitivities:
+    """Predictions of rows, and how they change with the constants.
+
+    Args:
+        rows: what was measured.
+        names: of the constants.
+        log_ratio: per row, log(predicted / measured).
+        slopes: [rows, constants], the change of log(predicted) by that of log(constant).
+    """
+
+    rows: Sequence[Judged]
+    names: tuple[str, ...]
+    log_ratio: np.ndarray
+    slopes: np.ndarray
+
+    def change(self, machine: Machine, moved: np.ndarray, keep: np.ndarray | None = None) -> np.ndarray:
+        """Log changes of the constants that fit best, in linear approximation.
+
+        Args:
+            machine: what the slopes were taken at.
+            moved: how far that is from what is known, as log changes.
+            keep: per row, whether it counts; all if None.
+        """
+        keep = np.ones(len(self.rows), np.bool_) if keep is None else keep
+        family = Counter(row.row.family for row, kept in zip(self.rows, keep, strict=True) if kept)
+        sigma = np.array([np.hypot(MODEL_ERROR, one.row.noise) for one in self.rows])
+        # many rows of one family tell little more than a few
+        weight = np.array([max(1, family[one.row.family]) ** -0.25 for one in self.rows])
+        scaled = self.log_ratio / sigma
+        weight *= np.sqrt(np.minimum(1.0, OUTLIER / np.maximum(np.abs(scaled), 1e-9))) * keep
+        pull = np.array([1 / SPREAD[getattr(machine, name).certainty] for name in self.names])
+        left = np.vstack([self.slopes * (weight / sigma)[:, None], np.diag(pull)])
+        right = -np.concatenate([scaled * weight, moved * pull])
+        return np.linalg.lstsq(left, right, rcond=None)[0]
+
+
+def free_constants(machine: Machine) -> tuple[str, ...]:
+    """Names of the constants that measurements may move: none that is documented or zero."""
+    return tuple(n for n in FREE if SPREAD[getattr(machine, n).certainty] and machine[n])
+
+
+def sensitivities(
+    rows: Sequence[Judged], machine: Machine, names: Sequence[str], progress: Progress | None = None
+) -> Sensitivities:
+    """Predict rows under a machine, and under machines with one constant changed at a time."""
+    base = _log_ratios(rows, machine)
+    slopes = np.zeros((len(rows), len(names)))
+    for column, name in enumerate(names):
+        if progress:
+            progress(column, len(names))
+        nudged = changed(machine, {name: STEP})
+        slopes[:, column] = (_log_ratios(rows, nudged) - base) / STEP
+    return Sensitivities(rows, tuple(names), base, slopes)
+
+
+def fit(rows: Sequence[Judged], machine: Machine, progress: Progress | None = None) -> Fitted:
+    """Fit the free constants of a machine to measurements.
+
+    Args:
+        rows: of its chip.
+        machine: with the constants as they are known.
+        progress: is told how many predictions are done, of how many.
+
+    Raises:
+        UsageError: if there are no rows, or not all are of its chip.
+    """
+    rows = [one for one in rows if not one.row.contradicts]
+    chips = {one.row.chip for one in rows}
+    if not rows or chips != {machine.name}:
+        told = ", ".join(sorted(chips)) or "none"
+        raise UsageError(
+            f"the measurements are of {told}; the constants are of {machine.name}",
+            hint="give rows of one chip, none of which contradicts another",
+        )
+    names = free_constants(machine)
+    moved = np.zeros(len(names))
+    first = best = _log_ratios(rows, machine)
+    for turn in range(ROUNDS):
+        now = changed(machine, dict(zip(names, moved, strict=True)))
+        slopes = sensitivities(rows, now, names, _counted(progress, turn, len(names)))
+        moved, tried = _searched(slopes, machine, moved)
+        gained = _size(best) - _size(tried)
+        best = tried
+        if gained < 1e-3:
+            break
+    after = changed(machine, dict(zip(names, moved, strict=True)))
+    pairs = {n: (machine[n], after[n]) for n, by in zip(names, moved, strict=True) if abs(by) > 1e-3}
+    return Fitted(after, pairs, _error(first), _error(best), len(rows))
+
+
+def changed(machine: Machine, log_changes: Mapping[str, float]) -> Machine:
+    """A machine with some constants multiplied by exp(change)."""
+    values = {name: machine[name] * exp(by) for name, by in log_changes.items() if by}
+    return machine.with_constants(values, "calibrated")
+
+
+def leave_one_family_out(
+    rows: Sequence[Judged], whole: Sequence[Judged], machine: Machine, progress: Progress | None = None
+) -> dict[str, float]:
+    """How far predictions are off for families of kernels that the constants were not fitted to.
+
+    The slopes are taken once, at the machine given; each family is then predicted with the constants that the
+    other families ask for.
+
+    Args:
+        rows: that constants may be fitted to, of one chip.
+        whole: the kernels that are predicted; families of a single kernel as well.
+        machine: with the constants as they are known.
+        progress: is told how many constants have been looked at.
+
+    Returns:
+        Per family the mean absolute relative error of its kernels.
+    """
+    rows = [one for one in rows if not one.row.contradicts]
+    names = free_constants(machine)
+    slopes = sensitivities(rows, machine, names, progress)
+    result: dict[str, float] = {}
+    for family in dict.fromkeys(one.row.family for one in whole):
+        keep = np.array([one.row.family != family for one in rows], np.bool_)
+        moved = slopes.change(machine, np.zeros(len(names)), keep)
+        other = changed(machine, dict(zip(names, moved, strict=True)))
+        own = [one for one in whole if one.row.family == family]
+        result[family] = _error(_log_ratios(own, other))
+    return result
+
+
+def _searched(slopes: Sensitivities, machine: Machine, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The step that the slopes suggest, or the half or quarter of it that improves most; its predictions."""
+    step = slopes.change(machine, moved)
+    known = _size(slopes.log_ratio)
+    for share in (1.0, 0.5, 0.25):
+        tried = moved + share * step
+        found = _log_ratios(slopes.rows, changed(machine, dict(zip(slopes.names, tried, strict=True))))
+        if _size(found) < known:
+            return tried, found
+    return moved, slopes.log_ratio
+
+
+def _log_ratios(rows: Sequence[Judged], machine: Machine) -> np.ndarray:
+    return np.array([log(one.predict(machine) / one.measured) for one in rows])
+
+
+def _size(log_ratio: np.ndarray) -> float:
+    """What an outlier does not rule: the mean absolute logarithm, cut off at a factor of two."""
+    return float(np.minimum(np.abs(log_ratio), log(2)).mean())
+
+
+def _error(log_ratio: np.ndarray) -> float:
+    return mean(abs(exp(x) - 1) for x in log_ratio.tolist())
+
+
+def _counted(progress: Progress | None, turn: int, count: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda done, _: progress(turn * count + done, ROUNDS * count)

@@ -1,0 +1,96 @@
+"""Machine files: a chip with constants of one's own, as `nkilab calibrate` writes them.
+
+schema: nkilab.machine/1
+chip: trn2
+source: fitted to 12 measurements of mine.yaml
+constants:
+  dma_start_ns: 812.4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from ..yaml_files import line_of, loaded, wrong
+from .chips import ALIASES, MACHINES, chip_named
+from .model import Machine
+
+SCHEMA = "nkilab.machine/1"
+KEYS = ("schema", "chip", "source", "constants")
+SUFFIXES = (".yaml", ".yml")
+HINT = "write one with `nkilab calibrate --from LEDGER.yaml -o MACHINE.yaml`; docs/ledger.md shows the format"
+
+
+@dataclass(frozen=True)
+class MachineFile:
+    """What a machine file says.
+
+    Args:
+        chip: whose constants they are.
+        constants: by name, in the unit that the name carries.
+        source: where they come from.
+    """
+
+    chip: str
+    constants: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
+
+    def machine(self, name: str) -> Machine:
+        """The chip with these constants; `name` is how results call it."""
+        return chip_named(self.chip).with_constants(self.constants, self.source or name, name)
+
+    def text(self) -> str:
+        """The file."""
+        source = self.source.replace("'", "''")
+        lines = [f"schema: {SCHEMA}", f"chip: {self.chip}", f"source: '{source}'"]
+        lines.append("constants:" if self.constants else "constants: {}")
+        lines += [f"  {key}: {value:.6g}" for key, value in self.constants.items()]
+        return "\n".join([*lines, ""])
+
+
+def machine_named(name: str) -> Machine:
+    """A chip by its name, by one of AWS's aliases (inf2, gen2, gen3, gen4), or with the constants of a file.
+
+    Raises:
+        UsageError: if there is no such chip.
+        FileError: if the file cannot be read or is no machine file.
+    """
+    path = Path(name)
+    if path.suffix.lower() not in SUFFIXES:
+        return chip_named(name)
+    changed_at = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read(path, changed_at)
+
+
+@cache
+def _read(path: Path, changed_at: int) -> Machine:
+    held = loaded(path, HINT)
+    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
+        given = held.get("schema") if isinstance(held, Mapping) else None
+        raise wrong(path, 1, f"the schema is {given!r}; a machine file has {SCHEMA!r}", HINT)
+    unknown = [key for key in held if key not in KEYS]
+    if unknown:
+        raise wrong(path, line_of(held), f"{unknown[0]!r} is no key; there are {', '.join(KEYS)}", HINT)
+    chip = held.get("chip")
+    if not isinstance(chip, str) or chip.lower() not in {*MACHINES, *ALIASES}:
+        raise wrong(path, line_of(held), f"chip is {chip!r}; it is one of {', '.join(MACHINES)}", HINT)
+    constants = held.get("constants")
+    if not isinstance(constants, Mapping):
+        raise wrong(path, line_of(held), f"constants is {constants!r}; it holds names and values", HINT)
+    checked = {str(key): _constant(path, constants, key) for key in constants}
+    return MachineFile(chip, checked, str(held.get("source", ""))).machine(path.name)
+
+
+def _constant(path: Path, held: Any, key: Any) -> float:
+    line = held.lc.key(key)[0] + 1
+    value, facts = held[key], MACHINES["trn2"].facts()
+    if key not in facts:
+        raise wrong(path, line, f"{key!r} is no constant of a chip", "`nkilab explain trn2` lists them")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise wrong(path, line, f"{key} is {value!r}; it is a number of at least 0", HINT)
+    return float(value)

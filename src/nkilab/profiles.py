@@ -1,0 +1,218 @@
+"""Profiles: estimates that show themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from io import StringIO
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from .api import Estimate, estimate_programs, traced
+from .errors import UsageError
+from .files import neff
+from .files.container import write_whole, write_whole_folder
+from .trace.program import Program
+from .trace.recosting import recosted
+from .views.difference import Difference
+from .views.explorer.parquet import parquet_files
+from .views.notebook import framed_html
+from .views.perfetto import trace_json, trace_protobuf
+from .views.record import profile_dict
+from .views.report import report_html
+from .views.report.comparison import comparison_html
+from .views.text import print_difference, print_profile
+from .what_if import changed
+
+
+@dataclass(frozen=True)
+class Profile(Estimate):
+    """An estimate with views: what the time went to, as text, page, trace, tables and plain data.
+
+    Args:
+        traced: the programs of the launch as the kernel wrote them, one per core.
+    """
+
+    traced: tuple[Program, ...] = field(default=(), repr=False)
+
+    def _repr_html_(self) -> str:
+        return framed_html(self.run)
+
+    def what_if(self, **changes: float | str) -> Profile:
+        """The profile of the same programs on a chip with other constants.
+
+        Args:
+            changes: see `what_if.changed`: dma_bandwidth="2x", psum_banks=16.
+
+        Raises:
+            UsageError: if a change names no constant, or its value is no number above zero.
+            KernelError: if the programs do not fit the changed chip.
+        """
+        machine = changed(self.program.machine, changes)
+        return profile_of([recosted(program, machine) for program in self.traced])
+
+    def diff(self, other: Estimate, names: tuple[str, str] = ("A", "B"), changes: str = "") -> Difference:
+        """What changes from this run to another.
+
+        Args:
+            other: the second run.
+            names: what the two are called.
+            changes: of the chip, if that is all that tells them apart.
+        """
+        return Difference(self.run, other.run, names, changes)
+
+    def text(self) -> str:
+        """The profile as text, 100 columns wide."""
+        out = StringIO()
+        print_profile(self.run, out)
+        return out.getvalue()
+
+    def save_html(self, path: str | PathLike[str]) -> None:
+        """Write the report: one HTML file that needs nothing else.
+
+        Raises:
+            FileError: if the file cannot be written.
+        """
+        write_whole(path, report_html(self.run).encode())
+
+    def save_trace(self, path: str | PathLike[str]) -> None:
+        """Write a trace for ui.perfetto.dev: JSON if the name ends in .json, else Perfetto's protobuf.
+
+        Raises:
+            FileError: if the file cannot be written.
+            UsageError: if protobuf is asked for and the package perfetto is missing.
+        """
+        is_json = Path(path).suffix == ".json"
+        write_whole(path, trace_json(self.run) if is_json else trace_protobuf(self.run))
+
+    def save_tables(self, folder: str | PathLike[str]) -> None:
+        """Write Summary.parquet, Instruction.parquet, ... as the vendor's profiler names them.
+
+        Raises:
+            FileError: if the folder cannot be written.
+            UsageError: if pyarrow is missing.
+        """
+        write_whole_folder(folder, parquet_files(self.run))
+
+    def save(self, files: dict[str, str]) -> list[str]:
+        """Write the files that are asked for.
+
+        Args:
+            files: paths by what is written ("html", ...), "" where nothing is.
+
+        Returns:
+            The paths that were written.
+
+        Raises:
+            FileError: if a file cannot be written.
+        """
+        for kind, path in files.items():
+            if path:
+                _SAVES[kind](self, path)
+        return [path for path in files.values() if path]
+
+    def to_profile(self) -> dict[str, Any]:
+        """The profile as plain data, ready for JSON: schema nkilab.profile/1."""
+        return profile_dict(self.run)
+
+
+def profile(
+    kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, **kwargs: Any
+) -> Profile:
+    """Time a kernel from the shapes of its arguments and keep everything that can be seen of it.
+
+    Args:
+        kernel: decorated by nki.jit of either spelling, with or without a grid.
+        args: arrays or specs, and whatever else the kernel takes.
+        target: chip; see `api.machine_for` for the default.
+        trips: how often loops over registers go round; see `api.estimate`.
+        kwargs: likewise.
+    """
+    return profile_of(traced(kernel, args, kwargs, target, trips))
+
+
+def profile_of(programs: Sequence[Program]) -> Profile:
+    """The profile of the programs of a launch: of the slowest, each timed alone."""
+    made = estimate_programs(programs)
+    own = {f.name: getattr(made, f.name) for f in fields(Estimate)}
+    return Profile(**own, traced=tuple(programs))
+
+
+# What a profile is saved as, by the name of its option.
+_SAVES: dict[str, Callable[[Profile, str], None]] = {
+    "html": Profile.save_html,
+    "trace": Profile.save_trace,
+    "parquet": Profile.save_tables,
+}
+
+
+def check_files(files: dict[str, str], target: str, what_if: str = "") -> None:
+    """Refuse files that one run cannot fill, before anything is run.
+
+    Args:
+        files: paths by option, "" where none is asked for.
+        target: chips, as the command line has them.
+        what_if: changes of the chip, likewise.
+
+    Raises:
+        UsageError: if files are asked for and several chips are named, or two files are one.
+    """
+    asked = [path for path in files.values() if path]
+    if asked and "," in target:
+        raise UsageError(f"--target names {target}; a file shows one chip", hint="name one chip")
+    for kind in ("trace", "parquet"):
+        if what_if and files.get(kind):
+            raise UsageError(
+                f"--{kind} and --what-if are both given; a {kind} file shows one run",
+                hint="leave one of them out, or write both runs with --html",
+            )
+    if len({str(Path(path).resolve()) for path in asked}) < len(asked):
+        raise UsageError(f"{asked[0]} is named twice", hint="give each file a name of its own")
+
+
+def difference_text(difference: Difference) -> str:
+    """What changes from one run to another as text, 100 columns wide."""
+    out = StringIO()
+    print_difference(difference, out)
+    return out.getvalue()
+
+
+def save_comparison(difference: Difference, path: str | PathLike[str]) -> None:
+    """Write both runs side by side: one HTML file that needs nothing else.
+
+    Raises:
+        FileError: if the file cannot be written.
+    """
+    write_whole(path, comparison_html(difference).encode())
+
+
+def profile_in(path: str | PathLike[str]) -> Profile:
+    """The profile of the program in one of our NEFF files.
+
+    Raises:
+        FileError: if the file cannot be read.
+    """
+    return profile_of([neff.read(path)])
+
+
+def with_changes(keywords: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """Keyword arguments as a command line has them, name=value, those of one name replaced by changes."""
+    names = {change.partition("=")[0].strip() for change in changes}
+    return [own for own in keywords if own.partition("=")[0].strip() not in names] + list(changes)
+
+
+def told_apart(first: str, second: str, keywords: Sequence[str], changes: Sequence[str]) -> tuple[str, str]:
+    """What two kernels of a command line are called: as short as tells them apart."""
+    if changes:
+        names = [change.partition("=")[0].strip() for change in changes]
+        own = [given for given in keywords if given.partition("=")[0].strip() in names]
+        first, second = f"{_short(first)} {' '.join(own)}".strip(), f"{_short(second)} {' '.join(changes)}"
+        return first, second
+    one, other = _short(first), _short(second)
+    return (one, other) if one != other else (first, second)
+
+
+def _short(designation: str) -> str:
+    """A kernel without its file, a file without its folder."""
+    return designation.rpartition(":")[2] if not designation.endswith(".neff") else Path(designation).name

@@ -1,0 +1,105 @@
+"""What goes on while a user waits: phases of long work, drawn as a live line on the terminal.
+
+Nothing is drawn where standard error is no terminal, for work that is done at once, and while a debugger
+asks. NKILAB_PROGRESS=0 switches it off.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Event, Thread
+from typing import Any
+
+from ._lazy import rich
+
+# Seconds before a line appears, and between two looks at the work.
+_PATIENCE, _INTERVAL = 0.7, 0.15
+_is_shown: ContextVar[bool] = ContextVar("nkilab_progress", default=False)
+
+
+@contextmanager
+def phase(what: str, count: Callable[[], int] | None = None, total: int | None = None) -> Iterator[None]:
+    """Show that a block is at work; within another phase nothing changes.
+
+    Args:
+        what: it does: "tracing".
+        count: how many instructions it has done so far, if that is known.
+        total: how many there are, if that is known.
+    """
+    if _is_shown.get() or not is_wanted():
+        yield
+        return
+    token = _is_shown.set(True)
+    done = Event()
+    drawer = Thread(target=_draw, args=(what, count, total, done), daemon=True, name="nkilab progress")
+    drawer.start()
+    try:
+        yield
+    finally:
+        _is_shown.reset(token)
+        done.set()
+        drawer.join()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No phase within this block is shown: whoever opens it draws something of his own."""
+    token = _is_shown.set(True)
+    try:
+        yield
+    finally:
+        _is_shown.reset(token)
+
+
+def is_wanted() -> bool:
+    """Whether somebody looks at a terminal that can redraw a line."""
+    return (
+        os.environ.get("NKILAB_PROGRESS") != "0"
+        and os.environ.get("TERM") != "dumb"
+        and sys.stderr is not None
+        and sys.stderr.isatty()
+    )
+
+
+def _draw(what: str, count: Callable[[], int] | None, total: int | None, done: Event) -> None:
+    """Keep a line up to date until the work is done, then take it away."""
+    if done.wait(_PATIENCE):
+        return
+    progress = _progress()
+    task = progress.add_task(what, total=total, told="")
+    is_live = False
+    while not done.wait(_INTERVAL):
+        # a debugger that waits for its user has imported pdb
+        is_free = "pdb" not in sys.modules
+        if is_live and not is_free:
+            progress.stop()
+        elif is_free:
+            if not is_live:
+                progress.start()
+            made = count() if count is not None else total or 0
+            told = f"{made:,} instructions" if made else ""
+            progress.update(task, completed=made if count is not None else None, told=told)
+            progress.refresh()
+        is_live = is_free
+    if is_live:
+        progress.stop()
+
+
+def _progress() -> Any:
+    parts = rich("progress")
+    return parts.Progress(
+        parts.SpinnerColumn(),
+        parts.TextColumn("nkilab: {task.description}"),
+        parts.BarColumn(bar_width=24),
+        parts.TextColumn("{task.fields[told]}"),
+        parts.TimeElapsedColumn(),
+        console=rich("console").Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

@@ -1,0 +1,71 @@
+"""A report of every kernel that a host script launches, in one folder, with a page that lists them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html import escape
+from pathlib import Path
+
+from .errors import FileError
+from .files import neff
+from .files.container import write_whole
+from .profiles import profile_of
+from .trace.program import Program
+from .views.quantities import duration
+from .views.report import report_html
+from .views.report.page import page
+
+INDEX = "index.html"
+_LONGEST_NAME = 60
+
+
+class Reports:
+    """Writes a report per launch; equal launches are timed once.
+
+    Args:
+        folder: where reports go; made at the first launch.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # by digests of the programs of a launch: the page, and the cells of its row in the index
+        self._known: dict[tuple[str, ...], tuple[bytes, tuple[str, ...]]] = {}
+        self._rows: list[tuple[str, ...]] = []
+
+    def __call__(self, programs: tuple[Program, ...]) -> None:
+        """Write the report of a launch, whose programs these are, and bring the index up to date.
+
+        Raises:
+            FileError: if the folder cannot be made or written.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            told = (error.strerror or str(error)).lower()
+            raise FileError(f"{self._folder} cannot be made: {told}") from None
+        key = tuple(neff.digest_of(program) for program in programs)
+        known = self._known.get(key)
+        if known is None:
+            made = profile_of(programs)
+            cells: tuple[str, ...] = (
+                made.kernel_name, made.target, duration(made.timeline.latency_ns), made.summary.bound,
+                f"{made.summary['mfu_estimated_percent']:.1f} %",
+            )  # fmt: skip
+            known = self._known[key] = (report_html(made.run).encode(), cells)
+        content, cells = known
+        safe = re.sub(r"[^A-Za-z0-9_-]", "_", cells[0])[:_LONGEST_NAME]
+        name = f"{len(self._rows) + 1:03d}-{safe}.html"
+        write_whole(self._folder / name, content)
+        self._rows.append((name, *cells))
+        write_whole(self._folder / INDEX, self._index().encode())
+        print(f"nkilab: wrote {self._folder / name}", file=sys.stderr)
+
+    def _index(self) -> str:
+        rows = "".join(
+            f'<tr><td>{place}</td><td><a href="{name}">{escape(kernel)}</a></td>'
+            + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            + "</tr>"
+            for place, (name, kernel, *cells) in enumerate(self._rows, 1)
+        )
+        return page("index.html", (), "Kernel launches", {"rows": rows})

@@ -1,0 +1,92 @@
+"""What checks need to know of a run and the columns of a program do not hold.
+
+Everything here is a few numbers per tile, loop or odd event, noted where it happens; nothing is decided here,
+and neither planning nor timing looks at it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from ..tiles.tile import Layout
+
+
+class Address(NamedTuple):
+    """Where the kernel says that a tile lies.
+
+    Args:
+        space: number of the address space, in order of first use.
+        partition, byte: of its first element.
+    """
+
+    space: int
+    partition: int
+    byte: int
+
+
+class Unwritten(NamedTuple):
+    """A row that reads elements which were never written.
+
+    Args:
+        row: of the program.
+        storage: by number; -1 for a tile of no program.
+        layout: what was read.
+        state: "none" or "part" of it was written.
+    """
+
+    row: int
+    storage: int
+    layout: Layout
+    state: str
+
+
+class Returned(NamedTuple):
+    """A tensor that the kernel returned: its storage, and how many of how many elements were written."""
+
+    storage: int
+    written: int
+    total: int
+
+
+@dataclass
+class Marks:
+    """The notes of one program.
+
+    Args:
+        addresses: per storage that the kernel gave an address.
+        births: per storage, the loop position at which it was made.
+        patterns: accesses that an access pattern (.ap) made: storage, offset, layout.
+        edges: rows that the kernel orders by name or handle: consumer, producer.
+        blocks: first row and end of each no_reorder block.
+        names: row of each instruction that has a name.
+        instances: first row of each program instance, and its coordinates.
+        loops: kind of each loop, by its number: "affine", "sequential", "static" or "dynamic".
+        carried: tiles that outlive iterations by design: running values of loop_reduce, constants.
+        unwritten: reads of what was never written.
+        returned: what the kernel returned in HBM.
+    """
+
+    addresses: dict[int, Address] = field(default_factory=dict)
+    births: list[int] = field(default_factory=list)
+    patterns: set[tuple[int, int, Layout]] = field(default_factory=set)
+    edges: list[tuple[int, int]] = field(default_factory=list)
+    blocks: list[tuple[int, int]] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    instances: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    loops: dict[int, str] = field(default_factory=dict)
+    carried: set[int] = field(default_factory=set)
+    unwritten: list[Unwritten] = field(default_factory=list)
+    returned: list[Returned] = field(default_factory=list)
+    # numbers of address spaces, in order of first use
+    _spaces: WeakKeyDictionary[object, int] = field(default_factory=WeakKeyDictionary)
+    _count: int = 0
+
+    def place(self, storage: int, space: object, partition: int, byte: int) -> None:
+        """Note the address of a tile."""
+        number = self._spaces.get(space)
+        if number is None:
+            number = self._spaces[space] = self._count
+            self._count += 1
+        self.addresses[storage] = Address(number, partition, byte)

@@ -1,0 +1,125 @@
+"""Numbers over time: rates of transfers, pending transfers, fullness of memories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..occupancy import Stays
+from ..run import Run
+from .events import Columns, span, whole
+
+_QUARTERS = (0, 32, 64, 96)
+
+
+def _rates(start: np.ndarray, end: np.ndarray, total: np.ndarray) -> Columns:
+    """Moments at which the rate changes: the rate from then on, and all bytes until then."""
+    end = np.maximum(end, start + 1e-3)
+    rate = total / (end - start)
+    moments = np.concatenate([start, end])
+    order = np.argsort(moments, kind="stable")
+    moments = moments[order]
+    running = np.cumsum(np.concatenate([rate, -rate])[order])
+    moved = np.concatenate([[0.0], np.cumsum(running[:-1] * np.diff(moments))]) if len(moments) else moments
+    return {
+        "timestamp": whole(moments),
+        "current_throughput": np.maximum(running, 0.0) * 1e9,
+        "total_transfer_bytes": np.rint(moved).astype(np.int64),
+        "pcore_idx": np.zeros(len(moments), np.int64),
+    }
+
+
+def dma_usage(run: Run) -> Columns:
+    """Rate of all transfers."""
+    traffic = run.traffic
+    return _rates(traffic.start_ns, traffic.end_ns, traffic.total_bytes)
+
+
+def hbm_usage(run: Run) -> Columns:
+    """Rate of bytes to and from HBM."""
+    traffic = run.traffic
+    own = traffic.hbm_bytes > 0
+    return _rates(traffic.start_ns[own], traffic.end_ns[own], traffic.hbm_bytes[own])
+
+
+def pending(run: Run) -> Columns:
+    """Transfers that are ready and have not ended."""
+    traffic = run.traffic
+    ready = run.timeline.ready_ns[traffic.event]
+    moments = np.concatenate([ready, traffic.end_ns])
+    change = np.concatenate([np.ones(len(ready), np.int64), -np.ones(len(ready), np.int64)])
+    order = np.lexsort((-change, moments))
+    return {
+        "timestamp": whole(moments[order]),
+        "value": np.cumsum(change[order]).astype(np.int32),
+        "pcore_idx": np.zeros(len(order), np.int64),
+    }
+
+
+def sbuf_usage(run: Run) -> Columns:
+    """Fullness of each quarter of SBUF whenever its content changes."""
+    stays = run.occupancy.sbuf
+    partitions = np.array([s.partitions for s in run.program.storages] or [0])[stays.storage]
+    whole_bytes = run.program.machine.limit("sbuf_bytes_per_partition")
+    columns: dict[str, Any] = {}
+    levels = []
+    for start in _QUARTERS:
+        moments, used = _levels(stays, np.where(partitions > start, stays.size, 0))
+        levels.append(used / whole_bytes)
+        columns[f"partition_{start}_util_percent"] = levels[-1]
+    moments, _ = _levels(stays, stays.size)
+    return {
+        "timestamp": whole(moments),
+        "avg_util_percent": np.mean(levels, axis=0),
+        **columns,
+        "pcore_idx": np.zeros(len(moments), np.int64),
+    }
+
+
+def _levels(stays: Stays, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Moments of changes and the bytes in use from then on, of stays taken to have other sizes."""
+    moments = np.concatenate([stays.start_ns, stays.end_ns])
+    change = np.concatenate([size, -size])
+    # the same order for all sizes: what ends at a moment leaves first
+    order = np.lexsort((np.repeat([1, 0], len(size)), moments))
+    return moments[order], np.cumsum(change[order])
+
+
+def psum_usage(run: Run) -> Columns:
+    """Fullness of each bank of PSUM whenever the content changes."""
+    stays, machine = run.occupancy.psum, run.program.machine
+    bank, banks = machine.limit("psum_bank_bytes"), machine.limit("psum_banks")
+    columns: dict[str, Any] = {}
+    levels = []
+    for number in range(banks):
+        low, high = number * bank, (number + 1) * bank
+        own = np.minimum(stays.address + stays.size, high) - np.maximum(stays.address, low)
+        levels.append(_levels(stays, np.maximum(own, 0))[1] / bank)
+        if number < 8:
+            columns[f"bank_{number}_util_percent"] = levels[-1]
+    moments, _ = _levels(stays, stays.size)
+    return {
+        "timestamp": whole(moments),
+        "avg_util_percent": np.mean(levels, axis=0),
+        **columns,
+        "pcore_idx": np.zeros(len(moments), np.int64),
+    }
+
+
+def sbuf_allocation(run: Run) -> Columns:
+    """Stays of tiles in SBUF, once for each quarter of the partitions that they reach into."""
+    stays = run.occupancy.sbuf
+    partitions = np.array([s.partitions for s in run.program.storages] or [0])[stays.storage]
+    pairs = [(q, i) for q in _QUARTERS for i in np.flatnonzero(partitions > q).tolist()]
+    which = np.array([i for _, i in pairs], np.int64)
+    times = span(stays.start_ns[which], stays.end_ns[which])
+    return {
+        "start_ts": times["start_ts"],
+        "end_ts": times["end_ts"],
+        "start_address": stays.address[which],
+        "end_address": stays.address[which] + stays.size[which] - 1,
+        "partition": np.array([q for q, _ in pairs], np.int64),
+        "tensor_name": [run.tile_names[s] for s in stays.storage[which].tolist()],
+        "pcore_idx": np.zeros(len(which), np.int64),
+    }

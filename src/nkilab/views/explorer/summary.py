@@ -1,0 +1,207 @@
+"""The summary with the vendor's units, tensors, metadata and warnings.
+
+Times are seconds; what ends in _percent is a share from 0 to 1, as the vendor's profiler writes it
+(nki-library multiplies it by 100 before it shows it).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from ...tiles.tile import HBM
+from ...timing.work import QUEUES
+from ..metrics import METRICS
+from ..run import Run
+from .events import OUTPUTS, Columns, instructions, moved_bytes
+from .schema import SCHEMA_VERSION, TABLES
+
+_CLOCKS = ("tensor", "vector", "scalar", "gpsimd")
+
+
+def base_clock_ghz(run: Run) -> float:
+    """The base clock of the core: that of ScalarE (schema, neuroncore_cycle_count: trn1 1.4, trn2 1.2)."""
+    return run.program.machine["scalar_clock_ghz"]
+
+
+def summary_row(run: Run) -> dict[str, Any]:
+    """Metrics by name, in the order of the schema; None where nothing predicts one."""
+    found: dict[str, Any] = {}
+    for name, value in run.summary.values.items():
+        scale = {"us": 1e-6, "percent": 0.01}.get(METRICS[name].unit, 1)
+        found[name] = value * scale
+    found |= _time_metrics(run) | _dma_metrics(run) | _flop_metrics(run) | _size_metrics(run)
+    nothing = ("cc_op", "cc_cores_instruction", "software_dynamic_dma")
+    result: dict[str, Any] = {}
+    for field in TABLES["Summary"]:
+        given = found.get(field.name, 0 if field.name.startswith(nothing) else None)
+        result[field.name] = round(given) if given is not None and field.type == "int64" else given
+    return result
+
+
+def _time_metrics(run: Run) -> dict[str, float]:
+    timeline = run.timeline
+    sync = timeline.of_engine("sync")
+    covered = _covered(timeline.start_ns, timeline.end_ns)
+    span = float(timeline.end_ns.max() - timeline.start_ns.min()) if len(timeline) else 0.0
+    activate = [n for n, label in enumerate(timeline.labels) if label == "ACTIVATE"]
+    acts = np.isin(timeline.label, activate)
+    return {
+        "neuroncore_cycle_count": timeline.latency_ns * base_clock_ghz(run),
+        "sync_engine_active_time": timeline.active_ns("sync") * 1e-9,
+        "sync_engine_active_time_percent": timeline.active_ns("sync") / timeline.latency_ns,
+        "sync_engine_instruction_time": float((timeline.end_ns - timeline.start_ns)[sync].sum()) * 1e-9,
+        "sync_engine_instruction_count": len(sync),
+        "activate_instruction_time": float((timeline.end_ns - timeline.start_ns)[acts].sum()) * 1e-9,
+        "total_exec_time": span * 1e-9,
+        "total_active_time": covered * 1e-9,
+        "total_active_time_percent": covered / timeline.latency_ns,
+        "trace_count": len(timeline),
+        "event_count": 0,
+    }
+
+
+def _covered(start: np.ndarray, end: np.ndarray) -> float:
+    """The length of the union of intervals that ascend by their start."""
+    if not len(start):
+        return 0.0
+    reached = np.maximum.accumulate(end)
+    since = np.maximum(start, np.append(start[:1], reached[:-1]))
+    return float(np.maximum(end - since, 0.0).sum())
+
+
+def _dma_metrics(run: Run) -> dict[str, float]:
+    """Transfers by how their descriptors are made: beforehand, or by hardware while the kernel runs."""
+    traffic, summary = run.traffic, run.summary
+    is_static = run.program.has_static_descriptors
+    active, share = summary["dma_active_time"] * 1e-6, summary["dma_active_time_percent"] / 100
+    total = float(traffic.total_bytes.sum())
+    packets = float(traffic.descriptors.sum())
+    store = traffic.kind == QUEUES.index("store")
+    load = traffic.kind == QUEUES.index("load")
+    result = {
+        "dma_active_cycles": active * 1e9 * base_clock_ghz(run),
+        "input_queue_bytes": float(traffic.total_bytes[load].sum()),
+        "output_queue_bytes": float(traffic.total_bytes[store].sum()),
+        "weight_queue_bytes": 0,
+    }
+    for kind, held in (("static", is_static), ("hardware_dynamic", not is_static)):
+        own = float(held)
+        result |= {
+            f"{kind}_dma_active_time": own * active,
+            f"{kind}_dma_active_time_percent": own * share,
+            f"{kind}_dma_packet_count": own * packets,
+            f"{kind}_dma_size": own * total,
+            f"{kind}_dma_packet_percent": own if packets else 0.0,
+            f"{kind}_dma_size_percent": own if total else 0.0,
+        }
+    dynamic = float(not is_static)
+    return result | {
+        "dynamic_dma_active_time_percent": dynamic * share,
+        "dynamic_dma_packet_percent": dynamic if packets else 0.0,
+        "dynamic_dma_size_percent": dynamic if total else 0.0,
+    }
+
+
+def _flop_metrics(run: Run) -> dict[str, float]:
+    table = instructions(run)
+    adjusted = float(np.sum(table["adjusted_flops"]))
+    only = np.asarray(table["flops_transpose"]) > 0
+    summary = run.summary
+    intensity, knee = summary["mm_arithmetic_intensity"], summary["peak_flops_bandwidth_ratio"]
+    reachable = min(1.0, intensity / knee) if knee else 0.0
+    return {
+        "adjusted_hardware_flops": adjusted,
+        "adjusted_transpose_flops": float(np.sum(np.asarray(table["adjusted_flops"])[only])),
+        "mfu_inst_estimated_percent": summary["mfu_estimated_percent"] / 100,
+        "mfu_max_achievable_estimated_percent": reachable,
+        "mfu_inst_max_achievable_estimated_percent": reachable,
+        # statistics of a framework's graph, which a kernel alone does not have
+        "mfu_hlo_estimated_percent": 0.0,
+    }
+
+
+def _size_metrics(run: Run) -> dict[str, float]:
+    storages = [s for s in run.program.storages if s.memory == HBM]
+    inputs = sum(s.bytes_per_partition for s in storages if s.scope == "input")
+    outputs = sum(s.bytes_per_partition for s in storages if s.scope in OUTPUTS)
+    seconds = run.summary["total_time"] * 1e-6
+    stack = run.program.machine["hbm_stack_bytes_per_ns"] * 1e9
+    moved = moved_bytes(run)
+    leaves = (moved["psum_read_bytes"] > 0) & (moved["sbuf_write_bytes"] > 0)
+    return {
+        "inputs_and_weights_size_bytes": inputs,
+        "inputs_outputs_weights_size_bytes": inputs + outputs,
+        "weight_size_bytes": 0,
+        "mbu_min_read_util_percent": inputs / seconds / stack,
+        "psum_read_sbuf_write_count": int(np.count_nonzero(leaves)),
+        "psum_read_sbuf_write_bytes": int(moved["sbuf_write_bytes"][leaves].sum()),
+    }
+
+
+def tensors(run: Run) -> Columns:
+    """Tensors in HBM that the kernel gets or returns, and how often they are loaded."""
+    program = run.program
+    loads: dict[int, list[int]] = {}
+    timeline, traffic = run.timeline, run.traffic
+    for event, size, kind in zip(
+        traffic.event.tolist(), traffic.total_bytes.tolist(), traffic.kind.tolist(), strict=True
+    ):
+        if QUEUES[kind] != "load" or timeline.node[event] >= len(program):
+            continue
+        for access in program.accesses(int(timeline.row[event])):
+            if access.layout.memory == HBM and access.is_read:
+                loads.setdefault(access.storage, []).append(size)
+                break
+    shown = [
+        (n, s) for n, s in enumerate(program.storages) if s.memory == HBM and s.scope in ("input", *OUTPUTS)
+    ]
+    total = [sum(loads.get(n, [])) for n, _ in shown]
+    count = [len(loads.get(n, [])) for n, _ in shown]
+    return {
+        "variable_name": [run.tile_names[n] for n, _ in shown],
+        "type": ["IN" if s.scope == "input" else "OUT" for _, s in shown],
+        "shape": [str(list(s.shape)) for _, s in shown],
+        "size": np.array([s.bytes_per_partition for _, s in shown], np.int64),
+        "pcore_idx": np.zeros(len(shown), np.int64),
+        "load_to_sbuf_avg_size_bytes": [t // c if c else 0 for t, c in zip(total, count, strict=True)],
+        "load_to_sbuf_total_size_bytes": total,
+        "load_to_sbuf_dma_count": count,
+        "load_to_sbuf_repeat_factor": [
+            t / s.bytes_per_partition for t, (_, s) in zip(total, shown, strict=True)
+        ],
+    }
+
+
+def metadata(run: Run) -> Columns:
+    """One row about the chip and the tool."""
+    machine, latency = run.program.machine, run.timeline.latency_ns
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    row: dict[str, Any] = {
+        "profile_schema_version": SCHEMA_VERSION, "ntff_version": 1, "num_physical_cores": 1,
+        "vnc_enabled": False,
+        "first_hw_timestamp": 0, "last_hw_timestamp": round(latency), "first_ts": str(begin),
+        "last_ts": str(begin + timedelta(microseconds=latency / 1000)),
+        "dma_ddr_bandwidth": machine["hbm_bytes_per_ns"] * 1e9,
+        "num_dma_engines_per_neuroncore": machine.limit("dma_engines"),
+        "hbm_ddr_bandwidth": machine["hbm_stack_bytes_per_ns"] * 1e9,
+        "tensor_engine_num_rows": machine.limit("partitions"),
+        "tensor_engine_num_cols": machine.limit("stationary_free_max"),
+        "neuroncore_clock_freq": base_clock_ghz(run), "ticks_per_nanosec": 1,
+        "explorer_version": f"nkilab, timing model {run.timeline.model}",
+        "profile_name": run.program.kernel_name, "is_simulation": True,
+    }  # fmt: skip
+    for engine in _CLOCKS:
+        row[f"{engine}_engine_clock_freq"] = machine[f"{engine}_clock_ghz"]
+        if engine != "tensor":
+            row[f"{engine}_engine_num_channels"] = machine.limit("partitions")
+    return {name: [value] for name, value in row.items()}
+
+
+def warnings_of(run: Run) -> Columns:
+    """Findings of the plan, and what the numbers leave out."""
+    found = [(f"{f.where}: {f.message}", f.rule) for f in run.summary.findings]
+    found += [(note, "note") for note in run.notes]
+    return {"message": [text for text, _ in found], "category": [rule for _, rule in found]}

@@ -1,0 +1,95 @@
+"""The lanes of a timeline as the vendor's profiler draws them: engines, then DMA queues.
+
+TensorE has two: Tensor for the weights that load, TensorMatrix for the multiplications, because they overlap.
+
+Source: neuron-profile user guide, "Difference between TensorE and TensorMatrixE rows in timeline".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..place.slots import DMA, ENGINES
+from ..timing.timeline import Timeline
+from ..timing.work import QUEUES
+from .nodes import is_hidden
+
+ENGINE_LANES = {
+    "tensor": "TensorMatrix",
+    "vector": "Vector",
+    "scalar": "Scalar",
+    "gpsimd": "GpSimd",
+    "sync": "Sync",
+}
+WEIGHTS = "Tensor"
+_QUEUE_NAMES = {
+    "load": "Load",
+    "store": "Store",
+    "on_chip": "OnChip",
+    "spill_save": "SpillSave",
+    "spill_reload": "SpillReload",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The lanes that a timeline uses.
+
+    Args:
+        names: of the lanes, from top to bottom.
+        engine: per lane, the engine it belongs to, of `ENGINES`.
+        of_event: per event, its lane.
+        until_ns: per event, when it leaves its lane to the next one: an instruction when its engine accepts
+            another, a transfer at its last byte, but no later than when the next one starts.
+    """
+
+    names: tuple[str, ...]
+    engine: tuple[str, ...]
+    of_event: np.ndarray
+    until_ns: np.ndarray
+
+
+def queue_name(queue: int) -> str:
+    """ "qSyncLoad0" for the queue of loads of the first issuing unit, and so on."""
+    unit, kind = divmod(queue, len(QUEUES))
+    return f"qSync{_QUEUE_NAMES[QUEUES[kind]]}{unit}"
+
+
+def lanes_of(timeline: Timeline) -> Lanes:
+    """The lanes that have events: Tensor, TensorMatrix, Vector, Scalar, GpSimd, Sync, queues."""
+    queues = int(timeline.queue.max(initial=-1)) + 1
+    # hidden weights first, then engines, then queues
+    key = np.where(timeline.engine == DMA, len(ENGINES) + timeline.queue, timeline.engine + 1)
+    key = np.where(is_hidden(timeline), 0, key)
+    names = [WEIGHTS, *ENGINE_LANES.values(), *map(queue_name, range(queues))]
+    engines = [ENGINES[0], *ENGINES[:-1], *["dma"] * queues]
+    used = np.unique(key)
+    lane = np.searchsorted(used, key).astype(np.int16)
+    return Lanes(
+        tuple(names[k] for k in used.tolist()),
+        tuple(engines[k] for k in used.tolist()),
+        lane,
+        _until(timeline, lane),
+    )
+
+
+def _until(timeline: Timeline, lane: np.ndarray) -> np.ndarray:
+    """Per event when it leaves its lane."""
+    if not len(timeline):
+        return np.zeros(0)
+    own = np.where(is_hidden(timeline), timeline.end_ns, timeline.start_ns + timeline.busy_ns)
+    order = np.lexsort((timeline.start_ns, lane))
+    start, of = timeline.start_ns[order], lane[order]
+    # the parts of one transfer start together and leave together
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (np.diff(start) != 0) | (np.diff(of) != 0)
+    firsts = np.flatnonzero(is_new)
+    following = np.append(firsts[1:], len(order))
+    inside = following < len(order)
+    limit = np.full(len(firsts), np.inf)
+    limit[inside] = np.where(of[following[inside]] == of[firsts[inside]], start[following[inside]], np.inf)
+    result = np.empty(len(order))
+    result[order] = np.repeat(limit, np.diff(np.append(firsts, len(order))))
+    return np.minimum(own, result)

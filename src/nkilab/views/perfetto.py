@@ -1,0 +1,300 @@
+"""Traces for ui.perfetto.dev: the lanes of the report, flows from what decided a start, counters.
+
+Two forms of one content: JSON, which needs nothing, and Perfetto's own protobuf, which the package `perfetto`
+writes. Times are whole nanoseconds.
+
+Source: "Trace Event Format" (JSON) and "Synthetic TrackEvent" (protobuf) of Perfetto's documentation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._lazy import perfetto
+from ..errors import UsageError
+from ..timing.timeline import REASON_TEXTS, REASONS
+from .path import KINDS
+from .run import Run
+
+PROCESS = 1
+PATH_LANE = "Critical path"
+# What a start in its own lane waits for needs no arrow.
+_OWN_LANE = ("none", "order", "queue", "issue")
+
+
+@dataclass(slots=True)
+class Slice:
+    """A piece of a lane.
+
+    Args:
+        lane: its number, from 1 on.
+        name: shown in it.
+        start_ns, end_ns: whole nanoseconds.
+        details: names and values, shown when it is selected.
+        event: of the timeline, or -1.
+        waited: the event that decided when it started, or -1 if that is in its own lane.
+    """
+
+    lane: int
+    name: str
+    start_ns: int
+    end_ns: int
+    details: dict[str, Any]
+    event: int
+    waited: int
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A number over time.
+
+    Args:
+        name, unit: of the number.
+        moments, values: from each moment on it has a value.
+    """
+
+    name: str
+    unit: str
+    moments: np.ndarray
+    values: np.ndarray
+
+
+def lane_names(run: Run) -> list[str]:
+    """Lanes by number, from 1 on."""
+    return [PATH_LANE, *run.lanes.names]
+
+
+def slices(run: Run) -> Iterator[Slice]:
+    """All slices, lane after lane, those of one lane in order of time."""
+    path = run.path
+    for start, stop, kind, event in zip(
+        _whole(path.start_ns), _whole(path.end_ns), path.kind.tolist(), path.event.tolist(), strict=True
+    ):
+        name = list(KINDS)[kind]
+        details = {"what": KINDS[name]} | ({"line": _line(run, event)} if event >= 0 else {})
+        yield Slice(1, name, start, stop, details, -1, -1)
+    timeline = run.timeline
+    order = np.lexsort((timeline.start_ns, run.lanes.of_event)).tolist()
+    starts, stops, visible = map(_whole, (timeline.start_ns, run.lanes.until_ns, timeline.end_ns))
+    moved = dict(zip(run.traffic.event.tolist(), run.traffic.total_bytes.tolist(), strict=True))
+    lanes, labels, waited = run.lanes.of_event.tolist(), timeline.label.tolist(), _waited(run)
+    tell = _teller(run)
+    for event in order:
+        details = tell(event)
+        if event in moved:
+            details["bytes"] = moved[event]
+        else:
+            details["visible_ns"] = visible[event]
+        yield Slice(
+            lanes[event] + 2, timeline.labels[labels[event]], starts[event], stops[event], details, event,
+            waited[event],
+        )  # fmt: skip
+
+
+def _whole(times: np.ndarray) -> list[int]:
+    return np.rint(times).astype(np.int64).tolist()
+
+
+def _line(run: Run, event: int) -> str:
+    return run.program.place_of(int(run.timeline.row[event]))
+
+
+def _teller(run: Run) -> Callable[[int], dict[str, Any]]:
+    """A function that tells of an event its line, instruction, tiles, and why it started when it did."""
+    program, timeline = run.program, run.timeline
+    rows, nodes, reasons = timeline.row.tolist(), timeline.node.tolist(), timeline.reason.tolist()
+    forms, lines = program.form_column.tolist(), program.line_column.tolist()
+    start, stored = program.operand_start.tolist(), program.storage_column.tolist()
+    places = [f"{run.sources[path].name}:{line}" for path, line in program.lines]
+    names, texts = run.tile_names, [REASON_TEXTS[reason] for reason in REASONS]
+
+    def tell(event: int) -> dict[str, Any]:
+        row = rows[event]
+        inserted = nodes[event] - len(program)
+        details: dict[str, Any] = {"line": places[lines[row]]}
+        if 0 <= inserted < len(run.plan.transfers):
+            details["tile"] = names[run.plan.transfers[inserted].storage]
+        else:
+            details["instruction"] = program.forms[forms[row]].name
+            details["operands"] = ", ".join([names[s] for s in stored[start[row] : start[row + 1]]])
+        details["started_then"] = texts[reasons[event]]
+        return details
+
+    return tell
+
+
+def _waited(run: Run) -> list[int]:
+    """Per event the one that decided when it started; -1 if that is in its own lane."""
+    timeline = run.timeline
+    if not len(timeline):
+        return []
+    own = np.array([reason in _OWN_LANE for reason in REASONS])[timeline.reason]
+    return np.where(own | (timeline.waited_node < 0), -1, run.nodes.event[timeline.waited_node]).tolist()
+
+
+def counters(run: Run) -> tuple[Counter, ...]:
+    """Bandwidth of DMA, bytes of SBUF in use, banks of PSUM in use."""
+    traffic = run.traffic
+    lasts = np.maximum(traffic.end_ns - traffic.start_ns, 1e-3)
+    rate = traffic.total_bytes / lasts
+    moments = np.concatenate([traffic.start_ns, traffic.start_ns + lasts])
+    order = np.argsort(moments, kind="stable")
+    bandwidth = np.maximum(np.cumsum(np.concatenate([rate, -rate])[order]), 0.0)
+    bank = run.program.machine.limit("psum_bank_bytes")
+    sbuf_time, sbuf = run.occupancy.sbuf.changes()
+    psum_time, psum = run.occupancy.psum.changes()
+    return (
+        Counter("DMA throughput", "GB/s", moments[order], np.round(bandwidth, 3)),
+        Counter("SBUF in use", "bytes a partition", sbuf_time, sbuf),
+        Counter("PSUM in use", "banks", psum_time, -(-psum // bank)),
+    )
+
+
+def trace_json(run: Run) -> bytes:
+    """The trace as JSON."""
+    title = f"{run.summary.kernel} on {run.summary.machine}, predicted by nkilab"
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": PROCESS, "args": {"name": title}},
+    ]
+    for number, name in enumerate(lane_names(run), 1):
+        own = {"ph": "M", "pid": PROCESS, "tid": number}
+        events.append({**own, "name": "thread_name", "args": {"name": name}})
+        events.append({**own, "name": "thread_sort_index", "args": {"sort_index": number}})
+    held = list(slices(run))
+    by_event = {one.event: one for one in held if one.event >= 0}
+    for one in held:
+        events.append(
+            {
+                "ph": "X", "name": one.name, "cat": "nkilab", "pid": PROCESS, "tid": one.lane,
+                "ts": one.start_ns / 1000, "dur": (one.end_ns - one.start_ns) / 1000, "args": one.details,
+            }
+        )  # fmt: skip
+        if one.waited >= 0:
+            events += _flow(by_event[one.waited], one)
+    for counter in counters(run):
+        name = f"{counter.name} ({counter.unit})"
+        for at, value in zip(_whole(counter.moments), counter.values.tolist(), strict=True):
+            events.append(
+                {"ph": "C", "name": name, "pid": PROCESS, "ts": at / 1000, "args": {"value": value}}
+            )
+    content = {"traceEvents": events, "displayTimeUnit": "ns"}
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _flow(earlier: Slice, later: Slice) -> list[dict[str, Any]]:
+    """An arrow from one slice to another."""
+    own = {"name": "waits for", "cat": "nkilab", "id": later.event, "pid": PROCESS}
+    return [
+        {**own, "ph": "s", "tid": earlier.lane, "ts": earlier.start_ns / 1000},
+        {**own, "ph": "f", "bp": "e", "tid": later.lane, "ts": later.start_ns / 1000},
+    ]
+
+
+def trace_protobuf(run: Run) -> bytes:
+    """The trace in Perfetto's own form.
+
+    Raises:
+        UsageError: if the package `perfetto` is missing.
+    """
+    try:
+        classes = perfetto()
+    except ModuleNotFoundError:
+        raise UsageError(
+            "a trace in protobuf is written by the package perfetto, which is not installed",
+            hint="install nkilab[trace], or name the file *.json",
+        ) from None
+    return _Writer(classes, run).written()
+
+
+class _Writer:
+    """A trace under construction; names and texts are written once and then called by number."""
+
+    def __init__(self, classes: Any, run: Run) -> None:
+        self._classes, self._run = classes, run
+        self._trace = classes.Trace()
+        self._event = classes.TrackEvent
+        self._names: dict[tuple[str, str], int] = {}
+        self._first = True
+
+    def written(self) -> bytes:
+        run = self._run
+        names = lane_names(run)
+        process = self._packet().track_descriptor
+        process.uuid, process.process.pid = PROCESS, PROCESS
+        process.process.process_name = f"{run.summary.kernel} on {run.summary.machine}, predicted by nkilab"
+        process.child_ordering = self._classes.TrackDescriptor.EXPLICIT
+        for number, name in enumerate(names, 1):
+            track = self._packet().track_descriptor
+            track.uuid, track.parent_uuid, track.name = 100 + number, PROCESS, name
+            track.sibling_order_rank = number
+        held = list(slices(run))
+        # an arrow per pair: a flow ends where it arrives first
+        flows: dict[int, list[int]] = {}
+        for one in held:
+            if one.waited >= 0:
+                flows.setdefault(one.waited, []).append(one.event + 1)
+        for one in held:
+            self._slice(one, flows)
+        for number, counter in enumerate(counters(run)):
+            self._counter(500 + number, len(names) + 1 + number, counter)
+        return self._trace.SerializeToString()
+
+    def _packet(self) -> Any:
+        packet = self._trace.packet.add()
+        packet.trusted_packet_sequence_id = 1
+        if self._first:
+            packet.sequence_flags = self._classes.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+            self._first = False
+        else:
+            packet.sequence_flags = self._classes.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+        return packet
+
+    def _number(self, packet: Any, table: str, name: str) -> int:
+        """The number of a text, which the packet introduces if no one before it did."""
+        known = self._names.get((table, name))
+        if known is None:
+            known = self._names[table, name] = len(self._names) + 1
+            entry = getattr(packet.interned_data, table).add()
+            entry.iid = known
+            if table == "debug_annotation_string_values":
+                entry.str = name.encode()
+            else:
+                entry.name = name
+        return known
+
+    def _slice(self, one: Slice, flows: dict[int, list[int]]) -> None:
+        packet = self._packet()
+        packet.timestamp = one.start_ns
+        event = packet.track_event
+        event.type, event.track_uuid = self._event.TYPE_SLICE_BEGIN, 100 + one.lane
+        event.name_iid = self._number(packet, "event_names", one.name)
+        event.flow_ids.extend(flows.get(one.event, ()))
+        if one.waited >= 0:
+            event.terminating_flow_ids.append(one.event + 1)
+        for name, value in one.details.items():
+            note = event.debug_annotations.add()
+            note.name_iid = self._number(packet, "debug_annotation_names", name)
+            if isinstance(value, str):
+                note.string_value_iid = self._number(packet, "debug_annotation_string_values", value)
+            else:
+                note.int_value = value
+        closing = self._packet()
+        closing.timestamp = one.end_ns
+        closing.track_event.type = self._event.TYPE_SLICE_END
+        closing.track_event.track_uuid = 100 + one.lane
+
+    def _counter(self, uuid: int, rank: int, counter: Counter) -> None:
+        track = self._packet().track_descriptor
+        track.uuid, track.parent_uuid, track.name = uuid, PROCESS, counter.name
+        track.counter.unit_name, track.sibling_order_rank = counter.unit, rank
+        for at, value in zip(_whole(counter.moments), counter.values.tolist(), strict=True):
+            packet = self._packet()
+            packet.timestamp = at
+            packet.track_event.type = self._event.TYPE_COUNTER
+            packet.track_event.track_uuid = uuid
+            packet.track_event.double_counter_value = value

@@ -1,0 +1,82 @@
+// What everything uses: elements, numbers with units, the view.
+
+const $ = (id) => document.getElementById(id);
+
+// An element with properties and children. Text becomes a text node, never markup.
+function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  fill(made, properties);
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+function drawing(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+function fill(made, properties) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name === "class") made.className = value;
+    else if (name === "width") made.style.width = value;
+    else if (name === "background") made.style.background = value;
+    else made.setAttribute(name, value);
+  }
+}
+
+function digits(value, count = 4) {
+  if (value === 0) return "0";
+  const text = Number(value).toPrecision(count);
+  return text.includes("e") ? String(Number(text)) : text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+function duration(ns) {
+  const size = Math.abs(ns);
+  if (size >= 1e9) return digits(ns / 1e9) + " s";
+  if (size >= 1e6) return digits(ns / 1e6) + " ms";
+  if (size >= 1e3) return digits(ns / 1e3) + " µs";
+  return digits(ns) + " ns";
+}
+
+function bytes(count) {
+  if (count >= 1e9) return digits(count / 1e9) + " GB";
+  if (count >= 1e6) return digits(count / 1e6) + " MB";
+  if (count >= 1e3) return digits(count / 1e3) + " kB";
+  return digits(count) + " B";
+}
+
+// A moment, to the nanosecond.
+function moment(ns) {
+  const digits = { minimumFractionDigits: 3, maximumFractionDigits: 3 };
+  return (ns / 1000).toLocaleString("en-US", digits) + " µs";
+}
+
+// Text of the program, which writes "us", with the sign of the unit.
+const micro = (text) => text.replace(/(\d) us\b/g, "$1 µs");
+const percent = (share, places = 1) => (100 * share).toFixed(places) + " %";
+const counted = (number) => number.toLocaleString("en-US");
+
+// The first position in values[first..last) whose value is at least `wanted`; the values ascend.
+function lowerBound(values, first, last, wanted) {
+  while (first < last) {
+    const middle = (first + last) >> 1;
+    if (values[middle] < wanted) first = middle + 1;
+    else last = middle;
+  }
+  return first;
+}
+
+// Steps of 1, 2 or 5 times a power of ten that divide a span into at most `most` parts.
+function niceStep(span, most) {
+  const power = 10 ** Math.floor(Math.log10(span / most));
+  return power * [1, 2, 5, 10].find((factor) => span / (power * factor) <= most);
+}
+
+// Who listens to a change is called with what changed.
+function signal() {
+  const listeners = [];
+  return { listen: (f) => listeners.push(f), send: (...given) => listeners.forEach((f) => f(...given)) };
+}

@@ -1,0 +1,113 @@
+// The data of the page: tables as JSON, columns as typed arrays.
+
+const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i4: Int32Array, f4: Float32Array };
+let T = null; // tables
+let D = null; // columns by name
+
+async function readData() {
+  T = JSON.parse($("tables").textContent);
+  const packed = decoded($("columns").textContent);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  D = columnsOf(await new Response(stream).arrayBuffer(), T.columns);
+  $("columns").remove();
+}
+
+function decoded(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const raw = atob(text);
+  const made = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) made[i] = raw.charCodeAt(i);
+  return made;
+}
+
+function columnsOf(buffer, directory) {
+  const columns = {};
+  let at = 0;
+  for (const [name, kind, length, isDelta] of directory) {
+    const made = new ARRAYS[kind](buffer, at, length);
+    // a typed array wraps as the sender did
+    if (isDelta) for (let i = 1; i < length; i++) made[i] += made[i - 1];
+    columns[name] = made;
+    at += Math.ceil(made.byteLength / 4) * 4;
+  }
+  return columns;
+}
+
+const ns = (ticks) => ticks * T.tick;
+const eventCount = () => D.start.length;
+const firstTransfer = () => eventCount() - D.dmaBytes.length;
+const nodeOf = (event) => D.node[event];
+const rowOf = (event) => D.nodeRow[D.node[event]];
+// Nodes beyond the rows up to the number of inserted transfers are those; further ones are shares of rows.
+const insertedOf = (event) => {
+  const number = D.node[event] - T.rows;
+  return number >= 0 && number < D.insertedName.length ? number : -1;
+};
+const lineOf = (event) => D.rowLine[rowOf(event)];
+const formOf = (event) => T.forms[D.rowForm[rowOf(event)]];
+
+function whereOf(line) {
+  const [file, number] = T.lines[line];
+  return `${T.files[file][1]}:${number}`;
+}
+
+function laneOf(event) {
+  let lane = 0;
+  while (D.laneStart[lane + 1] <= event) lane++;
+  return lane;
+}
+
+// Operands of an event: name, tile, layout, whether it is written.
+function operandsOf(event) {
+  const inserted = insertedOf(event);
+  if (inserted >= 0) return [["tile", T.names[D.insertedName[inserted]], "", false]];
+  const row = rowOf(event);
+  return formOf(event)[1].map(([name, layout, isWritten], place) => [
+    name,
+    T.names[D.operandName[D.operandStart[row] + place]],
+    layout,
+    isWritten,
+  ]);
+}
+
+// Values of the loops around an event, the outermost first.
+function loopsOf(event) {
+  const values = [];
+  for (let at = D.rowPosition[rowOf(event)]; at >= 0 && D.loopOuter[at] >= 0; at = D.loopOuter[at]) {
+    values.unshift(D.loopValue[at]);
+  }
+  return values;
+}
+
+function titleOf(event) {
+  const [instruction] = formOf(event);
+  const label = T.labels[D.label[event]];
+  return insertedOf(event) >= 0 ? label : `${label} · ${instruction}`;
+}
+
+// Nodes that wait for a node, as a compressed list; made when first asked for.
+let followers = null;
+function waitingFor(node) {
+  if (!followers) {
+    const count = D.waitStart.length - 1;
+    const start = new Uint32Array(count + 2);
+    for (const waited of D.waitNode) start[waited + 2]++;
+    for (let i = 2; i < start.length; i++) start[i] += start[i - 1];
+    const list = new Uint32Array(D.waitNode.length);
+    for (let later = 0; later < count; later++)
+      for (let at = D.waitStart[later]; at < D.waitStart[later + 1]; at++)
+        list[start[D.waitNode[at] + 1]++] = later;
+    followers = { start, list };
+  }
+  return followers.list.subarray(followers.start[node], followers.start[node + 1]);
+}
+
+// Time that an event spends on the critical path, in ticks; made when first asked for.
+let spent = null;
+function onPath(event) {
+  if (!spent) {
+    spent = new Map();
+    D.pathEvent.forEach((e, i) => spent.set(e, (spent.get(e) || 0) + D.pathLength[i]));
+  }
+  return spent.get(event) || 0;
+}

@@ -1,0 +1,154 @@
+// Tiles in SBUF and PSUM by address, over the time of the timeline's view.
+
+const memory = {
+  hovered: null,
+
+  init() {
+    this.maps = ["sbuf", "psum"].map((name) => this.made(name)).filter((map) => map);
+    timeline.viewChanged.listen(() => this.refresh());
+    timeline.selectionChanged.listen(() => this.refresh());
+    theme.changed.listen(() => this.refresh());
+    new ResizeObserver(() => this.refresh()).observe($("sbuf").parentElement);
+  },
+
+  made(name) {
+    const start = D[`${name}Start`];
+    const longest = D[`${name}Length`].reduce((most, value) => Math.max(most, value), 0);
+    const map = {
+      name,
+      canvas: $(name),
+      start,
+      length: D[`${name}Length`],
+      address: D[`${name}Address`],
+      size: D[`${name}Size`],
+      tile: D[`${name}Name`],
+      line: D[`${name}Line`],
+      longest,
+      whole: name === "sbuf" ? T.sbufBytes : T.psumBanks * T.psumBankBytes,
+      height: name === "sbuf" ? 170 : 100,
+    };
+    map.canvas.addEventListener("pointermove", (event) => this.hover(map, event));
+    map.canvas.addEventListener("pointerleave", () => showTip(null));
+    map.canvas.addEventListener("click", (event) => this.click(map, event));
+    return map;
+  },
+
+  refresh() {
+    if (this.isDirty) return;
+    this.isDirty = true;
+    requestAnimationFrame(() => {
+      this.isDirty = false;
+      this.maps.forEach((map) => this.draw(map));
+    });
+  },
+
+  draw(map) {
+    const width = map.canvas.parentElement.clientWidth;
+    const ink = prepared(map.canvas, width, map.height);
+    const box = { ...timeline.box, y: 2, width: width - timeline.box.x - 8, height: map.height - 6 };
+    map.box = box;
+    ink.fillStyle = theme.raised;
+    ink.fillRect(box.x, box.y, box.width, box.height);
+    this.drawStays(ink, map, box);
+    this.drawScale(ink, map, box);
+  },
+
+  drawStays(ink, map, box) {
+    const { t0, t1 } = timeline.view;
+    const scale = box.width / (t1 - t0);
+    const names = new Set(this.namesOfSelected());
+    // stays ascend by their start; one that began earlier than the longest lasts is over
+    let i = lowerBound(map.start, 0, map.start.length, t0 - map.longest);
+    // columns and rows of pixels that a stay narrower than a pixel has taken
+    const rows = Math.ceil(box.height);
+    const filled = new Uint8Array(Math.ceil(box.width + 1) * rows);
+    for (; i < map.start.length && map.start[i] < t1; i++) {
+      const left = Math.max(0, (map.start[i] - t0) * scale);
+      const right = Math.min(box.width, (map.start[i] + map.length[i] - t0) * scale);
+      if (right < 0) continue;
+      if (right - left < 1) {
+        // of those that share a pixel the first is drawn
+        const pixel = Math.floor(left) * rows + Math.floor((map.address[i] / map.whole) * box.height);
+        if (filled[pixel]) continue;
+        filled[pixel] = 1;
+      }
+      const isLit = !names.size || names.has(map.tile[i]);
+      // neighbours of one line differ a little
+      const shades = isLit ? (i % 2 ? theme.colours : theme.softer) : theme.dimmed;
+      ink.fillStyle = shades[map.line[i] % theme.colours.length];
+      const top = box.y + (map.address[i] / map.whole) * box.height;
+      const height = Math.max(1, (map.size[i] / map.whole) * box.height);
+      ink.fillRect(
+        box.x + left,
+        top,
+        Math.max(1, right - left - (right - left > 3 ? 1 : 0)),
+        height - (height > 3 ? 1 : 0),
+      );
+      if (right - left > 50 && height > 12)
+        this.name(ink, map, i, box.x + left + 4, top + height / 2, right - left - 8);
+    }
+  },
+
+  namesOfSelected() {
+    const event = timeline.selected;
+    if (event < 0) return [];
+    const row = rowOf(event);
+    return Array.from(D.operandName.subarray(D.operandStart[row], D.operandStart[row + 1]));
+  },
+
+  name(ink, map, i, x, y, room) {
+    const text = T.names[map.tile[i]];
+    ink.font = "11px system-ui, sans-serif";
+    ink.textBaseline = "middle";
+    ink.fillStyle = theme.onColour;
+    const fits = Math.floor(room / 6.3);
+    ink.fillText(text.length <= fits ? text : text.slice(0, Math.max(1, fits - 1)) + "…", x, y);
+  },
+
+  drawScale(ink, map, box) {
+    ink.strokeStyle = theme.rule;
+    ink.strokeRect(box.x - 0.5, box.y - 0.5, box.width + 1, box.height + 1);
+    if (timeline.isNarrow) return;
+    ink.font = "11px system-ui, sans-serif";
+    ink.fillStyle = theme.faint;
+    ink.textBaseline = "top";
+    ink.fillText("0", 6, box.y);
+    ink.textBaseline = "bottom";
+    ink.fillText(map.name === "sbuf" ? bytes(map.whole) : `${T.psumBanks} banks`, 6, box.y + box.height);
+  },
+
+  stayAt(map, event) {
+    const frame = map.canvas.getBoundingClientRect();
+    const { box } = map;
+    const at =
+      timeline.view.t0 +
+      ((event.clientX - frame.left - box.x) / box.width) * (timeline.view.t1 - timeline.view.t0);
+    const address = ((event.clientY - frame.top - box.y) / box.height) * map.whole;
+    let i = lowerBound(map.start, 0, map.start.length, at + 1) - 1;
+    const stop = at - map.longest;
+    for (; i >= 0 && map.start[i] >= stop; i--) {
+      const isInside =
+        map.start[i] + map.length[i] >= at &&
+        map.address[i] <= address &&
+        address < map.address[i] + map.size[i];
+      if (isInside) return i;
+    }
+    return -1;
+  },
+
+  hover(map, event) {
+    const i = this.stayAt(map, event);
+    if (i < 0) return showTip(null);
+    showTip(event, [
+      T.names[map.tile[i]],
+      `${bytes(map.size[i])} a partition at ${map.address[i]}`,
+      `${duration(ns(map.start[i]))} to ${duration(ns(map.start[i] + map.length[i]))}: ${duration(ns(map.length[i]))}`,
+      `made at ${whereOf(map.line[i])}`,
+    ]);
+  },
+
+  click(map, event) {
+    const i = this.stayAt(map, event);
+    if (i >= 0) source.showLine(map.line[i]);
+  },
+};

@@ -1,0 +1,217 @@
+"""What the page of a run holds: columns of events, rows, waits and stays, and small tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...place.walk import KINDS as WAIT_KINDS
+from ...tiles.tile import Layout
+from ...timing.timeline import REASON_TEXTS, REASONS
+from ...timing.work import QUEUES
+from ..colours import label_colours
+from ..metrics import METRICS
+from ..occupancy import Stays
+from ..path import KINDS
+from ..quantities import quantity
+from ..record import profile_dict
+from ..run import Run
+from ..stalls import STALLS
+from ..words import ENGINE_NAMES
+from .columns import Columns, narrowest, tick_of
+
+# Operands that a form's text names at most; a longer list ends in "...".
+_OPERANDS = 8
+_LONGEST_NAME = 200
+
+
+def page_data(run: Run) -> tuple[dict[str, Any], Columns]:
+    """The tables of a page, ready for JSON, and its columns."""
+    tick = tick_of(run.timeline.latency_ns)
+    columns = Columns()
+    order = np.lexsort((run.timeline.start_ns, run.lanes.of_event))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    names = _Names()
+    _events(run, columns, order, tick)
+    _nodes(run, columns, place)
+    _rows(run, columns, names)
+    _path(run, columns, place, tick)
+    _transfers(run, columns, order, place, tick)
+    _stays(run.occupancy.sbuf, "sbuf", run, columns, names, tick)
+    _stays(run.occupancy.psum, "psum", run, columns, names, tick)
+    tables = _tables(run, tick)
+    tables["names"] = names.texts
+    tables["columns"] = columns.directory
+    return tables, columns
+
+
+class _Names:
+    """Texts without repetitions."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        text = text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._numbers)
+
+
+def _events(run: Run, columns: Columns, order: np.ndarray, tick: float) -> None:
+    """Per event, by lane and then by start: when, what, and how long its engine stood still before."""
+    timeline = run.timeline
+    start, end = timeline.start_ns[order], timeline.end_ns[order]
+    counts = np.bincount(run.lanes.of_event, minlength=len(run.lanes.names))
+    columns.add("laneStart", np.append(0, np.cumsum(counts)))
+    columns.add("start", start / tick, is_delta=True)
+    columns.add("length", (end - start) / tick)
+    columns.add("busy", (run.lanes.until_ns[order] - start) / tick)
+    columns.add("stall", run.stalls.before_ns[order] / tick)
+    columns.add("label", timeline.label[order], narrowest(len(timeline.labels)))
+    columns.add("reason", timeline.reason[order], "u1")
+    columns.add("node", timeline.node[order], "i4", is_delta=True)
+    columns.add("waited", timeline.waited_node[order], "i4", is_delta=True)
+
+
+def _nodes(run: Run, columns: Columns, place: np.ndarray) -> None:
+    """Per node: its event, its row, and the nodes it waits for."""
+    work = run.work
+    columns.add("nodeEvent", place[run.nodes.event], "i4", is_delta=True)
+    columns.add("nodeRow", run.nodes.row, "i4", is_delta=True)
+    columns.add("waitStart", work.wait_start if len(work.share) else np.zeros(1), is_delta=True)
+    columns.add("waitNode", work.wait_node, "i4", is_delta=True)
+    columns.add("waitKind", work.wait_kind, "u1")
+
+
+def _rows(run: Run, columns: Columns, names: _Names) -> None:
+    """Per row its line, form, place in loops and the names of its tiles; what inserted transfers move."""
+    program = run.program
+    held = np.array([names(name) for name in run.tile_names], np.int64)
+    columns.add("rowLine", program.line_column, "i4", is_delta=True)
+    columns.add("rowForm", program.form_column, "i4", is_delta=True)
+    columns.add("operandStart", program.operand_start, is_delta=True)
+    storages = np.asarray(program.storage_column, np.int64)
+    columns.add("operandName", held[storages] if len(storages) else storages, is_delta=True)
+    columns.add("rowPosition", program.position_column, "i4", is_delta=True)
+    columns.add("loopOuter", np.array([outer for outer, _, _ in program.positions]), "i4", is_delta=True)
+    columns.add("loopValue", np.array([value for _, _, value in program.positions]), "i4", is_delta=True)
+    moved = np.array([t.storage for t in run.plan.transfers], np.int64)
+    columns.add("insertedName", held[moved] if len(moved) else moved)
+
+
+def _path(run: Run, columns: Columns, place: np.ndarray, tick: float) -> None:
+    path = run.path
+    columns.add("pathStart", path.start_ns / tick, is_delta=True)
+    columns.add("pathLength", path.duration_ns / tick)
+    columns.add("pathKind", path.kind, "u1")
+    event = np.where(path.event >= 0, place[path.event], -1) if len(place) else path.event
+    columns.add("pathEvent", event, "i4", is_delta=True)
+
+
+def _transfers(run: Run, columns: Columns, order: np.ndarray, place: np.ndarray, tick: float) -> None:
+    """Bytes and descriptors of transfers, which stand last among events; rates of bytes over time."""
+    traffic = run.traffic
+    mine = np.argsort(place[traffic.event], kind="stable")
+    assert not len(mine) or place[traffic.event[mine[0]]] == len(order) - len(mine)
+    columns.add("dmaBytes", traffic.total_bytes[mine])
+    columns.add("dmaDescriptors", traffic.descriptors[mine])
+    columns.add("dmaSize", traffic.descriptor_bytes[mine])
+    columns.add("dmaIssued", run.timeline.issued_ns[traffic.event[mine]] / tick, is_delta=True)
+    columns.add("dmaReady", run.timeline.ready_ns[traffic.event[mine]] / tick, is_delta=True)
+    lasts = np.maximum(traffic.end_ns - traffic.start_ns, tick)
+    rate = traffic.total_bytes / lasts
+    moments = np.concatenate([traffic.start_ns, traffic.start_ns + lasts])
+    sort = np.argsort(moments, kind="stable")
+    columns.add("rateTime", moments[sort] / tick, is_delta=True)
+    columns.add("rate", np.maximum(np.cumsum(np.concatenate([rate, -rate])[sort]), 0.0), "f4")
+
+
+def _stays(stays: Stays, memory: str, run: Run, columns: Columns, names: _Names, tick: float) -> None:
+    held = np.array([names(run.tile_names[s]) for s in stays.storage.tolist()], np.int64)
+    lines = np.array([run.program.storages[s].line for s in stays.storage.tolist()], np.int64)
+    columns.add(f"{memory}Name", held, is_delta=True)
+    columns.add(f"{memory}Line", lines, is_delta=True)
+    columns.add(f"{memory}Start", stays.start_ns / tick, is_delta=True)
+    columns.add(f"{memory}Length", (stays.end_ns - stays.start_ns) / tick)
+    columns.add(f"{memory}Address", stays.address)
+    columns.add(f"{memory}Size", stays.size)
+    moments, used = stays.changes()
+    columns.add(f"{memory}Time", moments / tick, is_delta=True)
+    columns.add(f"{memory}Used", np.maximum(used, 0))
+
+
+def _tables(run: Run, tick: float) -> dict[str, Any]:
+    program, machine = run.program, run.program.machine
+    short = short_paths(list(run.sources))
+    profile = profile_dict(run)
+    for line in profile["lines"]:
+        line["path"] = short[line["path"]]
+    return {
+        "schema": "nkilab.report/1",
+        "tick": tick,
+        "latency": run.timeline.latency_ns,
+        "profile": profile,
+        "metrics": [
+            [name, quantity(value, METRICS[name].unit), METRICS[name].definition]
+            for name, value in run.summary.values.items()
+        ],
+        "lanes": [[n, e] for n, e in zip(run.lanes.names, run.lanes.engine, strict=True)],
+        "engineNames": ENGINE_NAMES,
+        "labels": list(run.timeline.labels),
+        "labelColours": label_colours(run.timeline.labels),
+        "reasons": [REASON_TEXTS[r] for r in REASONS],
+        "reasonNames": list(REASONS),
+        "waitKinds": list(WAIT_KINDS),
+        "pathKinds": [[name, text] for name, text in KINDS.items()],
+        "stallTexts": STALLS,
+        "queueKinds": list(QUEUES),
+        "rows": len(program),
+        "forms": [_form(form) for form in program.forms],
+        "files": [[short[f.path], f.name, f.lines] for f in run.sources.values()],
+        "lines": [[list(run.sources).index(path), line] for path, line in program.lines],
+        "sbufBytes": machine.limit("sbuf_bytes_per_partition"),
+        "psumBanks": machine.limit("psum_banks"),
+        "psumBankBytes": machine.limit("psum_bank_bytes"),
+    }
+
+
+def short_paths(paths: list[str]) -> dict[str, str]:
+    """Per path its last parts, as few as tell it from the others: whose folders they are is not shown."""
+    parts = {path: path.replace("\\", "/").strip("/").split("/") for path in paths}
+    short: dict[str, str] = {}
+    for path, own in parts.items():
+        others = [other for name, other in parts.items() if name != path]
+        count = 1
+        while count < len(own) and any(other[-count:] == own[-count:] for other in others):
+            count += 1
+        short[path] = "/".join(own[-count:])
+    return short
+
+
+def _form(form: Any) -> list[Any]:
+    """Name of an instruction, its tile operands with layouts, and its attributes."""
+    operands = [
+        [name, _layout(given), spec.is_written]
+        for name, spec, given in form.tile_slots()
+        if given is not None
+    ]
+    attributes = [
+        f"{name}={_short(value)}"
+        for name, value in zip(type(form).attributes, form.attribute_values, strict=True)
+        if value not in (None, "", False, (), "none", "unknown")
+    ]
+    return [form.name, operands[:_OPERANDS], ", ".join(attributes)]
+
+
+def _layout(given: Layout) -> str:
+    return f"{given.dtype.name}[{', '.join(map(str, given.shape))}] in {given.memory}"
+
+
+def _short(value: Any) -> str:
+    text = str(getattr(value, "name", value))
+    return text if len(text) <= 60 else text[:59] + "…"

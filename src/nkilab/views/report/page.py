@@ -1,0 +1,65 @@
+"""The page: a template, a style sheet and scripts of this folder, and the data of a run, in one text."""
+
+from __future__ import annotations
+
+import base64
+import json
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib import resources
+from typing import Any
+
+from ..run import Run
+from .data import page_data
+
+# In the order in which they stand in the page.
+SCRIPTS = (
+    "base.js", "data.js", "colours.js", "lanes.js", "timeline.js", "memory.js", "details.js", "source.js",
+    "panels.js", "search.js", "main.js",
+)  # fmt: skip
+
+
+@cache
+def asset(name: str) -> str:
+    """The text of a file of the folder `assets`."""
+    return (resources.files(__package__) / "assets" / name).read_text(encoding="utf-8")
+
+
+def report_html(run: Run) -> str:
+    """The report of a run: one page that needs nothing else, no network either."""
+    tables, columns = page_data(run)
+    return page("report.html", SCRIPTS, f"{run.summary.kernel} on {run.summary.machine}", {
+        "tables": data_block(tables),
+        "columns": columns.text(),
+    })  # fmt: skip
+
+
+def page(
+    template: str,
+    scripts: tuple[str, ...],
+    title: str,
+    blocks: dict[str, str],
+    more_style: str = "",
+) -> str:
+    """A template with its marks filled: @title@, @policy@, @style@, @script@ and those of `blocks`."""
+    script = "\n".join(["(() => {", '"use strict";', *map(asset, scripts), "})();", ""]) if scripts else ""
+    sheet = asset("report.css") + more_style
+    policy = f"default-src 'none'; style-src '{_digest(sheet)}'; img-src data:"
+    policy += f"; script-src '{_digest(script)}'" if script else ""
+    filled = {"title": escape(title), "policy": policy, "style": sheet, "script": script, **blocks}
+    parts = asset(template).split("@")
+    # marks stand between two @; what is put in is not searched again
+    text = "".join(filled[part] if place % 2 else part for place, part in enumerate(parts))
+    # a name may hold what no encoding has
+    return text.encode("utf-8", "replace").decode()
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(sha256(text.encode()).digest()).decode()
+
+
+def data_block(tables: dict[str, Any]) -> str:
+    """JSON that may stand within a script element: no sign in it ends the element or opens a comment."""
+    text = json.dumps(tables, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

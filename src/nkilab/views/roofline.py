@@ -1,0 +1,41 @@
+"""The roofline: how fast a kernel may multiply for the bytes it moves, and how fast it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..machine import Machine
+from .summary import Summary
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Roofs of the chip and the point of the kernel.
+
+    Args:
+        intensity: FLOP per byte that crosses the HBM interface; 0 without multiplications.
+        achieved: FLOP per second over the whole time.
+        peak: FLOP per second of TensorE by type of its operands.
+        bandwidth: bytes per second by what gives them: "DMA", and "HBM stack" of the vendor's metrics.
+    """
+
+    intensity: float
+    achieved: float
+    peak: dict[str, float]
+    bandwidth: dict[str, float]
+
+    def attainable(self, dtype: str = "bfloat16") -> float:
+        """FLOP per second that the roofs allow at the kernel's intensity."""
+        return min(self.peak[dtype], self.intensity * self.bandwidth["DMA"])
+
+
+def roofline_of(machine: Machine, summary: Summary) -> Roofline:
+    """Roofs and point of a run."""
+    peak = machine["peak_tflops_bf16"] * 1e12
+    moving = min(machine["dma_engines"] * machine["dma_bytes_per_ns"], machine["hbm_bytes_per_ns"])
+    return Roofline(
+        summary["mm_arithmetic_intensity"],
+        summary["model_flops"] / (summary["total_time"] * 1e-6),
+        {"bfloat16": peak, "float32": peak / machine["fp32_passes"]},
+        {"DMA": moving * 1e9, "HBM stack": machine["hbm_stack_bytes_per_ns"] * 1e9},
+    )

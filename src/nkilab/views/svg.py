@@ -1,0 +1,141 @@
+"""A timeline as a still picture: lanes of engines and DMA queues, for notebooks, pages and comparisons."""
+
+from __future__ import annotations
+
+from html import escape
+from math import ceil, log10
+
+import numpy as np
+
+from .colours import PALETTE, label_colours
+from .quantities import duration
+from .run import Run
+from .traffic import mean_rate
+
+_GUTTER, _RULER, _LANE, _GAP = 118, 22, 22, 5
+# More events than this per lane are drawn as how busy the lane is, not one by one.
+_MOST = 400
+# Colours of text and lanes of all pictures.
+STYLE = (
+    ".nkilab{font:12px system-ui,sans-serif}.nkilab text{fill:#44505c}.nkilab .lane{fill:#8c9aa81f}"
+    ".nkilab .rule{stroke:#8c9aa855}.nkilab .in{fill:#fff;font-size:10px}"
+    "@media(prefers-color-scheme:dark){.nkilab text{fill:#c3ccd6}.nkilab .in{fill:#fff}}"
+)
+
+
+def timeline_svg(
+    run: Run,
+    width: int = 960,
+    start_ns: float = 0.0,
+    end_ns: float | None = None,
+    title: str = "",
+    has_style: bool = True,
+) -> str:
+    """The lanes of a run as SVG.
+
+    Args:
+        run: what is drawn.
+        width: of the picture, in pixels.
+        start_ns, end_ns: the time that is shown; from the launch to the end if not given.
+        title: for readers of the screen; kernel and chip if "".
+        has_style: whether it brings its colours; a page may hold them once for all its pictures.
+    """
+    last = run.timeline.latency_ns if end_ns is None else end_ns
+    edges = np.linspace(start_ns, max(last, start_ns + 1e-3), width - _GUTTER - 8 + 1)
+    body = _ruler(edges, len(run.lanes.names))
+    for number, name in enumerate(run.lanes.names):
+        body += _lane(run, number, name, edges)
+    height = _RULER + len(run.lanes.names) * (_LANE + _GAP) + 26
+    body += _legend(run, height - 8)
+    told = escape(title or f"Timeline of {run.summary.kernel} on {run.summary.machine}")
+    style = f"<style>{STYLE}</style>" if has_style else ""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="nkilab" viewBox="0 0 {width} {height}" '
+        f'width="{width}" role="img" aria-label="{told}"><title>{told}</title>'
+        f"{style}"
+        f"{''.join(body)}</svg>"
+    )
+
+
+def _ruler(edges: np.ndarray, lanes: int) -> list[str]:
+    span = edges[-1] - edges[0]
+    power = 10.0 ** np.floor(np.log10(span / 8))
+    step = power * next(f for f in (1, 2, 5, 10) if span / (power * f) <= 8)
+    bottom = _RULER + lanes * (_LANE + _GAP)
+    body = []
+    for at in np.arange(np.ceil(edges[0] / step) * step, edges[-1], step).tolist():
+        x = _GUTTER + (at - edges[0]) / span * (len(edges) - 1)
+        body.append(f'<line class="rule" x1="{x:.1f}" x2="{x:.1f}" y1="14" y2="{bottom}"/>')
+        if x + 50 < _GUTTER + len(edges):
+            body.append(f'<text x="{x + 3:.1f}" y="12">{_moment(at, step)}</text>')
+    return body
+
+
+def _moment(at: float, step: float) -> str:
+    """A time with as many digits as its neighbours on the ruler need."""
+    size, unit = next((s, u) for s, u in ((1e6, "ms"), (1e3, "us"), (1.0, "ns")) if at >= s or s == 1.0)
+    places = max(0, ceil(-log10(step / size) - 1e-9))
+    return f"{at / size:.{places}f} {unit}"
+
+
+def _lane(run: Run, number: int, name: str, edges: np.ndarray) -> list[str]:
+    timeline, pixels = run.timeline, len(edges) - 1
+    top = _RULER + number * (_LANE + _GAP)
+    body = [
+        f'<text x="4" y="{top + _LANE / 2 + 4}">{escape(name)}</text>',
+        f'<rect class="lane" x="{_GUTTER}" y="{top}" width="{pixels}" height="{_LANE}"/>',
+    ]
+    here = np.flatnonzero(run.lanes.of_event == number)
+    start, end = timeline.start_ns[here], run.lanes.until_ns[here]
+    shown = (end > edges[0]) & (start < edges[-1])
+    here, start, end = here[shown], start[shown], end[shown]
+    if len(here) > _MOST:
+        colour = _colours(run)[int(np.bincount(timeline.label[here]).argmax())]
+        return [*body, _busy(mean_rate(start, end, end - start, edges), top, colour)]
+    scale = pixels / (edges[-1] - edges[0])
+    for event, left, right in zip(here.tolist(), start.tolist(), end.tolist(), strict=True):
+        x = max(0.0, (left - edges[0]) * scale)
+        wide = min(pixels, (right - edges[0]) * scale) - x
+        body.append(_event(run, event, _GUTTER + x, top, wide))
+    return body
+
+
+def _event(run: Run, event: int, x: float, top: int, wide: float) -> str:
+    timeline = run.timeline
+    label = timeline.labels[timeline.label[event]]
+    lasts = duration(float(timeline.end_ns[event] - timeline.start_ns[event]))
+    told = f"{label} at {run.program.place_of(int(timeline.row[event]))}: {lasts}"
+    colour = _colours(run)[int(timeline.label[event])]
+    shape = (
+        f'<rect x="{x:.1f}" y="{top}" width="{max(0.6, wide - (wide > 2)):.1f}" height="{_LANE}" '
+        f'fill="{colour}">'
+        f"<title>{escape(told)}</title></rect>"
+    )
+    if wide > 6.2 * len(label) + 6:
+        shape += f'<text class="in" x="{x + 3:.1f}" y="{top + _LANE / 2 + 3.5}">{escape(label)}</text>'
+    return shape
+
+
+def _colours(run: Run) -> list[str]:
+    """Per opcode its colour."""
+    return [PALETTE[place] for place in label_colours(run.timeline.labels)]
+
+
+def _busy(share: np.ndarray, top: int, colour: str) -> str:
+    """How busy a lane is, column by column, as one filled outline."""
+    heights = np.round(np.clip(share, 0.0, 1.0) * _LANE, 1)
+    turns = np.flatnonzero(np.diff(heights, prepend=-1.0))
+    path = [f"M{_GUTTER} {top + _LANE}"]
+    for at in turns.tolist():
+        path.append(f"H{_GUTTER + at}V{top + _LANE - heights[at]:g}")
+    path.append(f"H{_GUTTER + len(heights)}V{top + _LANE}Z")
+    return f'<path d="{"".join(path)}" fill="{colour}"/>'
+
+
+def _legend(run: Run, y: float) -> list[str]:
+    body, x = [], float(_GUTTER)
+    for colour, label in zip(_colours(run), run.timeline.labels, strict=True):
+        body.append(f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" rx="2" fill="{colour}"/>')
+        body.append(f'<text x="{x + 14:.0f}" y="{y}">{escape(label)}</text>')
+        x += 26 + 7.0 * len(label)
+    return body

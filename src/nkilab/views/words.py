@@ -1,0 +1,146 @@
+"""The bound and the critical path in words, with source lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..place.slots import DMA, ENGINES
+from .bound import BOUNDS
+from .path import KINDS
+from .quantities import duration
+from .run import Run
+
+# What to look at first, by bound.
+HINTS = {
+    "tensor engine": "use a type that TensorE multiplies faster, or give it less to multiply",
+    "vector engine": "move work to ScalarE or GpSimdE, or fuse instructions",
+    "scalar engine": "move work to VectorE, or fuse instructions",
+    "gpsimd engine": "move work to VectorE or ScalarE",
+    "sync engine": "move work to another engine",
+    "DMA bandwidth": "move fewer bytes: keep in SBUF what is used again, block the loops",
+    "DMA issue": "make fewer and larger transfers: load several tiles at once",
+    "DMA latency": "start transfers earlier: load the next tile while this one is worked on",
+    "dependence": "let engines work on different tiles at once: use more tiles and PSUM banks",
+    "nothing": "",
+}
+ENGINE_NAMES = {
+    "tensor": "TensorE", "vector": "VectorE", "scalar": "ScalarE", "gpsimd": "GpSimdE", "sync": "SyncE",
+    "dma": "DMA",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Time of one kind on the critical path.
+
+    Args:
+        kind: a key of `path.KINDS`.
+        engine: who spends it, of `ENGINES`; "" for launch, end and signals.
+        is_spill: whether it is spent on transfers that planning inserted; lines are then those they stand
+            before.
+        time_ns: in all.
+        share: of the latency, from 0 to 1.
+        lines: "file.py:41" of its source lines with their times, the longest first.
+    """
+
+    kind: str
+    engine: str
+    is_spill: bool
+    time_ns: float
+    share: float
+    lines: tuple[tuple[str, float], ...]
+
+    @property
+    def text(self) -> str:
+        """What happens in that time."""
+        if self.kind == "execute":
+            return f"{ENGINE_NAMES[self.engine]} executes instructions"
+        if self.kind == "result":
+            return f"a result travels through {ENGINE_NAMES[self.engine]} until others see it"
+        return (
+            KINDS[self.kind].replace("a transfer", "a spill or reload") if self.is_spill else KINDS[self.kind]
+        )
+
+
+def spent_on_path(run: Run) -> tuple[Spent, ...]:
+    """The critical path by kind and engine, what takes longest first."""
+    path, timeline = run.path, run.timeline
+    if not len(path):
+        return ()
+    own = path.event >= 0
+    engine, is_spill, line = np.full(len(path), -1), np.zeros(len(path), np.int64), np.full(len(path), -1)
+    engine[own] = timeline.engine[path.event[own]]
+    engine[path.kind == list(KINDS).index("signal")] = -1
+    inserted = timeline.node[path.event[own]].astype(np.int64) - len(run.program)
+    is_spill[own] = (inserted >= 0) & (inserted < len(run.plan.transfers)) & (engine[own] == DMA)
+    line[own] = np.asarray(run.program.line_column, np.int64)[path.row[own]]
+    key = (path.kind.astype(np.int64) * 100 + engine + 1) * 2 + is_spill
+    found = [_spent(run, key == one, one, line) for one in np.unique(key).tolist()]
+    return tuple(sorted(found, key=lambda s: -s.time_ns))
+
+
+def _spent(run: Run, here: np.ndarray, key: int, line: np.ndarray) -> Spent:
+    """What one kind of pieces takes, and where."""
+    key, is_spill = divmod(key, 2)
+    kind, owner = divmod(key, 100)
+    lasts = run.path.duration_ns[here]
+    by_line = np.bincount(line[here] + 1, lasts)
+    order = sorted(np.flatnonzero(by_line).tolist(), key=lambda n: -by_line[n])
+    lines = tuple((_where(run, n - 1), float(by_line[n])) for n in order if n)
+    total = float(lasts.sum())
+    name = ENGINES[owner - 1] if owner else ""
+    return Spent(list(KINDS)[kind], name, bool(is_spill), total, total / run.timeline.latency_ns, lines)
+
+
+def _where(run: Run, line: int) -> str:
+    path, number = run.program.lines[line]
+    return f"{run.sources[path].name}:{number}"
+
+
+def verdict(run: Run) -> list[str]:
+    """What bounds the kernel and why it takes as long as it does: a sentence each."""
+    summary = run.summary
+    sentences = [f"It is bound by {summary.bound}: {BOUNDS[summary.bound]}."]
+    for spent in spent_on_path(run)[:3]:
+        if spent.share < 0.05:
+            break
+        at = "before" if spent.is_spill else "at"
+        where = f", most of it {at} {spent.lines[0][0]}" if spent.lines else ""
+        sentences.append(
+            f"{100 * spent.share:.1f} % of the time ({duration(spent.time_ns)}) {spent.text}{where}."
+        )
+    sentences += [_stalled(run, engine) for engine in run.stalls.busy_ns if engine != "dma"]
+    if HINTS[summary.bound]:
+        sentences.append(f"First thing to try: {HINTS[summary.bound]}.")
+    return [s for s in sentences if s]
+
+
+def _stalled(run: Run, engine: str) -> str:
+    """The greatest loss of an engine that works at least a quarter of the time; "" if there is none."""
+    busy = run.stalls.busy_ns[engine]
+    lost = {r: t for r, t in run.stalls.of(engine).items() if r not in ("start", "end")}
+    if busy < run.stalls.span_ns / 4 or not lost:
+        return ""
+    reason, time = max(lost.items(), key=lambda item: item[1])
+    share = time / run.stalls.span_ns
+    if share < 0.02:
+        return ""
+    stall = next(s for s in run.stalls.stalls if s.engine == engine and s.reason == reason)
+    where = run.program.place_of(int(run.timeline.row[stall.event]))
+    return (
+        f"{ENGINE_NAMES[engine]} stands still for {100 * share:.1f} % of the time ({duration(time)}) and "
+        f"waits for {_waits_for(reason)}, the longest at {where} ({duration(stall.longest_ns)})."
+    )
+
+
+def _waits_for(reason: str) -> str:
+    if reason in ENGINE_NAMES:
+        return "transfers" if reason == "dma" else ENGINE_NAMES[reason]
+    return {
+        "buffer": "a buffer to be free",
+        "spill": "spills",
+        "weights": "weights to load",
+        "port": "a port",
+    }.get(reason, reason)

@@ -1,0 +1,336 @@
+"""The report in a real browser: it loads silently, and zoom, search, selection and source links work."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nkilab.reports import Reports
+from nkilab.timing import REASON_TEXTS, REASONS
+from nkilab.views.difference import Difference
+from nkilab.views.notebook import framed_html
+from nkilab.views.report.comparison import comparison_html
+from nkilab.views.run import Run
+from tests.place.handmade import Kernel
+from tests.views.report.test_page import hostile
+from tests.views.runs import kernel_run, loaded_copied_stored, run_of
+
+pytestmark = pytest.mark.browser
+
+
+def click_on(opened, event: int, side: str = "start") -> None:
+    """Click on an event of the timeline, by its place among the events of the page."""
+    at = opened.js(
+        f"(() => {{ const p = nkilab.timeline.place({event});"
+        " return [(p.left + Math.min(p.right, p.left + 6)) / 2, p.middle]; })()"
+    )
+    opened.page.locator("#timeline").click(position={"x": at[0], "y": at[1]})
+
+
+def order_of(run: Run) -> np.ndarray:
+    """The events of a run in the order of the page."""
+    return np.lexsort((run.timeline.start_ns, run.lanes.of_event))
+
+
+def test_a_report_loads_and_shows_the_summary(opened) -> None:
+    run = kernel_run("blocked")
+    page = opened(run)
+    assert page.js("document.documentElement.dataset.state") == "drawn"
+    assert page.page.inner_text("#title") == "blocked"
+    value, unit = page.page.inner_text(".card.main .value").split()
+    assert float(value) * {"µs": 1000}[unit] == pytest.approx(run.timeline.latency_ns, rel=1e-3)
+    assert page.page.locator("#sentences li").count() >= 3
+    assert page.page.locator("#roofline svg").count() == 1
+    assert page.js("nkilab.timeline.drawn") >= 1
+
+
+def test_clicking_an_instruction_tells_its_line_duration_and_predecessor(opened) -> None:
+    run = run_of(loaded_copied_stored())
+    page = opened(run)
+    click_on(page, 0)
+    assert page.field("title") == "TENSOR_COPY · tensor_copy"
+    assert page.field("line") == "kernel.py:2"
+    # 512 elements at 1 ns and 100 ns of overhead
+    assert page.field("duration") == "612 ns"
+    assert page.field("start") == "2.688 µs"
+    assert page.field("why") == "data that a transfer brought, or space that it emptied"
+    assert page.field("predecessor") == "DMA at kernel.py:1, ends 2.638 µs"
+    assert page.field("path") == "662 ns"
+    page.page.click('[data-field="predecessor"] button')
+    assert page.field("line") == "kernel.py:1"
+    assert page.field("bytes") == "262.1 kB at 160 GB/s"
+    assert page.field("predecessor") == "none"
+
+
+def test_an_instruction_tells_its_iteration_of_the_loops(opened) -> None:
+    run = kernel_run("tiled")
+    page, order = opened(run), order_of(run)
+    program = run.program
+    for event in (0, 5, len(order) - 1):
+        page.js(f"nkilab.timeline.select({event})")
+        at, expected = int(program.position_column[run.timeline.row[order[event]]]), []
+        while program.positions[at][0] >= 0:
+            expected.insert(0, str(int(program.positions[at][2])))
+            at = program.positions[at][0]
+        assert page.field("loops") == " › ".join(expected)
+
+
+@pytest.mark.parametrize("name", ["tiled", "attention"])
+def test_the_panel_agrees_with_the_timeline_for_every_kind_of_event(opened, name: str) -> None:
+    run = kernel_run(name)
+    page, order, timeline = opened(run), order_of(run), run.timeline
+    for event in np.unique(timeline.label[order], return_index=True)[1].tolist():
+        page.js(f"nkilab.timeline.select({event})")
+        own = order[event]
+        assert page.field("line") == run.program.place_of(int(timeline.row[own]))
+        assert page.field("why") == REASON_TEXTS[REASONS[timeline.reason[own]]]
+        lasts = float(timeline.end_ns[own] - timeline.start_ns[own])
+        value, unit = page.field("duration").split()
+        assert float(value) * {"ns": 1, "µs": 1000}[unit] == pytest.approx(lasts, rel=1e-3)
+        waited = int(timeline.waited_row[own])
+        expected = run.program.place_of(waited) if waited >= 0 else "none"
+        assert expected in page.field("predecessor")
+
+
+def test_the_wheel_zooms_around_the_pointer_and_drag_pans(opened) -> None:
+    page = opened(kernel_run("blocked"))
+    frame = page.page.locator("#timeline").bounding_box()
+    x, y = frame["x"] + 700, frame["y"] + 60
+    under = page.js("nkilab.timeline.ticksAt(700)")
+    page.page.mouse.move(x, y)
+    page.page.mouse.wheel(0, -600)
+    page.page.wait_for_function(
+        "nkilab.timeline.view.t1 - nkilab.timeline.view.t0 < 0.5 * nkilab.timeline.end"
+    )
+    assert page.js("nkilab.timeline.ticksAt(700)") == pytest.approx(under, rel=1e-6)
+    before = page.js("nkilab.timeline.view.t0")
+    page.page.mouse.down()
+    page.page.mouse.move(x - 100, y, steps=4)
+    page.page.mouse.up()
+    assert page.js("nkilab.timeline.view.t0") > before
+    page.page.click("#zoom-all")
+    assert page.js("nkilab.timeline.view.t1") == pytest.approx(page.js("nkilab.timeline.end"))
+
+
+def test_keys_do_everything_that_the_pointer_does(opened) -> None:
+    page = opened(kernel_run("tiled"))
+    keys = page.page.keyboard
+    page.page.focus("#timeline")
+    keys.press("+")
+    assert page.js("nkilab.timeline.view.t1 - nkilab.timeline.view.t0") < page.js("nkilab.timeline.end")
+    before = page.js("nkilab.timeline.view.t0")
+    keys.press("ArrowRight")
+    assert page.js("nkilab.timeline.view.t0") > before
+    keys.press(".")
+    first = page.js("nkilab.timeline.selected")
+    assert first >= 0
+    keys.press(".")
+    assert page.js("nkilab.timeline.selected") == first + 1
+    keys.press("p")
+    assert page.js("nkilab.timeline.selected") != first + 1
+    keys.press("ArrowDown")
+    assert page.js("nkilab.timeline.selected") >= 0
+    keys.press("f")
+    keys.press("0")
+    keys.press("c")
+    keys.press("Escape")
+    assert page.js("nkilab.timeline.selected") == -1
+    keys.press("?")
+    assert page.page.locator("#keys[open]").count() == 1
+    keys.press("Escape")
+    keys.press("/")
+    keys.type("matmul low")
+    assert page.page.inner_text("#found") == "8 found"
+    keys.press("Enter")
+    assert page.field("title") == "MATMUL LOW · nc_matmul"
+
+
+def test_everything_can_be_reached_by_tab(opened) -> None:
+    page = opened(kernel_run("tiled"))
+    reached = set()
+    for _ in range(40):
+        page.page.keyboard.press("Tab")
+        reached.add(page.js("document.activeElement.id || document.activeElement.className"))
+    assert {"theme", "help", "search", "colour", "zoom-in", "timeline", "code", "line used"} <= reached
+
+
+def test_search_finds_opcodes_lines_and_tiles(opened) -> None:
+    run = kernel_run("tiled")
+    page, timeline = opened(run), run.timeline
+    labels = np.array(timeline.labels)[timeline.label]
+    here = np.array([run.program.place_of(int(row)) for row in timeline.row])
+    for words, expected in {
+        "ldweights": np.count_nonzero(labels == "LDWEIGHTS"),
+        "matmul.py:50": np.count_nonzero(here == "matmul.py:50"),
+        "matmul.py:5": 0,
+        "dma_copy lhst": sum(1 for e in timeline.of_engine("dma") if "lhsT" in tiles_of(run, e)),
+        "no such thing": 0,
+    }.items():
+        page.page.fill("#search", words)
+        assert page.page.inner_text("#found") == f"{expected} found", words
+    page.page.fill("#search", "")
+    assert page.page.inner_text("#found") == ""
+
+
+def tiles_of(run: Run, event: int) -> set[str]:
+    return {run.tile_names[a.storage] for a in run.program.accesses(int(run.timeline.row[event]))}
+
+
+def test_source_and_timeline_are_linked_both_ways(opened) -> None:
+    run = kernel_run("tiled")
+    page = opened(run)
+    assert "nisa.nc_matmul(dst=product" in page.page.inner_text('#code [data-line="50"]')
+    page.page.click('#code [data-line="50"]')
+    assert page.page.input_value("#search") == "matmul.py:50"
+    lit = page.js("nkilab.search.mask.reduce((a, b) => a + b)")
+    assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:50")
+    page.js("nkilab.timeline.select(nkilab.columns.start.length - 1)")
+    assert page.page.locator("#code .marked").get_attribute("data-line") == page.field("line").split(":")[1]
+    page.page.click('[data-field="line"] button')
+    assert page.page.input_value("#search") == page.field("line")
+
+
+def test_lines_show_their_time_on_the_critical_path(opened) -> None:
+    run = kernel_run("tiled")
+    page = opened(run)
+    cost = next(cost for cost in run.lines if cost.line == 50)
+    value, unit = page.page.inner_text('#code [data-line="50"] .spent').split()
+    assert float(value) * {"ns": 1, "µs": 1000}[unit] == pytest.approx(cost.path_ns, rel=1e-3)
+
+
+def test_colours_follow_lines_and_reasons(opened) -> None:
+    page = opened(kernel_run("tiled"))
+    page.page.select_option("#colour", "line")
+    assert "matmul.py:50" in page.page.inner_text("#legend")
+    page.page.select_option("#colour", "reason")
+    assert "an issuing unit of the DMA engines" in page.page.inner_text("#legend")
+
+
+def test_hovering_tells_what_lies_under_the_pointer(opened) -> None:
+    page = opened(run_of(loaded_copied_stored()))
+    at = page.js("(() => { const p = nkilab.timeline.place(1); return [p.left + 3, p.middle]; })()")
+    page.page.locator("#timeline").hover(position={"x": at[0], "y": at[1]})
+    tip = page.page.inner_text("#tip")
+    assert "DMA · dma_copy" in tip
+    assert "262.1 kB, 160 GB/s" in tip
+    assert "dst = a" in tip
+    box = page.js("nkilab.timeline.box")
+    page.page.locator("#sbuf").hover(position={"x": box["x"] + box["width"] * 0.3, "y": 3})
+    assert "2.048 kB a partition at 0" in page.page.inner_text("#tip")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768, 1440])
+def test_nothing_is_wider_than_the_window(opened, scheme: str, width: int) -> None:
+    page = opened(kernel_run("attention"), width=width, scheme=scheme)
+    page.js("nkilab.timeline.select(3)")
+    assert page.js("document.documentElement.scrollWidth") <= width
+    assert page.js("document.documentElement.dataset.theme") == scheme
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(opened, scheme: str) -> None:
+    page = opened(kernel_run("tiled"), scheme=scheme)
+    colours = page.js(
+        "['--ink', '--faint', '--link', '--card', '--raised'].map(n =>"
+        " getComputedStyle(document.documentElement).getPropertyValue(n).trim())"
+    )
+    for ink in colours[:3]:
+        for ground in colours[3:]:
+            # WCAG 2.2, 1.4.3: 4.5 for text
+            assert contrast(ink, ground) >= 4.5, (ink, ground)
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of contrast that WCAG defines."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_theme_changes_on_demand(opened) -> None:
+    page = opened(kernel_run("tiled"))
+    page.page.click("#theme")
+    assert page.js("document.documentElement.dataset.theme") == "dark"
+
+
+def test_hostile_names_do_no_harm(opened) -> None:
+    page = opened(hostile())
+    assert page.page.inner_text("#title") == "</script><script>alert(1)</script>"
+    assert page.page.locator("img").count() == 0
+    for event in range(page.js("nkilab.columns.start.length")):
+        page.js(f"nkilab.timeline.select({event})")
+    assert page.js("document.documentElement.scrollWidth") <= 1280
+    page.page.fill("#search", "onerror=alert")
+    # the load of the tile and the copy of it
+    assert page.page.inner_text("#found") == "2 found"
+
+
+def test_an_empty_program_opens(opened) -> None:
+    page = opened(run_of(Kernel("trn2")))
+    assert page.js("document.documentElement.dataset.state") == "drawn"
+    page.page.focus("#timeline")
+    for key in ("+", ".", "ArrowDown", "c", "p", "f"):
+        page.page.keyboard.press(key)
+
+
+def test_spills_are_named_by_their_tile(opened) -> None:
+    from dataclasses import replace
+
+    from tests.timing.test_clock import ROUND, fact
+
+    k = Kernel(replace(ROUND, sbuf_bytes_per_partition=fact(800)))
+    tiles, sums = [k.tile(128, 100, name=f"tile{i}") for i in range(3)], k.psum(128, 100)
+    for tile in tiles:
+        k.copy(tile, sums)
+    for tile in tiles:
+        k.store(k.hbm(128, 100), tile)
+    page = opened(run_of(k))
+    page.page.fill("#search", "spill_save")
+    assert page.page.inner_text("#found") == "1 found"
+    page.page.keyboard.press("Enter")
+    assert page.field("operands").startswith("tile = tile")
+
+
+def test_a_pinch_zooms(opened, browser) -> None:
+    page = opened(kernel_run("tiled"))
+    page.js(
+        """(() => { const c = document.getElementById("timeline"), f = c.getBoundingClientRect();
+        c.setPointerCapture = () => 0;
+        const send = (type, id, x) => c.dispatchEvent(new PointerEvent(type, { pointerId: id,
+          clientX: f.left + x, clientY: f.top + 50, pointerType: "touch", bubbles: true }));
+        send("pointerdown", 1, 400); send("pointerdown", 2, 500);
+        send("pointermove", 1, 300); send("pointermove", 2, 600); send("pointerup", 1, 300);
+        send("pointerup", 2, 600); })()"""
+    )
+    span = page.js("(nkilab.timeline.view.t1 - nkilab.timeline.view.t0) / nkilab.timeline.end")
+    assert span == pytest.approx(1 / 3, rel=0.05)
+    assert page.js("nkilab.timeline.selected") == -1
+
+
+def test_two_runs_side_by_side_load_without_complaint(opened) -> None:
+    page = opened(comparison_html(Difference(kernel_run("tiled"), kernel_run("blocked"), ("one", "other"))))
+    assert page.page.locator("svg").count() == 2
+    assert page.js("getComputedStyle(document.querySelector('.nkilab .lane')).fillOpacity") == "1"
+    assert "0.12" in page.js("getComputedStyle(document.querySelector('.nkilab .lane')).fill")
+
+
+def test_the_page_of_launches_loads_without_complaint(opened, tmp_path) -> None:
+    run = kernel_run("tiled")
+    reports = Reports(tmp_path / "reports")
+    reports((run.program,))
+    page = opened((tmp_path / "reports" / "index.html").read_text())
+    assert page.page.get_attribute("td a", "href") == "001-tiled.html"
+
+
+def test_a_notebook_shows_the_report_in_a_frame(opened) -> None:
+    page = opened("<!doctype html><title>n</title>" + framed_html(run_of(loaded_copied_stored())))
+    frame = page.page.frame_locator("iframe")
+    assert frame.locator("#title").inner_text() == "made_by_hand"
+    frame.locator("#timeline").press(".")
+    assert frame.locator('[data-field="title"]').inner_text() == "TENSOR_COPY · tensor_copy"

@@ -1,0 +1,405 @@
+"""What was never written, what does not fit, and sums in PSUM."""
+
+from __future__ import annotations
+
+from tests.checks.gallery.case import case
+from tests.dialects.spellings import nisa1, nisa2, nki1, nki2, nl1, nl2
+
+nki, nl, nisa = nki2, nl2, nisa2
+
+
+def out_like(shape):
+    return nl.ndarray(shape, nl.float32, buffer=nl.shared_hbm)
+
+
+def sb(shape, dtype=nl.float32):
+    return nl.ndarray(shape, dtype, buffer=nl.sbuf)
+
+
+def ps(shape):
+    return nl.ndarray(shape, nl.float32, buffer=nl.psum)
+
+
+def operands(a, b):
+    left, right = sb((128, 128), nl.bfloat16), sb((128, 512), nl.bfloat16)
+    nisa.dma_copy(left, a)
+    nisa.dma_copy(right, b)
+    return left, right
+
+
+def stored(total):
+    result, out = sb(total.shape), out_like(total.shape)
+    nisa.tensor_copy(result, total)
+    nisa.dma_copy(out, result)
+    return out
+
+
+# ---- initialisation
+
+
+@case("f32[128,512]")
+@nki.jit
+def wrong_nothing_was_loaded(x):
+    tile, out = sb((128, 512)), out_like((128, 512))
+    nisa.dma_copy(out, tile)  # finds: unwritten-read
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_everything_was_loaded(x):
+    tile, out = sb((128, 512)), out_like((128, 512))
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[100,512]")
+@nki.jit
+def wrong_the_last_rows_are_missing(x):
+    tile, out = sb((128, 512)), out_like((128, 512))
+    nisa.dma_copy(tile[0:100], x)
+    nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=1.0)  # finds: unwritten-read
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[100,512]")
+@nki.jit
+def right_the_last_rows_are_zeros(x):
+    tile, out = sb((128, 512)), out_like((128, 512))
+    nisa.memset(tile, 0.0)
+    nisa.dma_copy(tile[0:100], x)
+    nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=1.0)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("i32[128,64]")
+@nki.jit
+def wrong_an_integer_shows_no_nan(x):
+    tile, out = sb((128, 64), nl.int32), nl.ndarray((128, 64), nl.int32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile[:, 0:32], x[:, 0:32])
+    nisa.dma_copy(out, tile)  # finds: unwritten-read
+    return out
+
+
+@case("i32[128,64]")
+@nki.jit
+def right_every_integer_is_loaded(x):
+    tile, out = sb((128, 64), nl.int32), nl.ndarray((128, 64), nl.int32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile[:, 0:32], x[:, 0:32])
+    nisa.dma_copy(tile[:, 32:64], x[:, 32:64])
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[300,512]")
+@nki1.jit
+def wrong_a_mask_leaves_rows_out(x):
+    """The mask of the last load hides rows that the store does not hide."""
+    out = nl1.ndarray((384, 512), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    for i in nl1.affine_range(3):
+        tile = nl1.load(x[i * 128 + i_p, i_f], mask=i * 128 + i_p < 300)
+        nl1.store(out[i * 128 + i_p, i_f], tile)  # finds: unwritten-read
+    return out
+
+
+@case("f32[300,512]")
+@nki1.jit
+def right_both_masks_agree(x):
+    out = nl1.ndarray((300, 512), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    for i in nl1.affine_range(3):
+        tile = nl1.load(x[i * 128 + i_p, i_f], mask=i * 128 + i_p < 300)
+        nl1.store(out[i * 128 + i_p, i_f], tile, mask=i * 128 + i_p < 300)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def wrong_half_of_the_result_is_written(x):
+    tile = sb((128, 512))
+    out = nl.ndarray((256, 512), nl.float32, buffer=nl.shared_hbm)  # finds: unwritten-output
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out[0:128], tile)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_the_whole_result_is_written(x):
+    tile = sb((128, 512))
+    out = nl.ndarray((256, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out[0:128], tile)
+    nisa.dma_copy(out[128:256], tile)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def wrong_scratch_in_hbm_is_loaded_before_it_is_stored(x):
+    tile, out = sb((128, 512)), out_like((128, 512))
+    scratch = nl.ndarray((128, 512), nl.float32, buffer=nl.private_hbm)
+    nisa.dma_copy(tile, scratch)  # finds: unwritten-read
+    nisa.dma_copy(scratch, x)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_scratch_in_hbm_is_stored_first(x):
+    tile, out = sb((128, 512)), out_like((128, 512))
+    scratch = nl.ndarray((128, 512), nl.float32, buffer=nl.private_hbm)
+    nisa.dma_copy(scratch, x)
+    nisa.dma_copy(tile, scratch)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[128,256]")
+@nki1.jit
+def wrong_instances_leave_a_hole(x):
+    out = nl1.ndarray((128, 512), x.dtype, buffer=nl1.shared_hbm)  # finds: unwritten-output
+    for i in nl1.affine_range(3):
+        nl1.store(out[:, i * 128 : (i + 1) * 128], nl1.load(x[:, 0:128]))
+    return out
+
+
+@case("f32[128,256]")
+@nki1.jit
+def right_instances_leave_no_hole(x):
+    out = nl1.ndarray((128, 512), x.dtype, buffer=nl1.shared_hbm)
+    for i in nl1.affine_range(4):
+        nl1.store(out[:, i * 128 : (i + 1) * 128], nl1.load(x[:, 0:128]))
+    return out
+
+
+# ---- PSUM
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def wrong_the_first_product_adds(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    for _ in range(4):
+        nisa.nc_matmul(total, left, right, accumulate=True)  # finds: psum-accumulate-unwritten
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_the_first_product_overwrites(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    for k in range(4):
+        nisa.nc_matmul(total, left, right, accumulate=k > 0)
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def wrong_a_bias_is_put_into_psum_first(a, b):
+    """Adding the bias by starting the sum with it: right in a simulator, undefined on trn2."""
+    left, right = operands(a, b)
+    bias, total = sb((128, 512)), ps((128, 512))
+    nisa.memset(bias, 0.5)
+    nisa.tensor_copy(total, bias)
+    nisa.nc_matmul(total, left, right, accumulate=True)  # finds: psum-accumulate-foreign
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_the_bias_is_added_behind_the_product(a, b):
+    left, right = operands(a, b)
+    bias, result, total = sb((128, 512)), sb((128, 512)), ps((128, 512))
+    out = out_like((128, 512))
+    nisa.memset(bias, 0.5)
+    nisa.nc_matmul(total, left, right)
+    nisa.tensor_tensor(result, total, bias, op=nl.add)
+    nisa.dma_copy(out, result)
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]", target="trn3")
+@nki.jit
+def right_on_trn3_a_filled_bank_starts_a_sum(a, b):
+    left, right = operands(a, b)
+    bias, total = sb((128, 512)), ps((128, 512))
+    nisa.memset(bias, 0.5)
+    nisa.tensor_copy(total, bias)
+    nisa.nc_matmul(total, left, right, accumulate=True)
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def wrong_two_sums_take_turns_in_a_bank(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    for k in range(3):
+        for at in (slice(0, 256), slice(256, 512)):
+            nisa.nc_matmul(total[:, at], left, right[:, at], accumulate=k > 0)  # finds: psum-interleaved
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_two_sums_in_two_banks(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 2, 512))
+    for k in range(3):
+        for half in range(2):
+            columns = nl.ds(half * 256, 256)
+            nisa.nc_matmul(total[:, half, 0:256], left, right[:, columns], accumulate=k > 0)
+    result, out = sb((128, 2, 256)), out_like((128, 2, 256))
+    nisa.tensor_copy(result, total[:, :, 0:256])
+    nisa.dma_copy(out, result)
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def wrong_every_product_overwrites(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 512))
+    for _ in range(4):
+        nisa.nc_matmul(total, left, right, accumulate=False)  # finds: psum-lost-sum
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def wrong_the_tile_is_copied_out_too_late(a, b):
+    left, right = operands(a, b)
+    total, out = ps((128, 512)), out_like((2, 128, 512))
+    result = sb((128, 512))
+    nisa.nc_matmul(total, left, right, accumulate=False)
+    nisa.nc_matmul(total, left, right, accumulate=False)  # finds: psum-lost-sum
+    nisa.tensor_copy(result, total)
+    nisa.dma_copy(out[0], result)
+    nisa.dma_copy(out[1], result)
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_the_tile_is_copied_out_in_time(a, b):
+    left, right = operands(a, b)
+    total, out = ps((128, 512)), out_like((2, 128, 512))
+    result = sb((128, 512))
+    for i in range(2):
+        nisa.nc_matmul(total, left, right, accumulate=False)
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out[i], result)
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def wrong_a_product_lies_over_two_banks(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 1024))
+    nisa.memset(total, 0.0)
+    nisa.nc_matmul(total[:, 128:640], left, right)  # finds: psum-bank-crossing
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_a_product_lies_in_the_second_bank(a, b):
+    left, right = operands(a, b)
+    total = ps((128, 1024))
+    nisa.memset(total, 0.0)
+    nisa.nc_matmul(total[:, 512:1024], left, right)
+    return stored(total)
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki1.jit
+def right_beta1_starts_a_sum_with_zeros(a, b):
+    """nl.zeros and += are how Beta 1 spells a sum: its compiler leaves the zeros out."""
+    left, right = nl1.load(a), nl1.load(b)
+    out = nl1.ndarray((128, 512), nl1.float32, buffer=nl1.shared_hbm)
+    total = nl1.zeros((128, 512), nl1.float32, buffer=nl1.psum)
+    for _ in nl1.affine_range(4):
+        total += nisa1.nc_matmul(left, right)
+    nl1.store(out, nl1.copy(total))
+    return out
+
+
+# ---- capacity
+
+
+@case("f32[8,128,8192]")
+@nki1.jit
+def wrong_eight_tiles_of_32_kib_are_live(x):
+    out = nl1.ndarray((128, 8192), x.dtype, buffer=nl1.shared_hbm)
+    tiles = [nl1.load(x[i]) for i in range(8)]  # finds: spill
+    total = tiles[0]
+    for tile in tiles[1:]:
+        total = nl1.add(total, tile)
+    nl1.store(out, total)
+    return out
+
+
+@case("f32[8,128,8192]")
+@nki1.jit
+def right_two_tiles_of_32_kib_are_live(x):
+    out = nl1.ndarray((128, 8192), x.dtype, buffer=nl1.shared_hbm)
+    total = nl1.load(x[0])
+    for i in range(1, 8):
+        total = nl1.add(total, nl1.load(x[i]))
+    nl1.store(out, total)
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def wrong_nine_banks_are_live(a, b):
+    left, right = operands(a, b)
+    totals = [ps((128, 512)) for _ in range(9)]
+    for total in totals:
+        nisa.nc_matmul(total, left, right)  # finds: psum-full
+    for total in totals:
+        out = stored(total)
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_eight_banks_are_live(a, b):
+    left, right = operands(a, b)
+    totals = [ps((128, 512)) for _ in range(8)]
+    for total in totals:
+        nisa.nc_matmul(total, left, right)
+    for total in totals:
+        out = stored(total)
+    return out
+
+
+@case("bf16[128,65536]")
+@nki.jit
+def wrong_two_operands_of_one_instruction_do_not_fit(x):
+    a, b = sb((128, 65536), nl.bfloat16), sb((128, 65536), nl.bfloat16)
+    out = nl.ndarray((128, 65536), nl.bfloat16, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.tensor_copy(b, a)  # finds: sbuf-full
+    nisa.dma_copy(out, b)
+    return out
+
+
+@case("bf16[128,65536]")
+@nki.jit
+def right_the_instruction_works_in_place(x):
+    a = sb((128, 65536), nl.bfloat16)
+    out = nl.ndarray((128, 65536), nl.bfloat16, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.tensor_scalar(a, a, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(out, a)
+    return out

@@ -1,0 +1,400 @@
+"""Memory that tiles share by address, by pattern, by run-time offset or between cores."""
+
+from __future__ import annotations
+
+from tests.checks.gallery.case import case
+from tests.dialects.spellings import ncc1, nki1, nki2, nl1, nl2
+from tests.dialects.spellings import nisa2 as nisa
+
+nki, nl = nki2, nl2
+
+
+def a_tile(byte, width=512):
+    return nl.ndarray((128, width), nl.float32, buffer=nl.sbuf, address=(0, byte))
+
+
+@case("f32[128,512]")
+@nki.jit
+def wrong_two_live_tiles_at_one_address(x):
+    a, b = a_tile(0), a_tile(0)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.memset(b, 1.0)
+    nisa.tensor_tensor(b, b, a, op=nl.add)  # finds: lifetime-conflict
+    nisa.dma_copy(out, b)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_two_live_tiles_at_two_addresses(x):
+    a, b = a_tile(0), a_tile(2048)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.memset(b, 1.0)
+    nisa.tensor_tensor(b, b, a, op=nl.add)
+    nisa.dma_copy(out, b)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def wrong_the_end_of_one_tile_is_the_start_of_the_next(x):
+    a, b = a_tile(0), a_tile(2044)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.memset(b, 1.0)
+    nisa.dma_copy(out, a)  # finds: lifetime-conflict
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_tiles_side_by_side(x):
+    a, b = a_tile(0), a_tile(2048)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.memset(b, 1.0)
+    nisa.dma_copy(out, a)
+    return out
+
+
+@case("f32[4,128,512]")
+@nki.jit
+def wrong_ping_pong_with_one_buffer(x):
+    out = nl.ndarray((4, 128, 512), nl.float32, buffer=nl.shared_hbm)
+    for i in range(4):
+        tile = a_tile(0)
+        nisa.dma_copy(tile, x[i])  # finds: race-direct-overlap
+        nisa.dma_copy(out[i], tile)
+    return out
+
+
+@case("f32[4,128,512]")
+@nki.jit
+def right_one_tile_for_all_turns(x):
+    out = nl.ndarray((4, 128, 512), nl.float32, buffer=nl.shared_hbm)
+    tile = a_tile(0)
+    for i in range(4):
+        nisa.dma_copy(tile, x[i])
+        nisa.dma_copy(out[i], tile)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def wrong_a_piece_of_a_region_is_used_twice(x):
+    region = nl.sbuf.ptr(size=(128, 4096), offset=(0, 0))
+    a = region.ptr(size=(128, 2048), offset=(0, 0)).view(nl.float32, (128, 512))
+    b = region.ptr(size=(128, 2048), offset=(0, 1024)).view(nl.float32, (128, 512))
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.dma_copy(b, x)
+    nisa.dma_copy(out, a)  # finds: lifetime-conflict
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_two_pieces_of_a_region(x):
+    region = nl.sbuf.ptr(size=(128, 4096), offset=(0, 0))
+    a = region.ptr(size=(128, 2048), offset=(0, 0)).view(nl.float32, (128, 512))
+    b = region.ptr(size=(128, 2048), offset=(0, 2048)).view(nl.float32, (128, 512))
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.dma_copy(b, x)
+    nisa.dma_copy(out, a)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def wrong_a_dead_tile_is_overwritten_by_another_engine(x):
+    a, b = a_tile(0), a_tile(0)
+    result = a_tile(4096)
+    out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.activation(result, op=nl.exp, data=a)
+    nisa.memset(b, 1.0, engine=nisa.engine.vector)  # finds: race-direct-overlap
+    nisa.dma_copy(out[0], result)
+    nisa.dma_copy(out[1], b)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_an_order_is_asked_for(x):
+    a, b = a_tile(0), a_tile(0)
+    result = a_tile(4096)
+    out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    last = nisa.activation(result, op=nl.exp, data=a)
+    nisa.memset(b, 1.0, engine=nisa.engine.vector).depends_on(last)
+    nisa.dma_copy(out[0], result)
+    nisa.dma_copy(out[1], b)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_a_block_keeps_the_order(x):
+    a, b = a_tile(0), a_tile(0)
+    result = a_tile(4096)
+    out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    with nl.no_reorder():
+        nisa.activation(result, op=nl.exp, data=a)
+        nisa.memset(b, 1.0, engine=nisa.engine.vector)
+    nisa.dma_copy(out[0], result)
+    nisa.dma_copy(out[1], b)
+    return out
+
+
+@case("f32[8,128,512]")
+@nki1.jit
+def wrong_too_few_rotating_tiles(x):
+    """The second example of lifetime conflicts in the direct allocation guide."""
+    out = nl1.ndarray((8, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    first = nl1.ndarray(
+        (8, nl1.par_dim(128), 512), x.dtype, buffer=ncc1.sbuf.mod_alloc(base_addr=0, num_free_tiles=(8,))
+    )
+    second = nl1.ndarray(
+        (8, nl1.par_dim(128), 512), x.dtype, buffer=ncc1.sbuf.mod_alloc(base_addr=8192, num_free_tiles=(8,))
+    )
+    for i in nl1.static_range(8):
+        first[i] = nl1.load(x[i])
+    for i in nl1.static_range(8):
+        second[i] = nl1.load(x[i])
+    for i in nl1.static_range(8):
+        nl1.store(out[i], first[i])  # finds: lifetime-conflict
+    return out
+
+
+@case("f32[8,128,512]")
+@nki1.jit
+def right_enough_rotating_tiles(x):
+    out = nl1.ndarray((8, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    first = nl1.ndarray(
+        (8, nl1.par_dim(128), 512), x.dtype, buffer=ncc1.sbuf.mod_alloc(base_addr=0, num_free_tiles=(8,))
+    )
+    second = nl1.ndarray(
+        (8, nl1.par_dim(128), 512), x.dtype, buffer=ncc1.sbuf.mod_alloc(base_addr=16384, num_free_tiles=(8,))
+    )
+    for i in nl1.static_range(8):
+        first[i] = nl1.load(x[i])
+    for i in nl1.static_range(8):
+        second[i] = nl1.load(x[i])
+    for i in nl1.static_range(8):
+        nl1.store(out[i], first[i])
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def wrong_shifted_patterns(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile.ap(pattern=[[512, 128], [1, 300]], offset=0), x[:, 0:300])
+    nisa.memset(tile.ap(pattern=[[512, 128], [1, 300]], offset=212), 0.0)  # finds: race-pattern-overlap
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_patterns_side_by_side(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile.ap(pattern=[[512, 128], [1, 256]], offset=0), x[:, 0:256])
+    nisa.memset(tile.ap(pattern=[[512, 128], [1, 256]], offset=256), 0.0)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_interleaved_patterns_never_meet(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile.ap(pattern=[[512, 128], [2, 256]], offset=0), x[:, 0:256])
+    nisa.memset(tile.ap(pattern=[[512, 128], [2, 256]], offset=1), 0.0)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case("f32[1,512]", "i32[1,1]")
+@nki.jit
+def wrong_a_cache_row_is_read_back_unordered(x, position):
+    """A decode step: the new row goes to the cache at a run-time place, and the cache is read at once."""
+    row = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
+    place = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+    whole = nl.ndarray((64, 512), nl.float32, buffer=nl.sbuf)
+    cache = nl.ndarray((64, 512), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((64, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.memset(whole, 0.0)
+    nisa.dma_copy(cache, whole)
+    nisa.dma_copy(row, x)
+    nisa.dma_copy(place, position)
+    nisa.dma_copy(cache.ap(pattern=[[512, 1], [1, 512]], scalar_offset=place, indirect_dim=0), row)
+    nisa.dma_copy(whole, cache)  # finds: race-dynamic-hbm
+    nisa.dma_copy(out, whole)
+    return cache, out
+
+
+@case("f32[1,512]")
+@nki.jit
+def right_the_place_is_known(x):
+    row = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
+    whole = nl.ndarray((64, 512), nl.float32, buffer=nl.sbuf)
+    cache = nl.ndarray((64, 512), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((64, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.memset(whole, 0.0)
+    nisa.dma_copy(cache, whole)
+    nisa.dma_copy(row, x)
+    nisa.dma_copy(cache[3:4], row)
+    nisa.dma_copy(whole, cache)
+    nisa.dma_copy(out, whole)
+    return cache, out
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
+def wrong_the_other_half_is_read_without_a_barrier(x):
+    rank = nl.program_id(0)
+    tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+    halves = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x[:, nl.ds(rank * 256, 256)])
+    nisa.dma_copy(halves[rank], tile)  # finds: race-two-cores
+    nisa.dma_copy(tile, halves[1 - rank])
+    nisa.dma_copy(out[rank], tile)
+    return out
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
+def right_a_barrier_on_the_halves(x):
+    rank = nl.program_id(0)
+    tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+    halves = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x[:, nl.ds(rank * 256, 256)])
+    nisa.dma_copy(halves[rank], tile)
+    nisa.core_barrier(halves, (0, 1))
+    nisa.dma_copy(tile, halves[1 - rank])
+    nisa.dma_copy(out[rank], tile)
+    return out
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
+def wrong_the_barrier_is_on_another_tensor(x):
+    rank = nl.program_id(0)
+    tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+    other = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+    halves = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x[:, nl.ds(rank * 256, 256)])
+    nisa.dma_copy(halves[rank], tile)
+    nisa.dma_copy(out[rank], tile)
+    nisa.core_barrier(out, (0, 1))
+    nisa.dma_copy(other, halves[1 - rank])  # finds: race-two-cores
+    nisa.dma_copy(out[rank], other)
+    return out
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
+def right_halves_are_sent(x):
+    rank = nl.program_id(0)
+    tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+    other = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x[:, nl.ds(rank * 256, 256)])
+    nisa.sendrecv(src=tile, dst=other, send_to_rank=1 - rank, recv_from_rank=1 - rank, pipe_id=0)
+    nisa.dma_copy(out[rank], other)
+    return out
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
+def wrong_both_cores_write_one_result(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x)
+    nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=float(nl.program_id(0)))
+    nisa.dma_copy(out, tile)  # finds: race-two-cores
+    return out
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
+def right_one_core_writes_the_result(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x)
+    if nl.program_id(0) == 0:
+        nisa.dma_copy(out, tile)
+    return out
+
+
+@case("u32[1,1]")
+@nki.jit
+def wrong_a_seed_may_come_too_late(state):
+    seed = nl.ndarray((1, 1), nl.uint32, buffer=nl.sbuf)
+    noise = nl.ndarray((128, 512), nl.uint32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.uint32, buffer=nl.shared_hbm)
+    nisa.dma_copy(seed, state)
+    nisa.set_rng_seed(seed)
+    nisa.rng(noise, engine=nisa.engine.vector)  # finds: race-open-schedule
+    nisa.dma_copy(out, noise)
+    return out
+
+
+@case("u32[1,1]")
+@nki.jit
+def right_the_seed_comes_first(state):
+    seed = nl.ndarray((1, 1), nl.uint32, buffer=nl.sbuf)
+    noise = nl.ndarray((128, 512), nl.uint32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.uint32, buffer=nl.shared_hbm)
+    nisa.dma_copy(seed, state)
+    with nl.no_reorder():
+        nisa.set_rng_seed(seed)
+        nisa.rng(noise, engine=nisa.engine.vector)
+    nisa.dma_copy(out, noise)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_two_loads_go_through_one_queue(x):
+    """What the first load brought is of no use; the second one comes behind it in the queue of loads."""
+    a, b = a_tile(0), a_tile(0)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(a, x)
+    nisa.dma_copy(b, x)
+    nisa.dma_copy(out, b)
+    return out
+
+
+@case("f32[128,512]")
+@nki.jit
+def right_one_engine_writes_both_tiles(x):
+    a, b = a_tile(0), a_tile(0)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.memset(a, 0.0, engine=nisa.engine.vector)
+    nisa.memset(b, 1.0, engine=nisa.engine.vector)
+    nisa.dma_copy(out, b)
+    return out
+
+
+@case("f32[16,128,512]")
+@nki.jit
+def right_tiles_of_one_line_take_turns(x):
+    out = nl.ndarray((16, 128, 512), nl.float32, buffer=nl.shared_hbm)
+    for i in range(16):
+        tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(tile, x[i])
+        nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=1.0)
+        nisa.dma_copy(out[i], tile)
+    return out

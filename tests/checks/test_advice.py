@@ -1,0 +1,65 @@
+"""A gain is the difference of two simulations, which the command shown makes again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from nkilab.checks.declare import RULES
+from tests.program import call, script
+
+ADVICE = [r for r in RULES.values() if r.severity == "advice" and r.family == "advice"]
+
+
+@pytest.mark.parametrize("held", ADVICE, ids=[r.id for r in ADVICE])
+def test_the_command_of_a_piece_of_advice_gives_its_gain(held, tmp_path: Path) -> None:
+    assert held.wrong is not None
+    path = script(tmp_path, held.wrong.text, "slow.py")
+    args = [part for spec in held.wrong.args.values() for part in ("--arg", spec)]
+    found = json.loads(call("check", f"{path}:kernel", *args, "--json").stdout)["findings"]
+    finding = next(f for f in found if f["rule"] == held.id)
+    assert finding["gain_us"] > 0
+    program, *words = shlex.split(finding["command"])
+    assert program == "nkilab"
+    tried = json.loads(call(*words, "--json").stdout)
+    assert tried["schema"] == "nkilab.what-if/1"
+    assert tried["gain_us"] == pytest.approx(finding["gain_us"], rel=1e-9)
+    assert tried["latency_us"] - tried["without_us"] == pytest.approx(tried["gain_us"])
+
+
+def latency(path: Path, args: list[str]) -> float:
+    return float(json.loads(call("estimate", f"{path}:kernel", *args, "--json").stdout)["latency_us"])
+
+
+# rules whose wrong and right examples do the same work, line by line. The one with long rows also has fewer
+# transfers, whose fixed cost the advice does not count
+SAME_WORK = ("dma-repeated-load", "table-reload", "single-buffer", "psum-late-copy")
+
+
+@pytest.mark.parametrize("name", SAME_WORK)
+def test_a_repaired_kernel_is_about_as_fast_as_predicted(name: str, tmp_path: Path) -> None:
+    held = RULES[name]
+    assert held.wrong is not None
+    assert held.right is not None
+    args = [part for spec in held.wrong.args.values() for part in ("--arg", spec)]
+    wrong = latency(script(tmp_path, held.wrong.text, "wrong.py"), args)
+    right = latency(script(tmp_path, held.right.text, "right.py"), args)
+    found = json.loads(call("check", f"{tmp_path / 'wrong.py'}:kernel", *args, "--json").stdout)["findings"]
+    gain = sum(f["gain_us"] for f in found if f["rule"] == name)
+    assert right < wrong
+    # gains of two lines overlap, and a repair may do more or less than leaving out what the advice is about
+    assert 0.4 * (wrong - right) <= gain <= 2.5 * (wrong - right)
+
+
+def test_a_name_that_is_no_advice_is_told_with_those_that_are(tmp_path: Path) -> None:
+    held = RULES["psum-late-copy"].wrong
+    assert held is not None
+    path = script(tmp_path, held.text, "slow.py")
+    args = [part for spec in held.args.values() for part in ("--arg", spec)]
+    done = call("check", f"{path}:kernel", *args, "--what-if", "psum-late-copy@3")
+    assert done.returncode == 2
+    assert "there is nothing called psum-late-copy@3 to leave out" in done.stderr
+    assert "psum-late-copy@17" in done.stderr

@@ -1,0 +1,81 @@
+"""Each declared rule has an example that breaks it and one that keeps it, and both behave so."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nkilab
+from nkilab.arguments import argument, extents
+from nkilab.checking import Options, report_of
+from nkilab.checks.declare import FAMILIES, RULES, Example, Rule, rule
+from nkilab.checks.report import Report
+
+every_rule = pytest.mark.parametrize("held", RULES.values(), ids=list(RULES))
+# what no kernel can break with our own table
+WITHOUT_EXAMPLE = {"race"}
+
+
+def reported(example: Example, path: Path) -> Report:
+    """The report of an example, run from a file as a user's."""
+    path.write_text(example.text)
+    options = dict(zip(example.options[::2], example.options[1::2], strict=False))
+    with nkilab.activate():
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        kernel: Any = module.kernel
+        if example.grid:
+            kernel = kernel[extents(example.grid)]
+        asked = Options(
+            options.get("--target", ""), int(options.get("--replay", 0)), "--numerics" in example.options
+        )
+        return report_of(kernel, [argument(a) for a in example.args.values()], {}, asked)
+
+
+@every_rule
+def test_the_wrong_example_breaks_its_rule_and_no_other(held: Rule, tmp_path: Path) -> None:
+    if held.wrong is None:
+        assert held.id in WITHOUT_EXAMPLE
+        return
+    found = reported(held.wrong, tmp_path / "kernel_file.py").findings
+    if held.severity == "advice":
+        assert held.id in {f.rule for f in found}
+        assert not [f for f in found if f.severity != "advice"]
+    else:
+        assert {f.rule for f in found if f.severity != "advice"} == {held.id}
+
+
+@every_rule
+def test_the_right_example_keeps_every_rule(held: Rule, tmp_path: Path) -> None:
+    if held.right is None:
+        assert held.id in WITHOUT_EXAMPLE
+        return
+    found = reported(held.right, tmp_path / "kernel_file.py").findings
+    assert not [f for f in found if f.severity != "advice"]
+    assert held.id not in {f.rule for f in found}
+
+
+@every_rule
+def test_a_rule_says_what_why_and_the_way_out_in_our_style(held: Rule) -> None:
+    for part in (held.title, held.what, held.fix):
+        is_name = part.startswith(("Python", "ScalarE"))
+        assert part[0].islower() or part[0] in "`." or is_name, part
+        assert not part.endswith("."), part
+    assert held.family in FAMILIES
+    assert held.id == held.id.lower()
+
+
+def test_a_rule_without_a_part_or_with_a_known_name_is_refused() -> None:
+    example = Example("return x", {"x": "f32[1,1]"})
+    told = {"title": "t", "what": "w", "why": "y", "fix": "f", "source": "s"}
+    with pytest.raises(TypeError, match="rule fresh: source will not do"):
+        rule("fresh", "races", "error", **{**told, "source": ""}, wrong=example, right=example)
+    with pytest.raises(TypeError, match="rule spill: its family or identifier will not do"):
+        rule("spill", "races", "error", **told, wrong=example, right=example)
+    assert "fresh" not in RULES

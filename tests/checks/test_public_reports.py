@@ -1,0 +1,181 @@
+"""What is reported as right in a simulator and wrong, or refused, on a device, played again.
+
+Each report is told here as our reference notes and the vendor's documents tell it. Some are faults of a
+compiler: then our values are right, nothing is found, and that is what the test says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import nkilab
+from nkilab.arguments import argument
+
+with nkilab.activate():
+    import neuronxcc.nki as nki1
+    import neuronxcc.nki.compiler as ncc1
+    import neuronxcc.nki.isa as nisa1
+    import neuronxcc.nki.language as nl1
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+
+def failing(kernel: Any, *args: str) -> set[str]:
+    """The rules that a kernel breaks, advice aside."""
+    found = nkilab.check(kernel, *(argument(a) for a in args))
+    return {f.rule for f in found if f.severity != "advice"}
+
+
+def test_accumulating_on_unwritten_psum_is_found() -> None:
+    """NKI 0.5 release notes, improvements: undefined on hardware, silently zero in earlier simulators."""
+
+    @nki.jit
+    def kernel(a, b):
+        left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
+        right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+        total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+        result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(left, a)
+        nisa.dma_copy(right, b)
+        nisa.nc_matmul(total, left, right, accumulate=True)
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out, result)
+        return out
+
+    assert failing(kernel, "bf16[128,128]", "bf16[128,512]") == {"psum-accumulate-unwritten"}
+
+
+def test_sums_that_begin_with_a_memset_are_found_on_trn2() -> None:
+    """aws-neuron-sdk issue 1051 among the pains about `+=` and the first write; NKI 0.6 release notes."""
+
+    @nki.jit
+    def kernel(a, b):
+        left = nl.ndarray((128, 128), nl.bfloat16, buffer=nl.sbuf)
+        right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+        total = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+        result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(left, a)
+        nisa.dma_copy(right, b)
+        nisa.memset(total, 0.0)
+        for _ in range(2):
+            nisa.nc_matmul(total, left, right, accumulate=True)
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out, result)
+        return out
+
+    assert failing(kernel, "bf16[128,128]", "bf16[128,512]") == {"psum-accumulate-foreign"}
+
+
+def test_a_slice_of_a_reshaped_tile_is_right_here_and_nothing_is_found() -> None:
+    """aws-neuron-sdk issue 1255: exp of a slice of a reshaped tile, wrong on the device for even batches.
+
+    That is a fault of the compiler's: the kernel breaks no rule. Our values are those of NumPy.
+    """
+
+    @nki1.jit
+    def kernel(x):
+        out = nl1.ndarray((128, 4, 64), x.dtype, buffer=nl1.shared_hbm)
+        tile = nl1.load(x)
+        cube = tile.reshape((128, 4, 64))
+        for i in nl1.static_range(4):
+            nl1.store(out[:, i, :], nisa1.activation(op=np.exp, data=cube[:, i, :]))
+        return out
+
+    assert failing(kernel, "f32[128,256]") == set()
+    x = np.linspace(-1, 1, 128 * 256, dtype=np.float32).reshape(128, 256)
+    # float32 rounding of an exactly evaluated exp, twice
+    np.testing.assert_allclose(kernel(x), np.exp(x).reshape(128, 4, 64), rtol=3e-7)
+
+
+def test_a_memset_that_nothing_orders_is_found() -> None:
+    """nki-autotune, learnings: a memset in the wrong place passes the simulator and fails on the card."""
+
+    @nki.jit
+    def kernel(x):
+        whole = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
+        pad = nl.ndarray((128, 12), nl.float32, buffer=nl.sbuf, address=(0, 2000))
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(whole[:, 0:500], x[:, 0:500])
+        nisa.memset(pad, 0.0)
+        nisa.dma_copy(out[:, 0:500], whole[:, 0:500])
+        nisa.dma_copy(out[:, 500:512], pad)
+        return out
+
+    # the pad lies behind what is loaded: its bytes are its own
+    assert failing(kernel, "f32[128,512]") == set()
+
+    @nki.jit
+    def early(x):
+        whole = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
+        pad = nl.ndarray((128, 12), nl.float32, buffer=nl.sbuf, address=(0, 2000))
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        nisa.memset(pad, 0.0)
+        nisa.dma_copy(whole, x)
+        nisa.dma_copy(out, whole)
+        return out
+
+    assert failing(early, "f32[128,512]") == {"race-direct-overlap"}
+
+
+def test_running_out_of_psum_is_found_without_a_card() -> None:
+    """nki-autotune, learnings: 12 of 15 variants ran out of PSUM on hardware only."""
+
+    @nki1.jit
+    def kernel(a, b):
+        out = nl1.ndarray((12, 128, 512), nl1.float32, buffer=nl1.shared_hbm)
+        left, right = nl1.load(a), nl1.load(b)
+        sums = [nl1.zeros((128, 512), nl1.float32, buffer=nl1.psum) for _ in range(12)]
+        for total in sums:
+            total += nisa1.nc_matmul(left, right)
+        for i, total in enumerate(sums):
+            nl1.store(out[i], nl1.copy(total))
+        return out
+
+    assert failing(kernel, "bf16[128,128]", "bf16[128,512]") == {"psum-full"}
+
+
+def test_the_first_lifetime_conflict_of_the_guide_is_found() -> None:
+    """Direct allocation guide, lifetime conflicts: t0 takes bytes 0 to 2048 and t1 1024 to 3072."""
+
+    @nki1.jit
+    def kernel(x, y):
+        out = nl1.ndarray((2, 128, 512), nl1.bfloat16, buffer=nl1.shared_hbm)
+        t0 = nl1.ndarray((4, nl1.par_dim(128), 512), dtype=nl1.bfloat16,
+                         buffer=ncc1.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2,)))  # fmt: skip
+        t1 = nl1.ndarray((4, nl1.par_dim(128), 512), dtype=nl1.bfloat16,
+                         buffer=ncc1.sbuf.mod_alloc(base_addr=1024, num_free_tiles=(2,)))  # fmt: skip
+        for i in nl1.static_range(2):
+            t0[i] = nl1.load(x[i])
+        for i in nl1.static_range(2):
+            t1[i] = nl1.load(y[i])
+        for i in nl1.static_range(2):
+            nl1.store(out[i], t0[i])
+        return out
+
+    assert failing(kernel, "bf16[4,128,512]", "bf16[4,128,512]") == {"lifetime-conflict"}
+
+
+def test_a_loop_on_the_device_that_meets_what_stood_before_it_is_found() -> None:
+    """NKI 0.4 release notes, fixed hardware races: loop bodies that overlap accesses before the loop."""
+
+    @nki.jit
+    def kernel(x, at):
+        held = nl.ndarray((8, 512), nl.float32, buffer=nl.shared_hbm)
+        out = nl.ndarray((8, 512), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((8, 512), nl.float32, buffer=nl.sbuf)
+        row = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
+        place = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+        nisa.dma_copy(tile, x)
+        nisa.dma_copy(held, tile)
+        nisa.dma_copy(place, at)
+        nisa.dma_copy(row, held.ap(pattern=[[512, 1], [1, 512]], scalar_offset=place, indirect_dim=0))
+        nisa.dma_copy(out, tile)
+        nisa.dma_copy(out[0:1], row)
+        return held, out
+
+    assert failing(kernel, "f32[8,512]", "i32[1,1]") == {"race-dynamic-hbm"}

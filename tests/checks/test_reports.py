@@ -1,0 +1,235 @@
+"""How findings are told: text, JSON, SARIF, comments that silence them, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import nkilab
+from nkilab.checking import every_launch, report_of
+from nkilab.checks.comments import settings_near
+from nkilab.checks.declare import RULES
+from nkilab.checks.finding import Finding, Site
+from nkilab.checks.report import Report, summary_line
+from nkilab.checks.sarif import sarif
+from nkilab.checks.sources import SourceFile, Sources
+from nkilab.checks.terminal import text_of
+from nkilab.errors import UsageError
+from tests.checks.gallery import memory, races
+from tests.checks.gallery.case import CASES
+from tests.program import call, script, told
+
+assert memory
+assert races
+KERNEL = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def holes(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile[0:64], x[0:64])
+    nisa.dma_copy(out, tile){comment}
+    return out
+
+
+@nki.jit
+def whole(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
+"""
+ARG = ("--arg", "f32[128,512]")
+TEXT = """\
+kernels.py:11: error: dma_copy reads [128, 512] of tile: float32[128, 512] in sbuf, which was
+  written in part only [unwritten-read]
+   11 |     nisa.dma_copy(out, tile)
+      |     ^^^^^^^^^^^^^^^^^^^^^^^^
+  kernels.py:8: made here, unwritten
+    8 |     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+      |            --------------------------------------------------
+  hint: write the whole tensor first, with nisa.memset or a full load
+"""
+
+
+def kernels(folder: Path, comment: str = "") -> Path:
+    return script(folder, KERNEL.format(comment=comment), "kernels.py")
+
+
+def test_a_finding_is_printed_with_line_caret_second_line_and_hint(tmp_path: Path) -> None:
+    done = call("check", f"{kernels(tmp_path)}:holes", *ARG)
+    assert told(done) == (1, f"{TEXT}\nholes on trn2: 1 error, 0 warnings\n", "")
+
+
+def test_a_sound_kernel_passes(tmp_path: Path) -> None:
+    done = call("check", f"{kernels(tmp_path)}:whole", *ARG)
+    assert told(done) == (0, "whole on trn2: 0 errors, 0 warnings\n", "")
+
+
+def test_json_holds_everything_under_a_versioned_schema(tmp_path: Path) -> None:
+    done = call("check", f"{kernels(tmp_path)}:holes", *ARG, "--json")
+    held = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert held["schema"] == "nkilab.check/1"
+    assert (held["kernel"], held["target"], held["passes"]) == ("holes", "trn2", False)
+    assert held["counts"] == {"error": 1, "warning": 0, "advice": 0}
+    (finding,) = held["findings"]
+    assert (finding["rule"], finding["where"], finding["other_where"]) == (
+        "unwritten-read", "kernels.py:11", "kernels.py:8",
+    )  # fmt: skip
+    assert finding["site"] == {"file": str(tmp_path / "kernels.py"), "line": 11}
+    # one tile of 512 float32: 2048 bytes per partition of 208 KiB - 8 (machine row of trn2)
+    assert held["occupancy"][0]["sbuf"]["peak"] == 2048
+
+
+def test_sarif_names_rule_place_and_second_place(tmp_path: Path) -> None:
+    path = tmp_path / "found.sarif"
+    done = call("check", f"{kernels(tmp_path)}:holes", *ARG, "--sarif", path, folder=tmp_path)
+    assert done.returncode == 1
+    held = json.loads(path.read_text())
+    assert held["version"] == "2.1.0"
+    (run,) = held["runs"]
+    (result,) = run["results"]
+    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "unwritten-read"
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "kernels.py"
+    assert place["region"] == {"startLine": 11, "startColumn": 5, "endColumn": 29}
+    assert result["relatedLocations"][0]["physicalLocation"]["region"]["startLine"] == 8
+    assert result["level"] == "error"
+
+
+def test_a_comment_with_rule_and_reason_silences_a_line(tmp_path: Path) -> None:
+    comment = "  # nkilab: ignore[unwritten-read] the rest is a pad"
+    done = call("check", f"{kernels(tmp_path, comment)}:holes", *ARG)
+    assert told(done) == (0, "holes on trn2: 0 errors, 0 warnings, 1 silenced\n", "")
+
+
+@pytest.mark.parametrize(
+    ("comment", "problem", "fix"),
+    [
+        ("# nkilab: ignore", "the comment names no rule", "write `# nkilab: ignore[RULE] reason`"),
+        ("# nkilab: ignore[unwritten-read]", "the comment gives no reason to ignore unwritten-read",
+         "write `# nkilab: ignore[RULE] reason`"),
+        ("# nkilab: ignore[unwriten-read] typo", "there is no rule unwriten-read",
+         "did you mean unwritten-read?"),
+    ],
+)  # fmt: skip
+def test_a_comment_that_silences_nothing_in_particular_is_a_finding(
+    tmp_path: Path, comment: str, problem: str, fix: str
+) -> None:
+    done = call("check", f"{kernels(tmp_path, '  ' + comment)}:holes", *ARG, "--json")
+    found = {f["rule"]: f for f in json.loads(done.stdout)["findings"]}
+    assert set(found) == {"unwritten-read", "ignore-comment"}
+    assert (found["ignore-comment"]["message"], found["ignore-comment"]["fix"]) == (problem, fix)
+
+
+def test_a_comment_above_a_call_of_several_lines_silences_it() -> None:
+    file = SourceFile("k.py", "# nkilab: ignore[spill] known\ncall(\n    1,\n)\nother()\n")
+    (held,) = file.ignores
+    assert (held.first, held.last, held.rules, held.reason) == (1, 4, ("spill",), "known")
+
+
+def test_pyproject_silences_rules_everywhere_or_by_file(tmp_path: Path) -> None:
+    settings = tmp_path / "pyproject.toml"
+    settings.write_text('[tool.nkilab.check]\nper-file-ignores = { "ker*.py" = ["unwritten-read"] }\n')
+    assert call("check", f"{kernels(tmp_path)}:holes", *ARG).returncode == 0
+    settings.write_text('[tool.nkilab.check]\nignore = ["unwritten-read"]\n')
+    assert call("check", f"{kernels(tmp_path)}:holes", *ARG).returncode == 0
+    settings.write_text('[tool.nkilab.check]\nignore = ["spill"]\n')
+    assert call("check", f"{kernels(tmp_path)}:holes", *ARG).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('ignore = ["spil"]', "there is no rule spil"),
+        ("ignore = 3", "rules are 3; they are a list of names"),
+        ("skip = []", "[tool.nkilab.check] has skip; its keys are ignore, per-file-ignores"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(f"[tool.nkilab.check]\n{text}\n")
+    with pytest.raises(UsageError) as refused:
+        settings_near(str(tmp_path / "kernels.py"))
+    assert refused.value.problem == f"{path}: {problem}"
+
+
+def test_warnings_fail_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    example = RULES["race-direct-overlap"].wrong
+    assert example is not None
+    path = script(tmp_path, example.text, "shared.py")
+    assert call("check", f"{path}:kernel", *ARG).returncode == 0
+    assert call("check", f"{path}:kernel", *ARG, "--strict").returncode == 1
+
+
+def test_an_error_of_the_kernel_is_a_finding_and_nothing_else_is_checked(tmp_path: Path) -> None:
+    example = RULES["kernel-error"].wrong
+    assert example is not None
+    path = script(tmp_path, example.text, "wide.py")
+    args = [part for spec in example.args.values() for part in ("--arg", spec)]
+    held = json.loads(call("check", f"{path}:kernel", *args, "--json").stdout)
+    (finding,) = held["findings"]
+    assert finding["message"] == "nc_matmul: N is 1024; trn2 allows 512 (moving free max)"
+    assert finding["fix"] == "split the free axis of `moving`"
+    assert held["notes"] == ["the kernel did not run to its end; nothing but its text was checked besides"]
+
+
+def test_a_script_runs_with_all_its_kernels_checked(tmp_path: Path) -> None:
+    kernels(tmp_path)
+    lines = ["import numpy as np", "from kernels import holes, whole", "x = np.ones((128, 512), np.float32)",
+             "whole(x)", "holes(x)", "holes(x)", "print('done')"]  # fmt: skip
+    lines = ["import numpy as np", "from kernels import holes, whole", "x = np.ones((128, 512), np.float32)",
+             "whole(x)", "holes(x)", "holes(x)", "print('done')"]  # fmt: skip
+    host = script(tmp_path, "\n".join(lines))
+    done = call("run", "--check", host, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "done\n")
+    assert done.stderr == f"{TEXT}\n3 launches checked: 1 error, 0 warnings\n"
+
+
+def test_every_launch_in_a_block_is_checked_and_none_behind_it() -> None:
+    held = next(c for c in CASES if c.name == "memory.right_everything_was_loaded")
+    import numpy as np
+
+    with every_launch() as reports:
+        held.kernel(np.ones((128, 512), np.float32))
+    held.kernel(np.ones((128, 512), np.float32))
+    assert [report.kernel for report in reports] == ["right_everything_was_loaded"]
+
+
+def test_the_interface_returns_findings_with_the_documented_fields() -> None:
+    held = next(c for c in CASES if c.name == "memory.wrong_nothing_was_loaded")
+    (finding,) = nkilab.check(held.kernel, *held.args)
+    assert isinstance(finding, nkilab.Finding)
+    assert finding.fails
+    assert (finding.rule, finding.fix) == (
+        "unwritten-read", "write the whole tensor first, with nisa.memset or a full load",
+    )  # fmt: skip
+    assert finding.where.startswith("memory.py:")
+    assert finding.other_where.startswith("memory.py:")
+
+
+def test_a_line_that_cannot_be_read_is_told_without_an_excerpt() -> None:
+    finding = Finding("spill", "m", "gone.py:3", severity="warning", site=Site("/no/gone.py", 3))
+    report = Report("k", "trn2", (finding,), sources=Sources())
+    assert text_of(report) == "gone.py:3: warning: m [spill]"
+    located = sarif([report], "0", Path("/no"))["runs"][0]["results"][0]["locations"][0]
+    assert located["physicalLocation"] == {"artifactLocation": {"uri": "gone.py"}, "region": {"startLine": 3}}
+
+
+def test_the_summary_counts_each_kind() -> None:
+    kinds = ("error", "error", "warning", "advice")
+    found = tuple(Finding("spill", str(i), "", severity=kind) for i, kind in enumerate(kinds))
+    assert summary_line([Report("k", "t", found)]) == "2 errors, 1 warning, 1 piece of advice"
+
+
+def test_tensors_of_two_cores_have_both_lines() -> None:
+    held = next(c for c in CASES if c.name == "races.right_halves_are_sent")
+    assert report_of(held.kernel, held.args, {}).passes_strictly

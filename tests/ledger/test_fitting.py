@@ -1,0 +1,109 @@
+"""Constants found again in times that a chip with other constants would take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nkilab.errors import UsageError
+from nkilab.ledger import Predictor, fit, judged, leave_one_family_out
+from nkilab.ledger.fitting import FREE, SPREAD, free_constants
+from nkilab.machine import Machine, chip_named
+from nkilab.machine.model import assumed
+
+from .rows import row
+from .serving import served as served
+
+TRN2 = chip_named("trn2")
+# vector additions of so many columns: the launch, the issue of transfers, bandwidth
+SIZES = ((25600, 2), (25600, 200), (256000, 1000), (256000, 2000))
+
+
+def timed_on(machine: Machine, predictor: Predictor, family: str = "additions", sizes=SIZES):
+    """Rows that hold the times of a machine."""
+    rows = []
+    for count, columns in sizes:
+        args = (f"f32[{count}]", f"f32[{count}]", columns)
+        one = row(
+            f"{family}-{count}-{columns}", {"nc_latency_us": 1.0}, family=family, split="fit", calls=(args,)
+        )
+        rows.append(
+            replace(one, measured={"nc_latency_us": predictor.predict(one, "nc_latency_us", machine)})
+        )
+    return rows
+
+
+def with_constants(**values: float) -> Machine:
+    return replace(TRN2, **{name: assumed(value, "a test") for name, value in values.items()})
+
+
+@pytest.mark.usefixtures("served")
+def test_constants_that_made_the_times_are_found_again():
+    predictor = Predictor()
+    rows = timed_on(with_constants(kernel_start_ns=14000.0, dma_issue_ns=600.0), predictor)
+    found = fit(judged(rows, predictor), TRN2)
+    assert found.rows == 4
+    assert found.before > 0.15
+    # what is known pulls back
+    assert found.after < 0.03
+    # what a launch costs is told by the small kernels; a part of it may go to kernel_end_ns
+    launch = found.machine["kernel_start_ns"] + found.machine["kernel_end_ns"]
+    assert launch == pytest.approx(14000 + TRN2["kernel_end_ns"], rel=0.05)
+    assert found.machine["dma_issue_ns"] == pytest.approx(600, rel=0.12)
+
+
+@pytest.mark.usefixtures("served")
+def test_times_that_agree_move_nothing():
+    predictor = Predictor()
+    found = fit(judged(timed_on(TRN2, predictor), predictor), TRN2)
+    assert found.changed == {}
+    assert found.machine == TRN2
+
+
+@pytest.mark.usefixtures("served")
+def test_documented_constants_never_move():
+    predictor = Predictor()
+    found = fit(judged(timed_on(with_constants(kernel_start_ns=30000.0), predictor), predictor), TRN2)
+    facts = TRN2.facts()
+    assert {name for name in found.changed if facts[name].certainty == "documented"} == set()
+    assert set(found.changed) <= set(free_constants(TRN2)) <= set(FREE)
+    assert SPREAD["documented"] == 0
+
+
+@pytest.mark.usefixtures("served")
+def test_rows_that_contradict_each_other_are_not_fitted_to():
+    predictor = Predictor()
+    rows = timed_on(TRN2, predictor)
+    wrong = replace(rows[0], id="wrong", measured={"nc_latency_us": 1e6}, contradicts=(rows[0].id,))
+    found = fit(judged([*rows, wrong], predictor), TRN2)
+    assert (found.rows, found.changed) == (4, {})
+
+
+@pytest.mark.usefixtures("served")
+def test_measurements_of_another_chip_are_refused():
+    predictor = Predictor()
+    rows = [replace(one, chip="trn1") for one in timed_on(TRN2, predictor)]
+    with pytest.raises(UsageError) as raised:
+        fit(judged(rows, predictor), TRN2)
+    assert str(raised.value) == (
+        "the measurements are of trn1; the constants are of trn2\n"
+        "  hint: give rows of one chip, none of which contradicts another"
+    )
+
+
+@pytest.mark.usefixtures("served")
+def test_a_family_that_is_left_out_is_predicted_by_the_others():
+    # the launch takes half as long again for all but one family, whose times are those of the chip as known
+    predictor = Predictor()
+    slow = with_constants(kernel_start_ns=1.5 * TRN2["kernel_start_ns"])
+    others = timed_on(slow, predictor, "slow")
+    own = timed_on(TRN2, predictor, "own", sizes=SIZES[1:2])
+    given = judged([*others, *own], predictor)
+    found = leave_one_family_out(given, given, TRN2)
+    latency = own[0].value * 1000
+    # fitted to the slow ones the launch costs 4600 ns more; fitted to `own` alone it costs what it did
+    assert found["own"] == pytest.approx(0.5 * TRN2["kernel_start_ns"] / latency, rel=0.3)
+    known = [one.predict(TRN2) / one.measured - 1 for one in judged(others, predictor)]
+    assert found["slow"] == pytest.approx(np.mean(np.abs(known)), rel=1e-3)

@@ -1,0 +1,128 @@
+"""Times of TensorE, calculated by hand from the manuals' figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nkilab.machine import MACHINES, Machine
+from nkilab.timing import Timeline
+from tests.place.handmade import Kernel, columns
+
+from .round_numbers import fact, spans, start_of, timed
+
+WARM = replace(MACHINES["trn2"], tensor_warm_up_ns=fact(0.0))
+
+
+def matmuls(machine: Machine, dtype: str, size: int, count: int = 4, weights: int = 128) -> Timeline:
+    """Matmuls of resident tiles, one after the other, with a warm clock: rows 2 and on."""
+    k = Kernel(replace(machine, tensor_warm_up_ns=fact(0.0)))
+    a, b = k.tile(128, weights, dtype=dtype), k.tile(128, size, dtype=dtype)
+    k.fill(a)
+    k.fill(b)
+    for _ in range(count):
+        k.matmul(k.psum(weights, size), a, b)
+    return timed(k)
+
+
+def test_bf16_matmuls_of_512_columns_are_520_cycles_apart_on_trn2() -> None:
+    # 512 rows of moving at 2.4 GHz, and 8 cycles for the instruction
+    timeline = matmuls(MACHINES["trn2"], "bfloat16", 512)
+    starts = [start_of(timeline, row, "MATMUL") for row in range(2, 6)]
+    assert np.diff(starts) == pytest.approx([520 / 2.4] * 3, rel=1e-9)
+
+
+def test_float32_matmuls_take_two_instructions_of_two_passes() -> None:
+    # published profiles: 4.03 cycles per row
+    timeline = matmuls(MACHINES["trn2"], "float32", 512)
+    starts = [start_of(timeline, row, "MATMUL") for row in range(2, 6)]
+    assert np.diff(starts) == pytest.approx([2 * (1024 + 8) / 2.4] * 3, rel=1e-9)
+    assert [label for label, _, _ in spans(timeline, 2)] == ["LDWEIGHTS", "MATMUL LOW", "MATMUL HIGH"]
+
+
+def test_short_matmuls_are_72_cycles_apart() -> None:
+    # 64 cycles between the starts of two multiplications, however short, and 8 for the instruction
+    timeline = matmuls(MACHINES["trn2"], "bfloat16", 1, weights=32)
+    starts = [start_of(timeline, row, "MATMUL") for row in range(2, 6)]
+    assert np.diff(starts) == pytest.approx([(64 + 8) / 2.4] * 3, rel=1e-9)
+
+
+def test_loading_weights_delays_only_the_first_matmul() -> None:
+    # 128 columns at 2.4 GHz; the second load runs while the first multiplication streams
+    timeline = matmuls(MACHINES["trn2"], "bfloat16", 512)
+    (_, load, loaded), (_, first, _) = spans(timeline, 2)
+    assert loaded - load == pytest.approx(128 / 2.4 + 52.0)
+    assert first - load == pytest.approx(128 / 2.4)
+    assert start_of(timeline, 3, "LDWEIGHTS") == first
+
+
+def test_accumulation_does_not_wait_for_the_result_before() -> None:
+    k = Kernel(WARM)
+    a, b = k.tile(128, 128, dtype="bfloat16"), k.tile(128, 512, dtype="bfloat16")
+    k.fill(a)
+    k.fill(b)
+    out = k.psum(128, 512)
+    k.matmul(out, a, b)
+    k.matmul(out, a, b, accumulate=True)
+    timeline = timed(k)
+    apart = start_of(timeline, 3, "MATMUL") - start_of(timeline, 2, "MATMUL")
+    assert apart == pytest.approx(520 / 2.4, rel=1e-9)
+
+
+def test_a_copy_out_of_psum_waits_for_the_latency_of_the_matmul() -> None:
+    machine = replace(WARM, tensor_latency_ns=fact(170.0), semaphore_ns=fact(58.0))
+    k = Kernel(machine)
+    a, b = k.tile(128, 128, dtype="bfloat16"), k.tile(128, 512, dtype="bfloat16")
+    out, result = k.psum(128, 512), k.tile(128, 512)
+    k.matmul(out, a, b)
+    k.copy(result, out)
+    timeline = timed(k)
+    # interval, latency, semaphore
+    waited = start_of(timeline, 1) - start_of(timeline, 0, "MATMUL")
+    assert waited == pytest.approx(520 / 2.4 + 170.0 + 58.0)
+
+
+def test_float32_weights_load_twice_and_those_of_transposes_four_times_as_fast() -> None:
+    # a column a cycle at 2.4 GHz, and 52 ns until they are there (profiles: 105 ns in bfloat16)
+    k = Kernel("trn2")
+    a, b = k.tile(128, 128), k.tile(128, 512)
+    out = k.psum(128, 512)
+    k.matmul(out, a, b)
+    k.call("nc_transpose", k.psum(128, 128), a, engine="tensor")
+    timeline = timed(k)
+    lasts = [spans(timeline, row)[0][2] - spans(timeline, row)[0][1] for row in (0, 1)]
+    assert lasts == pytest.approx([2 * 128 / 2.4 + 52.0, 128 / 4 / 2.4 + 52.0])
+
+
+def test_weights_delay_multiplications_that_are_shorter_than_their_load() -> None:
+    # 64 rows take 72 cycles, 128 columns of weights 128
+    timeline = matmuls(MACHINES["trn2"], "bfloat16", 64)
+    starts = [start_of(timeline, row, "MATMUL") for row in range(3, 6)]
+    assert np.diff(starts) == pytest.approx([128 / 2.4] * 2, rel=1e-9)
+
+
+def test_the_clock_is_slow_at_first_and_after_a_pause() -> None:
+    # Neuron Explorer: half the rate for about 3 us; 512 rows of bfloat16 take 520 cycles at 2.4 GHz
+    k = Kernel("trn2")
+    a, b, seen = k.tile(128, 128, dtype="bfloat16"), k.tile(128, 512, dtype="bfloat16"), k.tile(128, 8000)
+    for _ in range(12):
+        k.matmul(k.psum(128, 512), a, b)
+    # VectorE keeps b busy for longer than a pause may last
+    for _ in range(2):
+        k.copy(seen, k.tile(128, 8000))
+    k.copy(b, columns(seen, 0, 512))
+    k.matmul(k.psum(128, 512), a, b)
+    timeline = timed(k)
+    starts = [start_of(timeline, row, "MATMUL") for row in range(12)]
+    apart = np.diff(starts)
+    warm = 520 / 2.4
+    cold = 1 + int(3000 // (2 * warm))
+    assert apart == pytest.approx([2 * warm] * cold + [warm] * (11 - cold))
+    (_, begin, end) = spans(timeline, 15)[-1]
+    assert begin - starts[-1] > 1500 + warm
+    assert end - begin == pytest.approx(2 * warm + 170.0)
+    # trn1 has no such clock
+    first, second = (start_of(matmuls(MACHINES["trn1"], "bfloat16", 512), row, "MATMUL") for row in (2, 3))
+    assert second - first == pytest.approx(512 / 2.8)

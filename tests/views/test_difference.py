@@ -1,0 +1,202 @@
+"""Two runs side by side, and chips with other constants."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from nkilab import activate, profile, spec
+from nkilab.errors import LimitError, UsageError
+from nkilab.machine import MACHINES
+from nkilab.profiles import told_apart, with_changes
+from nkilab.trace.recosting import recosted
+from nkilab.views.difference import Difference
+from nkilab.views.report.comparison import comparison_html
+from nkilab.views.terminal import WIDTH
+from nkilab.views.text import print_difference
+from nkilab.what_if import ALIASES, changed, changes_in
+from tests.place.handmade import Kernel
+from tests.timing.test_clock import ROUND, fact
+from tests.views.report.test_page import hostile
+from tests.views.runs import kernel_run, loaded_copied_stored, pipeline, run_of
+
+
+def faster(**facts: float) -> Kernel:
+    """The load, copy and store on a chip with other constants."""
+    k = loaded_copied_stored()
+    k.program = recosted(k.program, replace(ROUND, **{name: fact(value) for name, value in facts.items()}))
+    return k
+
+
+def difference(**facts: float) -> Difference:
+    return Difference(run_of(loaded_copied_stored()), run_of(faster(**facts)), ("slow", "fast"))
+
+
+def text_of(given: Difference) -> str:
+    out = StringIO()
+    print_difference(given, out)
+    return out.getvalue()
+
+
+def test_a_difference_names_the_faster_run_and_what_changed() -> None:
+    # twice the bandwidth: 2 * 819.2 ns less of 5988.8
+    found = difference(dma_bytes_per_ns=20.0)
+    assert found.headline == "fast is 1.377 times as fast as slow: 4.35 us instead of 5.989 us"
+    assert found.speedup == pytest.approx(5988.8 / (5988.8 - 1638.4))
+    assert [(one.name, one.change) for one in found.path() if one.change] == [
+        ("a transfer moves bytes", pytest.approx(-1638.4))
+    ]
+    changes = {one.lines: one.change for one in found.lines() if one.change}
+    assert changes == {
+        ("kernel.py:1", "kernel.py:1"): pytest.approx(-819.2),
+        ("kernel.py:3", "kernel.py:3"): pytest.approx(-819.2),
+    }
+
+
+def test_a_slower_run_and_an_equal_one_are_told_as_such() -> None:
+    assert difference(dma_start_ns=2000.0).headline == (
+        "fast takes 1.334 times as long as slow: 7.989 us instead of 5.989 us"
+    )
+    assert difference().headline == "fast takes as long as slow: 5.989 us"
+    assert [one.name for one in difference().metrics()] == ["total_time"]
+
+
+def test_changes_of_the_chip_stand_in_the_headline() -> None:
+    found = Difference(*_pair(), ("as it is", "what if"), "dma_bandwidth=2x")
+    assert found.headline == "with dma_bandwidth=2x it is 1.377 times as fast: 4.35 us instead of 5.989 us"
+
+
+def _pair():
+    return run_of(loaded_copied_stored()), run_of(faster(dma_bytes_per_ns=20.0))
+
+
+def test_lines_of_different_kernels_are_one_line_if_their_text_is() -> None:
+    found = Difference(kernel_run("tiled"), kernel_run("blocked"), ("tiled", "blocked"))
+    shared = {one.name: one.lines for one in found.lines()}
+    assert shared["nisa.dma_copy(dst=tile, src=source[row : row + rows, column : column + columns])"] == (
+        "matmul.py:17", ""
+    )  # fmt: skip
+    same = Difference(kernel_run("tiled"), kernel_run("hoisted"), ("tiled", "hoisted"))
+    assert ("matmul.py:17", "matmul.py:17") in {one.lines for one in same.lines()}
+
+
+def test_the_text_of_a_difference_is_as_recorded(golden) -> None:
+    golden("difference.txt", text_of(Difference(run_of(pipeline()), run_of(pipeline(2)), ("A", "B"))))
+
+
+def test_the_text_is_at_most_100_columns_wide() -> None:
+    names = ("a" * 40, "b" * 40)
+    found = text_of(Difference(kernel_run("tiled"), kernel_run("attention"), names))
+    assert max(map(len, found.splitlines())) <= WIDTH
+
+
+def test_the_dictionary_of_a_difference_is_json() -> None:
+    found = difference(dma_bytes_per_ns=20.0).to_dict()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["schema"] == "nkilab.diff/1"
+    assert [run["name"] for run in found["runs"]] == ["slow", "fast"]
+
+
+def test_the_page_has_both_timelines_and_no_script() -> None:
+    page = comparison_html(difference(dma_bytes_per_ns=20.0))
+    assert page.count("<svg") == 2
+    assert "<script" not in page
+    assert "script-src" not in page
+
+
+def test_hostile_names_are_escaped_in_the_page() -> None:
+    page = comparison_html(Difference(hostile(), hostile(), ("<script>alert(1)</script>", '"@rows@')))
+    assert "<script" not in page
+    assert "<img" not in page
+
+
+def test_pictures_of_the_page_are_xml() -> None:
+    page = comparison_html(difference())
+    start = page.index("<svg")
+    ElementTree.fromstring(page[start : page.index("</svg>") + 6])
+
+
+# what if
+
+
+def test_a_factor_and_a_value_change_constants() -> None:
+    machine = MACHINES["trn2"]
+    assert changed(machine, {"semaphore_ns": "2x"})["semaphore_ns"] == 2 * machine["semaphore_ns"]
+    assert changed(machine, {"psum_banks": "16"}).limit("psum_banks") == 16
+    assert changed(machine, {"psum_banks": 16}).limit("psum_banks") == 16
+    # 640 GB/s over 16 engines
+    both = changed(machine, {"dma_bandwidth": "640"})
+    assert (both["dma_bytes_per_ns"], both["hbm_bytes_per_ns"]) == (40, 640)
+    assert changed(machine, {"dma_bandwidth": "0.5x"})["hbm_bytes_per_ns"] == machine["hbm_bytes_per_ns"] / 2
+    assert both.facts()["hbm_bytes_per_ns"].source == "what if dma_bandwidth=640"
+
+
+@pytest.mark.parametrize("name", list(ALIASES))
+def test_every_short_name_means_constants_of_every_chip(name: str) -> None:
+    for machine in MACHINES.values():
+        other = changed(machine, {name: "2x"})
+        for constant in ALIASES[name]:
+            assert other[constant] == 2 * machine[constant]
+
+
+WRONG = [
+    ("dma_bandwith=2x", "trn2 has no constant dma_bandwith\n  hint: did you mean dma_bandwidth?"),
+    ("q=1", "trn2 has no constant q\n  hint: nkilab explain CHIP lists them all"),
+    ("psum_banks=0", "psum_banks is 0; a change is a number above zero, or a factor such as 2x"),
+    ("psum_banks=many", "psum_banks is many; a change is a number above zero, or a factor such as 2x"),
+    ("psum_banks=inf", "psum_banks is inf; a change is a number above zero, or a factor such as 2x"),
+    ("psum_banks", "--what-if has 'psum_banks'; write NAME=VALUE, as in dma_bandwidth=2x"),
+    ("a=1,,b=2", "--what-if has ''; write NAME=VALUE, as in dma_bandwidth=2x"),
+    ("a=1,a=2", "--what-if names a twice"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=[text for text, _ in WRONG])
+def test_wrong_changes_are_told(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as told:
+        changed(MACHINES["trn2"], changes_in(text))
+    assert str(told.value) == message
+
+
+def matmul_profile():
+    with activate():
+        from nkilab.ledger.kernels import matmul
+
+        return profile(matmul.tiled, spec((512, 256), "float32"), spec((512, 512), "float32"))
+
+
+def test_what_if_plans_and_times_again() -> None:
+    made = matmul_profile()
+    other = made.what_if(dma_latency="2x")
+    assert other.latency_us > made.latency_us
+    assert other.program.machine["dma_start_ns"] == 2 * made.program.machine["dma_start_ns"]
+    same = made.what_if(dma_latency="1x")
+    assert np.array_equal(same.timeline.start_ns, made.timeline.start_ns)
+    assert (same.target, made.target) == ("trn2 (dma_latency=1x)", "trn2")
+    assert made.diff(other).headline.startswith("B takes ")
+
+
+def test_what_if_leaves_out_the_loads_that_the_changed_chip_would() -> None:
+    made = matmul_profile()
+    # with no window every repeated load is made
+    other = made.what_if(redundant_load_window_bytes=1)
+    assert other.summary["dma_transfer_count"] >= made.summary["dma_transfer_count"]
+    assert len(other.traced[0]) == len(made.traced[0])
+
+
+def test_a_chip_too_small_for_the_kernel_is_told() -> None:
+    with pytest.raises(LimitError, match="sbuf"):
+        matmul_profile().what_if(sbuf_bytes=256)
+
+
+def test_a_command_line_can_change_keywords_of_the_second_kernel() -> None:
+    assert with_changes(["a=1", "b=2"], ["b=3", "c=4"]) == ["a=1", "b=3", "c=4"]
+    assert told_apart("k.py:f", "k.py:g", [], []) == ("f", "g")
+    assert told_apart("a.py:f", "b.py:f", [], []) == ("a.py:f", "b.py:f")
+    assert told_apart("k.py:f", "k.py:f", ["n=1", "m=2"], ["n=3"]) == ("f n=1", "f n=3")
+    assert told_apart("x/a.neff", "y/b.neff", [], []) == ("a.neff", "b.neff")
