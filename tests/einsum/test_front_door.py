@@ -38,9 +38,9 @@ options: {kernel-name: soft, cascade-outputs: [Z, W]}
 """
 WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 STRANGE = (
-    "", "0", "1", "-1", "999999999999", "1e400", "lambda", "M", "K0", "[]", "{}", "null", "true", ".inf", "mul",
-    "'", "[[", "if", "const", "&x", "*x", "!!python/name:os.system", "\t", "\x00", "²", "½", "<<", "---", ": ",
-    "\n",
+    "", "0", "1", "-1", "999999999999", "1e400", "lambda", "M", "K0", "[]", "{}", "null", "true", ".inf",
+    "mul", "'", "[[", "if", "const", "&x", "*x", "!!python/name:os.system", "\t", "\x00", "²", "½", "<<",
+    "---", ": ", "\n",
 )  # fmt: skip
 
 
