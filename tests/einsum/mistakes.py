@@ -1,4 +1,4 @@
-"""One mistake each: what is changed in a specification of `specs.py`, and the row of the table that it must find."""
+"""One mistake each: what is changed in a specification of `specs.py`, and the row that it must find."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ _ADD = "{einsum: ZS, component: VectorEngine, instruction: SimpleTensorTensor, r
 _LOAD_A = "{einsum: AS, component: DMAEngine, instruction: Load, ranks: [M, G, N]}"
 _SUM = "{einsum: T, component: VectorEngine, instruction: LoopReduce, ranks: [M, N]}"
 _SCALE = "{einsum: KS, component: VectorEngine, instruction: SimpleTensorScalar, ranks: [M, N]}"
-_P = "einsum: P\n      component: PSUM\n      constructor: empty\n      ranks: {unbound: [M1], partition: [M0], free: [J]}"
+_P = (
+    "einsum: P\n      component: PSUM\n      constructor: empty\n"
+    "      ranks: {unbound: [M1], partition: [M0], free: [J]}"
+)
 _ZS = (
     "name: ZS\n      einsum: ZS\n      component: SBUF\n      constructor: empty\n      ranks: {unbound: [M1]"
 )

@@ -95,8 +95,8 @@ options:
   cascade-outputs: [ZH]
 """
 
-# Z = (sum of A over r) scaled per row and group, plus a row: a loop that carries a sum, a row spread over partitions,
-# a scalar per partition. The carried sum is repaired, the short rows of U are advised against; nothing else is said.
+# Z = (sum of A over r) scaled per row and group, plus a row: a loop that carries a sum, a row spread over
+# partitions, a scalar per partition. The carried sum is repaired, the short rows of U are advised against.
 SUMS = """\
 einsum:
   declaration:

@@ -89,7 +89,7 @@ def test_shapes_are_checked_at_entry(shapes: list[tuple[int, ...]], message: str
 def test_extents_that_splits_do_not_divide_are_refused_at_entry() -> None:
     text = PRODUCT.replace("shape: {K: 256, M: 512, J: 512}", "shape: {M: 512, J: 512}")
     x, y, d = (np.zeros(s, np.float32) for s in ((200, 512), (200, 512), (512, 512)))
-    with pytest.raises(UsageError, match="K is 200; it is a multiple of 128"):
+    with pytest.raises(UsageError, match=r"K is 200; it is a multiple of 128"):
         compile_einsum(text)(x, y, d)
 
 
@@ -121,7 +121,7 @@ def test_the_generated_test_passes_and_finds_a_fault(dialect: str, monkeypatch: 
         # one product too few in one column
         right = module.unpack
         monkeypatch.setitem(names, "unpack", lambda r, a: right(r, a) - np.outer(a["A"][:, 0], a["B"][0]))
-        with pytest.raises(AssertionError, match="Z on whole numbers: .* bound 0: WRONG in"):
+        with pytest.raises(AssertionError, match=r"Z on whole numbers: .* bound 0: WRONG in"):
             names["test_kernel_computes_its_cascade"]()
 
 

@@ -1,4 +1,4 @@
-"""Whatever is given: a kernel, or one of our errors with its place; and what does not matter changes nothing."""
+"""Whatever is given ends in a kernel or one of our errors; and what does not matter changes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -38,8 +38,9 @@ options: {kernel-name: soft, cascade-outputs: [Z, W]}
 """
 WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 STRANGE = (
-    "", "0", "1", "-1", "999999999999", "1e400", "lambda", "M", "K0", "[]", "{}", "null", "true", ".inf", "mul", "'",
-    "[[", "if", "const", "&x", "*x", "!!python/name:os.system", "\t", "\x00", "²", "½", "<<", "---", ": ", "\n",
+    "", "0", "1", "-1", "999999999999", "1e400", "lambda", "M", "K0", "[]", "{}", "null", "true", ".inf",
+    "mul", "'", "[[", "if", "const", "&x", "*x", "!!python/name:os.system", "\t", "\x00", "²", "½", "<<",
+    "---", ": ", "\n",
 )  # fmt: skip
 
 
@@ -71,7 +72,7 @@ def test_damaged_text_ends_in_a_kernel_or_one_of_our_errors(text: str, dialect: 
         try:
             assert compile_einsum(text, dialect=dialect).module_text
         except NkilabError as error:
-            assert error.problem
+            event(type(error).__name__)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +81,13 @@ def test_damaged_text_ends_in_a_kernel_or_one_of_our_errors(text: str, dialect: 
         ("einsum: " + "[" * 5000, "1:24: spec: the specification has more than 16 levels"),
         ("einsum: [" + "1," * 60000 + "1]", "1:40000: spec: the specification has more than 20000 values"),
         ("einsum: " + "9" * 5000, "1:9: spec: a value has more than 4000 characters"),
-        ("einsum: '" + "x" * 300000 + "'", "spec: the specification has 300010 characters; at most 262144 are read"),
+        ("einsum: '" + "x" * 300000 + "'",
+         "spec: the specification has 300010 characters; at most 262144 are read"),
         ("a: &x [1]\neinsum: *x", "2:9: spec: the alias *x is refused; write the value out"),
         (
             "einsum: !!python/object/apply:os.system ['true']",
-            "1:9: spec: the tag tag:yaml.org,2002:python/object/apply:os.system is refused; a specification holds "
-            "texts, numbers, lists and mappings",
+            "1:9: spec: the tag tag:yaml.org,2002:python/object/apply:os.system is refused; a specification "
+            "holds texts, numbers, lists and mappings",
         ),
         ("einsum: {<<: {a: 1}}", "1:10: spec: the key << is refused; write the keys out"),
         ("---\neinsum: 1\n---\n", "3:1: spec: a second document begins; one is read"),
@@ -106,7 +108,8 @@ def test_text_from_strangers_is_data_and_bounded(text: str, message: str) -> Non
          "20:1: maping: maping is no key here; the keys are einsum, mapping, format, binding, options\n"
          "  hint: write mapping, if that is meant"),
         ("  loop-order:\n", "  loop_order:\n",
-         "28:3: mapping.loop_order: loop_order is no key here; the keys are partitioning, loop-order, spacetime\n"
+         "28:3: mapping.loop_order: loop_order is no key here; the keys are partitioning, loop-order, "
+         "spacetime\n"
          "  hint: write loop-order, if that is meant"),
         ("M mul V add", "M mull V add",
          "16:42: einsum.expressions[3]: mull is no operator\n"),
@@ -143,12 +146,13 @@ def shuffled(value: object, rng: random.Random) -> object:
 
 
 def text_of(value: object) -> str:
-    stream = io.StringIO()
-    YAML(typ="safe").dump(value, stream)
+    stream, yaml = io.StringIO(), YAML(typ="safe")
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.dump(value, stream)
     return stream.getvalue()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**16), st.sampled_from((PRODUCT, PLAIN)))
 def test_the_order_of_keys_and_of_entries_of_the_binding_changes_nothing(seed: int, text: str) -> None:
     rng, held = random.Random(seed), YAML(typ="safe").load(text)
@@ -162,7 +166,7 @@ def test_the_order_of_keys_and_of_entries_of_the_binding_changes_nothing(seed: i
     assert compile_einsum(text_of(other)).source == compile_einsum(text).source
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.permutations(("DS.M1", "P.M1", "ZS.M1", "ZH.M1")), st.permutations(("K", "M", "J")))
 def test_the_order_of_a_group_and_the_names_of_ranks_change_names_alone(
     members: list[str], letters: list[str]
@@ -170,7 +174,7 @@ def test_the_order_of_a_group_and_the_names_of_ranks_change_names_alone(
     text = PRODUCT.replace("[DS.M1, P.M1, ZS.M1, ZH.M1]", f"[{', '.join(members)}]")
     names = {old: f"{new}Q" for old, new in zip(("K", "M", "J"), letters)}
     for old, new in names.items():
-        text = re.sub(rf"(?<![\w-]){old}(?=\d?\b)", f"@{new}", text)
+        text = re.sub(rf"(?<![\w-])(?<!;; ){old}(?=\d?\b)", f"@{new}", text)
         text = re.sub(rf"(?<=[\[ .]){old.lower()}(?=[],])", f"@{new.lower()}", text)
     other = compile_einsum(text.replace("@", ""))
     assert shape_of(other.source) == shape_of(compile_einsum(PRODUCT).source)

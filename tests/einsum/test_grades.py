@@ -1,4 +1,4 @@
-"""The table of what may be wrong with a specification: every row and fault has one, with its grade and text."""
+"""The table of what may be wrong: every row and fault has a specification, with its grade and text."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_strict_refuses_repairs_with_the_same_texts(mistake: Mistake) -> None:
 
 
 def test_a_tensor_may_be_read_in_two_layouts() -> None:
-    # fault 12: XS is made as [K0 | K1, M] and read as [K0 | K1, M1, M0], with the same elements in the same places
+    # fault 12: XS is made as [K0 | K1, M] and read as [K0 | K1, M1, M0], the same elements in the same places
     assert nkilab.einsum.compile(PRODUCT).repairs == ()
 
 
@@ -100,8 +100,8 @@ def test_several_errors_are_told_at_once() -> None:
     with pytest.raises(SpecError) as refused:
         nkilab.einsum.compile(text)
     assert str(refused.value) == (
-        "49:57: binding.engine[3].instruction: MatMul is no instruction; the instructions are Load, Store, MatVec, "
-        "LoopReduce, BroadcastTo, SimpleTensorScalar, SimpleTensorTensor\n"
+        "49:57: binding.engine[3].instruction: MatMul is no instruction; the instructions are Load, Store, "
+        "MatVec, LoopReduce, BroadcastTo, SimpleTensorScalar, SimpleTensorTensor\n"
         "  also 50:31: binding.engine[4].component: SimpleTensorTensor does not run on DMAEngine; it runs on "
         "VectorEngine or GpSimdEngine (write component: VectorEngine)\n"
         "  hint: write MatVec, if that is meant"

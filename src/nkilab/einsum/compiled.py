@@ -231,11 +231,11 @@ class CompiledEinsum:
     @cached_property
     def estimate(self) -> Estimate:
         """The predicted latency, from shapes alone."""
-        sizes = self.cascade.sizes
-        arguments = {s.tensor: array_spec(s.shape(sizes) or (1,), s.dtype) for s in self.sides(self.inputs)}
-        given: dict[str, Any] = {**arguments, **self.extents}
+        arguments: dict[str, Any] = dict(self.extents)
+        for side in self.sides(self.inputs):
+            arguments[side.tensor] = array_spec(side.shape(self.cascade.sizes) or (1,), side.dtype)
         with activate():
-            return estimate(self.kernel, target=self.target, **given)
+            return estimate(self.kernel, target=self.target, **arguments)
 
 
 def module_of(source: str, name: str) -> ModuleType:

@@ -64,13 +64,7 @@ def compile(
         SpecError: if the specification has no meaning, or contradicts itself.
         UnsupportedError: if no nest covers an Einsum.
     """
-    dialect = dialect or ("neuronxcc" if as_written else "nki")
-    if dialect not in PRINTERS:
-        raise UsageError(f"dialect is {dialect}; it is one of {', '.join(PRINTERS)}")
-    if as_written and dialect != "neuronxcc":
-        raise UsageError("as_written prints neuronxcc only", hint="leave dialect out")
-    if search < 0:
-        raise UsageError(f"search is {search:g} seconds; it is at least 0")
+    dialect = _dialect(dialect, as_written, search)
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
@@ -93,6 +87,22 @@ def compile(
     result = _lowered(held, cascade, types_of(cascade, held, dtypes), dialect, machine, search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
     return replace(result, findings=found, changes=(*dropped, *result.changes))
+
+
+def _dialect(dialect: str, as_written: bool, search: float) -> str:
+    """The spelling that is asked for.
+
+    Raises:
+        UsageError: if there is none such, or options contradict.
+    """
+    dialect = dialect or ("neuronxcc" if as_written else "nki")
+    if dialect not in PRINTERS:
+        raise UsageError(f"dialect is {dialect}; it is one of {', '.join(PRINTERS)}")
+    if as_written and dialect != "neuronxcc":
+        raise UsageError("as_written prints neuronxcc only", hint="leave dialect out")
+    if search < 0:
+        raise UsageError(f"search is {search:g} seconds; it is at least 0")
+    return dialect
 
 
 def _lowered(

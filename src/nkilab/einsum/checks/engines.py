@@ -162,6 +162,11 @@ def _operands(model: Model, held: Execution) -> Iterator[Finding]:
                 instruction=held.instruction, einsum=held.einsum,
                 ranks=model.tile(views[number], views[number].inner),
             )  # fmt: skip
+    yield from _moves(model, held)
+
+
+def _moves(model: Model, held: Execution) -> Iterator[Finding]:
+    """Sums over loops, and copies to all partitions."""
     if held.instruction == "LoopReduce":
         reduced = model.parts(held.einsum, model.einsums[held.einsum].reduced)
         for rank in held.ranks:

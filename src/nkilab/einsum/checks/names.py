@@ -91,7 +91,7 @@ def _sizes(spec: Spec) -> Iterator[Finding]:
     known = known_ranks(cascade)
     for rank, size in cascade.sizes.items():
         node = node_of(spec, "einsum", "shape", rank)
-        if rank not in known:
+        if rank not in known and spec.root is not None and node.path.endswith(f"shape.{rank}"):
             yield found("shape-rank", at_key(node), rank=rank, ranks=known, close=close_to(rank, known))
         if size > MOST_EXTENT:
             yield found("size", node, what=f"rank {rank}", size=size, most=MOST_EXTENT)
