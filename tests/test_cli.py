@@ -26,6 +26,8 @@ VERBS = (
     "check",
     "profile",
     "diff",
+    "einsum",
+    "tune",
     "validate",
     "calibrate",
     "neuron-profile",

@@ -24,19 +24,34 @@ LEVELS = [
     "place dialects",
     "execute timing migrate",
     "cores",
-    "checks views tune launch",
+    "checks views launch",
     "files pages",
     "api what_if",
     "ledger frameworks examples profiles checking",
     "hook",
     "runner doctor explain demo neuron_profile autostart ops reports suites validate calibrate einsum",
+    "tune tune_command",
     "cli",
     "__init__ __main__",
 ]
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names.split()}
-HEAVY = {"numba", "llvmlite", "rich", "torch", "jax", "click", "islpy", "ruamel", "pyarrow", "perfetto"}
+HEAVY = {
+    "numba",
+    "llvmlite",
+    "rich",
+    "torch",
+    "jax",
+    "click",
+    "islpy",
+    "ruamel",
+    "optuna",
+    "distributed",
+    "dask",
+    "pyarrow",
+    "perfetto",
+}
 # The modules of the program declare their options with click; nothing else imports them.
-PROGRAM = {"cli.py", "neuron_profile.py"}
+PROGRAM = {"cli.py", "neuron_profile.py", "tune_command.py"}
 # `nkilab.__version__` is a name of the package, not a module
 PACKAGE_NAMES = {"__version__"}
 MODULES = sorted(ROOT.rglob("*.py"))

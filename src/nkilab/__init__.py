@@ -23,12 +23,14 @@ _HOMES = {
     "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
     "profile": "profiles", "Profile": "profiles", "check": "checking", "Finding": "checks.finding",
 }  # fmt: skip
+# Public parts with functions of their own.
+_PARTS = ("einsum", "tune")
 __all__ = ["Estimate", "Finding", "Profile", "activate", "check", "estimate", "profile", "simulate", "spec"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "einsum":
-        return import_module(f"{__name__}.einsum")
+    if name in _PARTS:
+        return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module nkilab has no attribute {name}")

@@ -96,6 +96,25 @@ def rich(name: str) -> ModuleType:
     return import_module(f"rich.{name}")
 
 
+def optuna() -> ModuleType:
+    """optuna, whose samplers propose points; where it is installed."""
+    return import_module("optuna")
+
+
+def distributed() -> ModuleType:
+    """dask.distributed, which runs work on a cluster; where it is installed."""
+    return import_module("distributed")
+
+
+@cache
+def fcntl() -> ModuleType | None:
+    """Locks of files; None where the system has none of this kind."""
+    try:
+        return import_module("fcntl")
+    except ModuleNotFoundError:
+        return None
+
+
 def islpy() -> ModuleType:
     """islpy, integer sets."""
     return import_module("islpy")

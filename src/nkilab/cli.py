@@ -14,6 +14,7 @@ import click
 from . import __version__
 from ._lazy import part
 from .errors import NkilabError, UsageError
+from .tune_command import tune
 
 EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 1, 2, 3
 
@@ -370,18 +371,29 @@ def einsum(spec: str, **options: Any) -> None:
     sys.exit(part("einsum.verb").run(spec, **options))
 
 
+main.add_command(tune)
+
+
 @main.command()
 @click.option("--family", default="", help="Only rows whose family begins so.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 @click.option("--picture", default="", metavar="FILE.svg", help="Draw predicted against measured.")
 @click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
+@click.option("--regret", is_flag=True, help="What choosing block sizes by prediction costs, grid by grid.")
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="")
-def validate(family: str, as_json: bool, picture: str, leave_out: bool, ledger: str) -> None:
+def validate(
+    family: str, as_json: bool, picture: str, leave_out: bool, regret: bool, ledger: str
+) -> None:  # fmt: skip
     """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
     runner, held = part("runner"), part("validate")
     found: list[int] = []
+    if regret and (picture or leave_out):
+        raise UsageError("--regret goes with --family and --json alone", hint="leave the other options out")
 
     def work() -> None:
+        if regret:
+            found.append(held.run_regret(ledger, family, as_json=as_json, load=runner.kernel_from))
+            return
         given = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
         found.append(held.run_validation(ledger, family, picture, **given))
 

@@ -45,6 +45,16 @@ def phase(what: str, count: Callable[[], int] | None = None, total: int | None =
         drawer.join()
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No phase within this block is shown: whoever opens it draws something of his own."""
+    token = _is_shown.set(True)
+    try:
+        yield
+    finally:
+        _is_shown.reset(token)
+
+
 def is_wanted() -> bool:
     """Whether somebody looks at a terminal that can redraw a line."""
     return (

@@ -29,6 +29,16 @@ _OPTIONS = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
 COLUMN_TYPES = {"int": "i4", "float": "f8", "bool": "b1"}
 
 
+JOBS: list[Job] = []
+
+
+def prepare() -> None:
+    """Compile every job, unless NUMBA_DISABLE_JIT forbids it: worth it before many short programs."""
+    if not numba().config.DISABLE_JIT:
+        for job in JOBS:
+            _ = job.compiled
+
+
 class Job:
     """A function of records, and of the functions that it calls, that is compiled when it is worth it.
 
@@ -41,6 +51,7 @@ class Job:
     def __init__(self, function: Callable[..., Any], what: str) -> None:
         self._function = function
         self._what = what
+        JOBS.append(self)
 
     def chosen(self, steps: int) -> tuple[Callable[..., Any], bool]:
         """The function to run for so many steps, and whether it takes arrays; honours NUMBA_DISABLE_JIT."""

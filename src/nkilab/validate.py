@@ -27,11 +27,12 @@ from .ledger import (
 from .ledger.picture import svg
 from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
+from .ledger.regret import WIDE, Grid, judged_grids, regret_bar
 from .ledger.score import Bar, bars_of
 from .machine import chip_named
 from .timing import MODEL_VERSION
 
-SCHEMA = "nkilab.validate/1"
+SCHEMA, REGRET_SCHEMA = "nkilab.validate/1", "nkilab.regret/1"
 EXIT_FINE, EXIT_FAULT = 0, 1
 
 
@@ -71,6 +72,59 @@ def run_validation(
     else:
         report.print_text()
     return EXIT_FINE if all(bar.is_met for bar in report.bars) else EXIT_FAULT
+
+
+def run_regret(
+    ledger: str, family: str, *, as_json: bool, load: Callable[[str], Any] | None = None
+) -> int:  # fmt: skip
+    """Choose on every grid of block sizes by prediction, print what that costs, and return the exit status.
+
+    Args:
+        ledger, family, as_json, load: as of `run_validation`.
+
+    Returns:
+        0 if the bar is met, else 1.
+
+    Raises:
+        FileError: if the ledger cannot be read or names a kernel that does not exist.
+        UsageError: if no row has such a family, or no two rows differ in block sizes alone.
+    """
+    rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
+    with activate():
+        grids = judged_grids(rows, Predictor(_beside(ledger, load)), None if as_json else _told)
+    if not grids:
+        raise UsageError("no two rows differ in block sizes alone", hint="docs/tune.md says what a grid is")
+    bar = regret_bar(grids)
+    if as_json:
+        held = {"schema": REGRET_SCHEMA, "model_version": MODEL_VERSION, "bars": [_bar_dict(bar)]}
+        print(json.dumps({**held, "grids": [grid.to_dict() for grid in grids]}, indent=2))
+    else:
+        _print_regret(grids, bar)
+    return EXIT_FINE if bar.is_met else EXIT_FAULT
+
+
+def _print_regret(grids: Sequence[Grid], bar: Bar) -> None:
+    """A grid in two lines, 100 columns wide, those with the host's time last; then the bar."""
+    for grid in sorted(grids, key=lambda g: g.has_host):
+        tau = "none" if grid.tau is None else f"{grid.tau:.2f}"
+        host = "  host" if grid.has_host else ""
+        print(grid.name)
+        print(
+            f"  {len(grid.compared):>3} points  regret {grid.regret:>6.1%}  Kendall tau {tau:>5}  "
+            f"spread {grid.spread:>6.1%}{host}"
+        )
+        if grid.regret:
+            print(f"      chosen {grid.chosen.row.id}, best {grid.best.row.id}")
+    for named, own in (
+        (f"with at least {WIDE} points", [g for g in grids if not g.has_host and len(g.compared) >= WIDE]),
+        ("with the host's time, which is not judged", [g for g in grids if g.has_host]),
+    ):
+        print(f"grids {named}: {_good(own)}")
+    print(f"{'met   ' if bar.is_met else 'MISSED'}  {bar.name}: {bar.reached}; {bar.demand}")
+
+
+def _good(grids: Sequence[Grid]) -> str:
+    return f"{sum(grid.is_good for grid in grids)} of {len(grids)}"
 
 
 def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
@@ -194,10 +248,7 @@ class Report:
             "counts": {"compared": len(self.exact), "equal": sum(_is_equal(c) for c in self.exact)},
             "left_one_out": self.left,
             "activity": {"compared": len(self.activity), "mape": _mape(self.activity)},
-            "bars": [
-                {"name": b.name, "demand": b.demand, "reached": b.reached, "is_met": b.is_met}
-                for b in self.bars
-            ],
+            "bars": [_bar_dict(bar) for bar in self.bars],
             "left_out": left_out() if self.is_own else {},
         }
 
@@ -264,6 +315,10 @@ def _print_score(name: str, score: Score) -> None:
 
 def _is_equal(one: Compared) -> bool:
     return one.measured == one.predicted
+
+
+def _bar_dict(bar: Bar) -> dict[str, Any]:
+    return {"name": bar.name, "demand": bar.demand, "reached": bar.reached, "is_met": bar.is_met}
 
 
 def _mape(compared: Sequence[Compared]) -> float:

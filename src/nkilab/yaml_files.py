@@ -37,6 +37,11 @@ def line_of(held: Any, place: int | None = None) -> int:
     return int(held.lc.line if place is None else held.lc.item(place)[0]) + 1
 
 
+def key_line(held: Any, key: Any) -> int:
+    """The line, from 1, of a key of a mapping that was read."""
+    return int(held.lc.key(key)[0]) + 1
+
+
 def wrong(path: Path, line: int, problem: str, hint: str) -> FileError:
     """An error that names file and line."""
     error = FileError(problem, hint=hint)

@@ -69,9 +69,10 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
 
 
 def cut(view: V, key: Any) -> V | None:
-    """`view[key]` for slices without steps alone, one per axis, the most frequent key by far, and for `...`.
+    """`view[key]` for the most frequent keys by far: slices without steps, one per axis, integers, and `...`.
 
-    What such a view shares with the next one of its shape is looked up. None for other keys.
+    What such a view shares with the next one of its shape is looked up. None for other keys, integers along
+    the partition axis, and what has a single axis left: spellings and versions differ in those.
     """
     known = view.layout
     if key is Ellipsis and len(known.shape) > 1 and not known.indices:
@@ -81,26 +82,40 @@ def cut(view: V, key: Any) -> V | None:
     offset = view.offset
     counts = []
     for subscript, size, stride in zip(key, known.shape, known.strides, strict=True):
-        if type(subscript) is not slice or subscript.step is not None:
-            return None
-        start, stop = subscript.start, subscript.stop
-        if start is None and stop is None:
-            counts.append(size)
-        elif type(start) is int and type(stop) is int and 0 <= start < stop <= size:
-            counts.append(stop - start)
-            offset += start * stride
+        if type(subscript) is slice:
+            if subscript.step is not None:
+                return None
+            start, stop = subscript.start, subscript.stop
+            if start is None and stop is None:
+                counts.append(size)
+            elif type(start) is int and type(stop) is int and 0 <= start < stop <= size:
+                counts.append(stop - start)
+                offset += start * stride
+            else:
+                return None
+        elif isinstance(subscript, int) and 0 <= subscript < size and len(counts) != known.partition_axis:
+            # no slice is empty: 0 stands for an axis that an integer takes away
+            counts.append(0)
+            offset += subscript * stride
         else:
             return None
     storage = view.storage
     first = 0
     if known.partition_axis is not None:
-        first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
+        if known.dtype is storage.dtype:
+            first = offset // storage.strides[0]
+        else:
+            first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
     cut = (*counts, first)
     held = known.cuts.get(cut)
     if held is None:
+        kept = [axis for axis, count in enumerate(counts) if count]
+        if len(kept) < 2:
+            return None
         held = known.cuts[cut] = layout(
-            tuple(counts), known.strides, known.dtype, known.memory, known.partition_axis, first
-        )
+            tuple(counts[axis] for axis in kept), tuple(known.strides[axis] for axis in kept), known.dtype,
+            known.memory, None if known.partition_axis is None else kept.index(known.partition_axis), first,
+        )  # fmt: skip
     return type(view)(storage, offset, held)
 
 
@@ -207,6 +222,8 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     Raises:
         UseError: if an extent is not a whole number or is negative.
     """
+    if type(shape) is tuple and all(type(extent) is int and extent >= 0 for extent in shape):
+        return shape
     try:
         extents = tuple(shape)
     except TypeError:

@@ -203,7 +203,7 @@ def _form(form: Any) -> list[Any]:
     attributes = [
         f"{name}={_short(value)}"
         for name, value in zip(type(form).attributes, form.attribute_values, strict=True)
-        if value not in (None, "", False, (), "none")
+        if value not in (None, "", False, (), "none", "unknown")
     ]
     return [form.name, operands[:_OPERANDS], ", ".join(attributes)]
 

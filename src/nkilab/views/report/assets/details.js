@@ -101,7 +101,7 @@ const details = {
       ["lane", "Lane", lane[0]],
     ];
     const busy = ns(D.busy[event]);
-    if (lane[1] !== "dma" && busy < length - 1e-6) {
+    if (lane[1] !== "dma" && lane[0] !== "Tensor" && busy < length - 1e-6) {
       fields.push([
         "busy",
         "Occupies the engine",

@@ -1,0 +1,116 @@
+"""Points that `nkilab tune` evaluates in a second on one core, and where the time of a point goes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import nkilab
+from nkilab import api
+from nkilab.launch import launch
+from nkilab.ledger.fitting import changed
+from nkilab.ledger.kernels import __file__ as KERNELS
+from nkilab.place import plan
+from nkilab.place.compiled import compiled
+from nkilab.records import prepare
+from nkilab.timing import simulate
+from nkilab.tune.executors import Pooled, Work
+from nkilab.tune.objective import Case, KernelObjective
+from nkilab.tune.space import space_of
+from nkilab.views.summary import summarize
+from timing import bar
+
+SPACE = space_of(
+    {"tiles_m": {"powers_of_two": [1, 16]}, "tiles_n": [1, 2, 4], "tiles_k": {"powers_of_two": [1, 16]}},
+    ["tiles_m * tiles_n * tiles_k <= 128"],
+)
+SHAPE = "f32[2048,2048]"
+
+
+def cpu(action: Callable[[], Any]) -> float:
+    """Seconds that this process computes in one run: others on the machine do not count."""
+    began = process_time()
+    action()
+    return process_time() - began
+
+
+def main() -> None:
+    """Measure and print."""
+    points = list(SPACE.points())
+    prepare()
+    with nkilab.activate():
+        from nkilab.ledger.kernels import matmul
+
+        machine = api.machine_for(None)
+        given = (nkilab.spec((2048, 2048), "float32"),) * 2
+        kernels = {"blocked": matmul.blocked, "blocked_tiles": matmul.blocked_tiles}
+        for name, kernel in kernels.items():
+            objective = KernelObjective(kernel, [Case(given)], machine)
+            objective.evaluate(points[0])
+            fresh = KernelObjective(kernel, [Case(given)], machine)
+            first = cpu(lambda held=fresh: [held.evaluate(point) for point in points])
+            slower = fresh.under(changed(machine, {"dma_issue_ns": 0.1}))
+            again = cpu(lambda held=slower: [held.evaluate(point) for point in points])
+            bar(
+                f"{name} 2048^3, {len(points)} points",
+                len(points) / first,
+                "points/s of one core",
+                "at least 50",
+            )
+            bar(f"{name}, the same under other constants", len(points) / again, "points/s", "none")
+            parts(api.as_kernel(kernel), given, machine, points)
+
+
+def parts(kernel: Any, given: tuple[Any, ...], machine: Any, points: list[Any]) -> None:
+    """Milliseconds of each part of an evaluation, on average."""
+    spent = dict.fromkeys(("trace", "compiler", "placement", "clock", "summary"), 0.0)
+    rows = 0
+    for point in points:
+        held: dict[str, Any] = {}
+
+        def traced(point: Any = point, held: Any = held) -> None:
+            held["program"] = launch(kernel, given, dict(point), machine, has_data=False).program
+
+        def left(held: Any = held) -> None:
+            held["program"] = compiled(held["program"])
+
+        def placed(held: Any = held) -> None:
+            held["plan"] = plan(held["program"])
+
+        def timed(held: Any = held) -> None:
+            held["timeline"] = simulate(held["program"], held["plan"])
+
+        def summed(held: Any = held) -> None:
+            summarize(held["program"], held["plan"], held["timeline"])
+
+        for name, action in zip(spent, (traced, left, placed, timed, summed), strict=True):
+            spent[name] += cpu(action)
+        rows += len(held["program"])
+    told = ", ".join(f"{name} {1000 * seconds / len(points):.1f} ms" for name, seconds in spent.items())
+    print(f"  {rows / len(points):.0f} instructions a point: {told}")
+
+
+def workers() -> None:
+    """Seconds of wall clock with one and with two worker processes, both warm."""
+    kernel = f"{Path(KERNELS).parent / 'matmul.py'}:blocked"
+    work = Work(kernel, (SHAPE, SHAPE))
+    points = list(SPACE.points())
+    times = {}
+    for count in (1, 2):
+        made = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+        pool = Pooled(work, lambda made=made: made, count)
+        list(pool.evaluate(points[: 8 * count]))
+        began = perf_counter()
+        list(pool.evaluate(points))
+        times[count] = perf_counter() - began
+        pool.close()
+    bar("speed-up from one worker to two", times[1] / times[2], "times", "2, on two idle cores")
+
+
+if __name__ == "__main__":
+    workers() if "--workers" in sys.argv else main()

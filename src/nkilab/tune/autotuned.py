@@ -1,0 +1,184 @@
+"""`@autotune`: a kernel that chooses its parameters for the shapes it is called with, and remembers them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from .. import api
+from .._lazy import cache_folder
+from ..arrays import ArraySpec, framework_of
+from ..dialects.kernel import Kernel
+from ..errors import UsageError
+from ..files.container import write_whole
+from ..tiles.dtypes import as_dtype
+from ..trace.session import running
+from .executors import Inline
+from .objective import Case, KernelObjective
+from .outcome import Outcome, outcome_from
+from .samplers import sampler_named
+from .space import Parameter, Point, Space, space_of
+from .study import search
+
+SCHEMA = "nkilab.choice/1"
+
+
+def autotune(
+    space: Mapping[str, Any] | Space, constraints: Sequence[str] = (), *, trials: int = 200, seed: int = 0,
+    target: str = "", sampler: str = "auto",
+) -> Callable[[Any], Autotuned]:  # fmt: skip
+    """Decorate a kernel so that it is called with the parameters that are predicted to be fastest.
+
+    The choice is made once per shapes, types, other arguments, chip and version of the timing model, and kept
+    in the user's cache folder.
+
+    Args:
+        space: per parameter a list of choices, {"integers": [1, 8]} or {"powers_of_two": [1, 16]}.
+        constraints: expressions between the parameters.
+        trials: how many points to look at, at most.
+        seed: of the sampler.
+        target: chip to choose for; see `nkilab.api.machine_for` for the default.
+        sampler: "auto", "exhaustive", "random", or one of optuna's: "tpe", "nsga2", "gp".
+
+    Raises:
+        UsageError: if the space is none, or the kernel has no such parameters.
+    """
+    held = space if isinstance(space, Space) else space_of(space, constraints)
+
+    def decorate(kernel: Any) -> Autotuned:
+        return Autotuned(kernel, held, trials=trials, seed=seed, target=target, sampler=sampler)
+
+    return decorate
+
+
+class Autotuned:
+    """A kernel with a space of parameters.
+
+    Args:
+        kernel: that is called; `nkilab.estimate` and other functions take this one.
+        space: of its parameters.
+        trials, seed, target, sampler: see `autotune`.
+    """
+
+    # pytest takes no kernel for a test, whatever its name
+    __test__ = False
+
+    def __init__(
+        self, kernel: Any, space: Space, *, trials: int, seed: int, target: str, sampler: str
+    ) -> None:  # fmt: skip
+        self.kernel: Kernel = api.as_kernel(kernel)
+        self.space = space
+        self._options: dict[str, Any] = {"trials": trials, "seed": seed, "target": target, "sampler": sampler}
+        self._chosen: dict[str, Outcome] = {}
+        self.__name__ = self.kernel.name
+        self.__doc__ = self.kernel.function.__doc__
+        self.__wrapped__ = self.kernel.function
+
+    def __getitem__(self, grid: Any) -> Autotuned:
+        """The kernel with a launch grid."""
+        return Autotuned(self.kernel[grid], self.space, **self._options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the kernel with the parameters chosen for these arguments; those given stay as they are."""
+        return self.kernel(*args, **{**kwargs, **self.choice(*args, **kwargs)})
+
+    def choice(self, *args: Any, **kwargs: Any) -> Point:
+        """The parameters chosen for arguments, without those that are given.
+
+        Raises:
+            UsageError: if no point is legal, or the kernel is called inside another one without parameters.
+        """
+        given = self._given(args, kwargs)
+        if not set(self.space.names) - given.keys():
+            return {}
+        if running() is not None:
+            raise UsageError(
+                f"{self.__name__} chooses its parameters and is called inside another kernel",
+                hint=f"give it {', '.join(self.space.names)}, or call its .kernel",
+            )
+        outcome = self.outcome(*args, **kwargs)
+        return {name: value for name, value in outcome.point.items() if name not in given}
+
+    def outcome(self, *args: Any, **kwargs: Any) -> Outcome:
+        """What the timing model says of the point that is chosen for arguments."""
+        given = self._given(args, kwargs)
+        space = replace(self.space, parameters=tuple(_fixed(p, given) for p in self.space.parameters))
+        case = Case(
+            tuple(map(_shape_only, args)),
+            {name: _shape_only(value) for name, value in kwargs.items() if name not in given},
+            text=f"the arguments of {self.__name__}",
+        )
+        machine = api.machine_for(self.kernel, self._options["target"])
+        objective = KernelObjective(self.kernel, [case], machine)
+        key = self._key(objective, space)
+        if key not in self._chosen:
+            self._chosen[key] = _read(key, space) or self._searched(objective, space, key)
+        return self._chosen[key]
+
+    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Point:
+        """Parameters of the space that the caller gives."""
+        bound = inspect.signature(self.kernel.function).bind_partial(*args, **kwargs).arguments
+        held = {**bound, **kwargs}
+        return {name: held[name] for name in self.space.names if name in held}
+
+    def _key(self, objective: KernelObjective, space: Space) -> str:
+        parts = (objective.digest, objective.constants, space.digest, sorted(self._options.items()))
+        return sha256(repr(parts).encode()).hexdigest()[:32]
+
+    def _searched(self, objective: KernelObjective, space: Space, key: str) -> Outcome:
+        if not space.has_points:
+            raise UsageError(
+                f"no point of the space of {self.__name__} has the values that the call gives",
+                hint="leave them to be chosen, or loosen a constraint",
+            )
+        objective.check(space)
+        options = self._options
+        sampler = sampler_named(options["sampler"], space, options["trials"], 1, options["seed"])
+        found = search(space, objective, sampler, Inline(objective), trials=options["trials"])
+        if not found.timed:
+            first = found.outcomes[0].message if found.outcomes else "none was looked at"
+            raise UsageError(f"no point of the space of {self.__name__} can be timed:\n{first}")
+        best = found.timed[0]
+        _write(key, best)
+        return best
+
+
+def _fixed(parameter: Parameter, given: Point) -> Parameter:
+    """A parameter with the one value that the caller gives, if it gives one."""
+    name = parameter.name
+    return Parameter(name, "choices", (given[name],)) if name in given else parameter
+
+
+def _shape_only(value: Any) -> Any:
+    """An array as its spec, its type by our name; anything else as it is."""
+    return ArraySpec(tuple(value.shape), str(as_dtype(value.dtype))) if framework_of(value) else value
+
+
+def _path(key: str) -> Path:
+    return cache_folder() / "tune" / f"{key}.json"
+
+
+def _read(key: str, space: Space) -> Outcome | None:
+    """The choice that was made before; None if there is none, or what there is cannot be read."""
+    try:
+        held = json.loads(_path(key).read_text())
+        outcome = outcome_from(held["outcome"])
+        return outcome if held["schema"] == SCHEMA and space.contains(outcome.point) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(key: str, outcome: Outcome) -> None:
+    """Keep a choice; a cache folder that cannot be written is no reason to fail."""
+    path = _path(key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    held = {"schema": SCHEMA, "outcome": outcome.to_dict()}
+    write_whole(path, (json.dumps(held, indent=1) + "\n").encode())

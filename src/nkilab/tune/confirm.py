@@ -1,0 +1,191 @@
+"""Measurements of some points, by whoever has the hardware: constants are fitted to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, isfinite, log
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+from ..errors import UsageError
+from ..ledger import Judged, Row
+from ..ledger.fitting import Fitted, fit
+from ..ledger.row import Call, Source
+from ..machine import Machine
+from ..yaml_files import line_of, loaded, wrong
+from .objective import KernelObjective
+from .outcome import Outcome, key_of
+from .space import Point, Space
+from .study import Found
+
+SCHEMA = "nkilab.measured/1"
+HINT = "see docs/tune.md for the format"
+# What a measured time is off by when it is measured again, unless the file says.
+NOISE = 0.02
+# The variance of points about the mean of their kernel over that of kernels about the model: 0.06 and 0.13.
+SHRINK = 0.2
+# From so many measurements on, their own scatter says how far points are off against each other; and how many
+# standard deviations the interval has on either side (Student's t, 90 %, by degrees of freedom).
+ENOUGH = 4
+_STUDENT = {3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83, 10: 1.81}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A point that somebody measured.
+
+    Args:
+        point: of the space.
+        latency_us: the launch on the NeuronCore, over all cases by their weights, in microseconds.
+        noise: relative spread of repeated measurements.
+        line: of the file.
+    """
+
+    point: Point
+    latency_us: float
+    noise: float
+    line: int
+
+
+@dataclass(frozen=True)
+class Recalibrated:
+    """What measurements changed.
+
+    Args:
+        measured: the points.
+        fitted: the constants.
+        scale: what the measured points still have in common: measured over predicted.
+        spread: how far points are off against each other after it, relatively; None of too few.
+        half_width: of the interval, in the logarithm; None likewise.
+    """
+
+    measured: tuple[Measured, ...]
+    fitted: Fitted
+    scale: float
+    spread: float | None
+    half_width: float | None
+
+    @property
+    def machine(self) -> Machine:
+        """The chip with the constants that the measurements ask for."""
+        return self.fitted.machine
+
+    def applied(self, found: Found) -> Found:
+        """What a search found, with measured latencies; the others scaled, with intervals of the scatter."""
+        known = {key_of(one.point): one.latency_us for one in self.measured}
+        return replace(
+            found, outcomes=tuple(self._one(o, known.get(key_of(o.point))) for o in found.outcomes)
+        )
+
+    def _one(self, outcome: Outcome, measured: float | None) -> Outcome:
+        if not outcome.is_timed:
+            return outcome
+        latency = outcome.values["latency"] * self.scale
+        low, high = (end * self.scale for end in outcome.interval_us)
+        if self.half_width is not None:
+            factor = exp(self.half_width)
+            low, high = latency / factor, latency * factor
+        values = {**outcome.values, "latency": latency}
+        return replace(outcome, values=values, measured_us=measured, interval_us=(low, high))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "points": [{**one.point, "latency_us": one.latency_us} for one in self.measured],
+            "constants": {n: {"before": b, "after": a} for n, (b, a) in self.fitted.changed.items()},
+            "mape": {"before": self.fitted.before, "after": self.fitted.after},
+            "scale": self.scale,
+            "spread_within_kernel": self.spread,
+        }
+
+
+def read_measured(path: Path, space: Space) -> list[Measured]:
+    """The measurements in a YAML file.
+
+    Raises:
+        FileError: if it cannot be read, or is written otherwise; names the line.
+    """
+    held = loaded(path, HINT)
+    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
+        given = held.get("schema") if isinstance(held, Mapping) else None
+        raise wrong(path, 1, f"the schema is {given!r}; a file of measured points has {SCHEMA!r}", HINT)
+    points = held.get("points")
+    if not isinstance(points, list) or not points:
+        raise wrong(path, line_of(held), f"points is {points!r}; it is a list with at least one entry", HINT)
+    found = [_measured(path, entry, line_of(points, i), space) for i, entry in enumerate(points)]
+    keys = [key_of(one.point) for one in found]
+    for i, key in enumerate(keys):
+        if key in keys[:i]:
+            raise wrong(path, found[i].line, f"{key} is measured twice", "give one value per point")
+    return found
+
+
+def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
+    if not isinstance(entry, Mapping):
+        raise wrong(path, line, f"an entry of points is {entry!r}; it holds names and values", HINT)
+    point = {str(k): v for k, v in entry.items() if k not in ("latency_us", "noise")}
+    point = {
+        k: next((p for p in (bool, int, float, str) if isinstance(v, p)), type(v))(v)
+        for k, v in point.items()
+    }
+    if not space.contains(point):
+        raise wrong(
+            path,
+            line,
+            f"{key_of(point)} is no point of the space",
+            f"its parameters are {', '.join(space.names)}",
+        )
+    latency, noise = entry.get("latency_us"), entry.get("noise", NOISE)
+    for name, value in (("latency_us", latency), ("noise", noise)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+            raise wrong(path, line, f"{name} is {value!r}; it is a number above 0", HINT)
+    assert latency is not None
+    return Measured(point, float(latency), float(noise), line)
+
+
+def recalibrated(
+    measured: Sequence[Measured],
+    objective: KernelObjective,
+    progress: Callable[[int, int], None] | None = None,
+) -> Recalibrated:
+    """Constants of the chip that the measurements ask for.
+
+    Raises:
+        UsageError: if the kernel cannot be timed on a measured point.
+    """
+    for one in measured:
+        outcome = objective.evaluate(one.point)
+        if not outcome.is_timed:
+            raise UsageError(f"{key_of(one.point)} is measured, but {outcome.state}:\n{outcome.message}")
+    rows = [_judged(one, number, objective) for number, one in enumerate(measured)]
+    fitted = fit(rows, objective.machine, progress)
+    after = objective.under(fitted.machine)
+    residuals = [log(_latency(after, one.point) / one.latency_us) for one in measured]
+    count = len(residuals)
+    # one measurement says nearly all about what points of a kernel have in common, several say it better
+    scale = exp(-sum(residuals) / (count + SHRINK))
+    if count < ENOUGH:
+        return Recalibrated(tuple(measured), fitted, scale, None, None)
+    spread = stdev(residuals)
+    factor = _STUDENT.get(count - 1, 1.75) * (1 + 1 / count) ** 0.5
+    return Recalibrated(tuple(measured), fitted, scale, spread, factor * spread)
+
+
+def _latency(objective: KernelObjective, point: Point) -> float:
+    return objective.evaluate(point).values["latency"]
+
+
+def _judged(one: Measured, number: int, objective: KernelObjective) -> Judged:
+    """A measured point as constants are fitted to it."""
+    row = Row(
+        id=f"measured-{number}", family=objective.kernel.name, kernel=objective.kernel.name,
+        calls=(Call(objective.kernel.name, ()),), measured={"nc_latency_us": one.latency_us},
+        source=Source("measured", "the user's"), chip=objective.machine.name,
+        dialect=objective.kernel.spelling, trust="B", split="fit", noise=one.noise,
+        keywords=dict(one.point), line=one.line,
+    )  # fmt: skip
+    return Judged(
+        row, row.metric, one.latency_us, lambda machine: _latency(objective.under(machine), one.point)
+    )

@@ -1,0 +1,245 @@
+"""Where points are evaluated: here, in processes of this machine, or on any executor, such as dask's.
+
+A worker finds the kernel anew from its file, once, and keeps it; what travels are texts, points and outcomes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from multiprocessing import get_context
+from typing import Any, Protocol
+
+from .._lazy import distributed
+from ..api import as_kernel, machine_for
+from ..arguments import extents
+from ..errors import UsageError
+from ..machine import Machine
+from ..runner import kernel_from, serve_names
+from .objective import KernelObjective, Objective, cases_of
+from .outcome import FAILED, Outcome
+from .space import Point
+
+# Points that are on their way, per worker: the next one waits where the work is.
+AHEAD = 2
+# How often workers may die before the search gives up.
+DEATHS = 20
+DIED = "its worker ended without an answer, twice"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a worker needs to know to evaluate points.
+
+    Args:
+        kernel: "FILE.py:KERNEL", with a path that workers can read.
+        args, keywords, weights, grid: as on the command line.
+        goals: names of `objective.GOALS`.
+        version: of NKI, "" for any.
+        target: chip, "" for the kernel's own.
+        machine: with other constants than the chip's, if not None.
+    """
+
+    kernel: str
+    args: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
+    grid: str = ""
+    goals: tuple[str, ...] = ("latency",)
+    version: str = ""
+    target: str = ""
+    machine: Machine | None = None
+
+    def objective(self, load: Callable[[str], Any] = kernel_from) -> KernelObjective:
+        """The objective; the names that the kernel's file imports are served already."""
+        kernel, sizes = as_kernel(load(self.kernel)), extents(self.grid)
+        cases = cases_of(self.args, self.keywords, self.weights)
+        machine = machine_for(kernel, self.target)
+        return KernelObjective(kernel[sizes] if sizes else kernel, cases, machine, self.goals)
+
+
+@cache
+def _serve(version: str) -> None:
+    serve_names(version, "")
+
+
+@lru_cache(maxsize=2)
+def _traced(work: Work) -> KernelObjective:
+    """The objective in a worker under the chip's own constants: the kernel's file runs once."""
+    _serve(work.version)
+    return work.objective()
+
+
+@lru_cache(maxsize=2)
+def _objective_of(work: Work) -> KernelObjective:
+    held = _traced(replace(work, machine=None))
+    return held if work.machine is None else held.under(work.machine)
+
+
+def evaluate_in_worker(work: Work, point: Point) -> Outcome:
+    """What becomes of a point; runs in a worker, whose standard output belongs to nobody."""
+    held, sys.stdout = sys.stdout, sys.stderr
+    try:
+        return _objective_of(work).evaluate(point)
+    finally:
+        sys.stdout = held
+
+
+class Evaluator(Protocol):
+    """Evaluates points."""
+
+    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
+        """Outcomes as they become known, in any order; closing the iterator gives up the rest."""
+
+
+class Inline:
+    """Evaluates points here, one after another."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+
+    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
+        """Outcomes in order."""
+        for point in points:
+            yield self._objective.evaluate(point)
+
+
+class Pooled:
+    """Evaluates points on an executor.
+
+    Args:
+        work: what workers need to know.
+        make: makes the executor, and another one when its processes died.
+        workers: how many evaluate at a time.
+    """
+
+    def __init__(self, work: Work, make: Callable[[], Executor], workers: int) -> None:
+        self._work = work
+        self._make = make
+        self._workers = workers
+        self._executor = make()
+        self._deaths = 0
+
+    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
+        """Outcomes as they become known.
+
+        Raises:
+            UsageError: if workers die again and again.
+        """
+        waiting, suspects = list(reversed(points)), list[Point]()
+        running: dict[Future[Outcome], Point] = {}
+        try:
+            while waiting or suspects or running:
+                # which of those that were under way ended a worker shows when each of them runs alone
+                is_alone = bool(suspects)
+                queue, most = (suspects, 1) if is_alone else (waiting, AHEAD * self._workers)
+                while queue and len(running) < most:
+                    point = queue.pop()
+                    running[self._submitted(point)] = point
+                found, lost = _settled(running)
+                yield from found
+                if lost:
+                    self._renew()
+                if lost and is_alone:
+                    yield Outcome(lost[0], FAILED, reason="its worker ended", message=DIED)
+                elif lost:
+                    suspects += [*reversed(lost), *running.values()]
+                    running.clear()
+        finally:
+            for future in running:
+                future.cancel()
+
+    def _submitted(self, point: Point) -> Future[Outcome]:
+        try:
+            return self._executor.submit(evaluate_in_worker, self._work, point)
+        except BrokenExecutor:
+            self._renew()
+            return self._executor.submit(evaluate_in_worker, self._work, point)
+
+    def _renew(self) -> None:
+        self._deaths += 1
+        if self._deaths > DEATHS:
+            raise UsageError(
+                f"workers ended {self._deaths} times without an answer", hint="evaluate with --workers 1"
+            )
+        self._executor.shutdown(wait=False)
+        self._executor = self._make()
+
+    def close(self) -> None:
+        """Let the workers go, once they have done what they are at."""
+        self._executor.shutdown(wait=True)
+
+
+def _settled(running: dict[Future[Outcome], Point]) -> tuple[list[Outcome], list[Point]]:
+    """Wait for at least one of what is running; outcomes, and points whose worker died."""
+    done, _ = wait(running, return_when=FIRST_COMPLETED)
+    points = {future: running.pop(future) for future in done}
+    results = [(point, _result_of(future)) for future, point in points.items()]
+    return [r for _, r in results if r is not None], [point for point, r in results if r is None]
+
+
+def _result_of(future: Future[Outcome]) -> Outcome | None:
+    """The outcome; None if the worker died."""
+    try:
+        return future.result()
+    except (BrokenExecutor, CancelledError):
+        return None
+    except Exception as error:
+        if type(error).__name__ == "KilledWorker":
+            return None
+        raise
+
+
+def processes(work: Work, count: int) -> Pooled:
+    """Processes on this machine, none of which inherits anything of this one."""
+    return Pooled(work, lambda: ProcessPoolExecutor(count, mp_context=get_context("spawn")), count)
+
+
+def cluster(work: Work, address: str) -> Pooled:
+    """The workers of a dask scheduler.
+
+    Raises:
+        UsageError: if dask is not installed, or no scheduler answers there.
+    """
+    try:
+        client = distributed().Client(address, timeout="10s", set_as_default=False)
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"--workers is {address}; this needs dask", hint="pip install 'nkilab[cluster]'"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no dask scheduler answers at {address}: {error}") from None
+    workers = sum(client.nthreads().values())
+    if not workers:
+        raise UsageError(
+            f"the scheduler at {address} has no workers", hint=f"start one: dask worker {address}"
+        )
+    # what a dead worker had is done again by another one: dask keeps account of it
+    return Pooled(work, lambda: client.get_executor(pure=False), workers)
+
+
+def evaluator_for(work: Work, workers: str, objective: Objective) -> Inline | Pooled:
+    """The evaluator that `--workers` asks for: a number of processes, or the address of a dask scheduler.
+
+    Raises:
+        UsageError: if it is neither, or the scheduler does not answer.
+    """
+    if "://" in workers:
+        return cluster(work, workers)
+    if not workers.isdecimal() or not 1 <= int(workers) <= 1024:
+        raise UsageError(
+            f"--workers is {workers!r}; it is a number of processes, or the address of a dask scheduler",
+            hint="write --workers 2, or --workers tcp://HOST:8786",
+        )
+    return Inline(objective) if int(workers) == 1 else processes(work, int(workers))

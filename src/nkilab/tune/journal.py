@@ -1,0 +1,141 @@
+"""Outcomes on disk: a line for each as soon as it is known, whatever happens to the process afterwards.
+
+    {"schema": "nkilab.journal/1", "study": "..."}
+    {"constants": "...", "outcome": {...}}
+
+A line that was cut off in the middle is dropped when the journal is opened again. One process writes at a
+time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from .._lazy import fcntl
+from ..errors import FileError, UsageError
+from .outcome import Outcome, key_of, outcome_from
+
+SCHEMA = "nkilab.journal/1"
+
+
+class Journal:
+    """A file of outcomes of one study.
+
+    Args:
+        path: of the file, made if there is none.
+        study: names all that outcomes depend on besides the point and the chip's constants.
+
+    Raises:
+        FileError: if it cannot be written, or is no journal.
+        UsageError: if it is of another study, or another process writes to it.
+    """
+
+    def __init__(self, path: Path, study: str) -> None:
+        self.path = path
+        self._known: dict[tuple[str, str], Outcome] = {}
+        try:
+            self._file: IO[bytes] = path.open("ab+")
+        except OSError as error:
+            raise FileError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
+        try:
+            self._lock()
+            self._read(study)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
+        """Keep other processes out; the lock ends with this process, however it ends."""
+        module = fcntl()
+        if module is None:
+            return
+        try:
+            module.flock(self._file, module.LOCK_EX | module.LOCK_NB)
+        except OSError:
+            raise UsageError(
+                f"{self.path} is in use by another process", hint="wait for it, or name another journal"
+            ) from None
+
+    def _read(self, study: str) -> None:
+        self._file.seek(0)
+        content = self._file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        if not whole:
+            if content and not content.startswith(b'{"'):
+                raise self._foreign()
+            self._file.truncate(0)
+            self._append({"schema": SCHEMA, "study": study})
+            return
+        lines = whole.splitlines()
+        head = self._parsed(lines[0], 1)
+        if head.get("schema") != SCHEMA:
+            raise self._foreign()
+        if head.get("study") != study:
+            raise UsageError(
+                f"{self.path} is the journal of another search: kernel, shapes, space or chip differ",
+                hint="name another journal, or delete this one",
+            )
+        for number, line in enumerate(lines[1:], 2):
+            held = self._parsed(line, number)
+            outcome = outcome_from(held["outcome"])
+            self._known[held["constants"], key_of(outcome.point)] = outcome
+        if len(whole) < len(content):
+            self._file.truncate(len(whole))
+
+    def _parsed(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            held = json.loads(line)
+            if number > 1:
+                outcome_from(held["outcome"])
+        except (ValueError, KeyError, TypeError):
+            if number == 1:
+                raise self._foreign() from None
+            raise FileError(
+                f"{self.path}:{number}: this line is damaged", hint="delete the line, and the search goes on"
+            ) from None
+        if not isinstance(held, dict):
+            raise self._foreign()
+        return held
+
+    def _foreign(self) -> FileError:
+        return FileError(f"{self.path} is no journal of nkilab tune", hint="name another file")
+
+    def _append(self, held: dict[str, Any]) -> None:
+        line = json.dumps(held, separators=(",", ":")).encode() + b"\n"
+        try:
+            # one write: a process that is killed leaves the line whole or cut off at its end, never mixed
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            raise FileError(
+                f"{self.path} cannot be written: {(error.strerror or str(error)).lower()}"
+            ) from None
+
+    def known(self, constants: str) -> dict[str, Outcome]:
+        """Outcomes by point, of one set of constants."""
+        return {point: outcome for (own, point), outcome in self._known.items() if own == constants}
+
+    def add(self, constants: str, outcome: Outcome) -> None:
+        """Write an outcome down; one that is known is not written again."""
+        place = (constants, key_of(outcome.point))
+        if place not in self._known:
+            self._known[place] = outcome
+            self._append({"constants": constants, "outcome": outcome.to_dict()})
+
+    def close(self) -> None:
+        """Give the file back, all of it on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

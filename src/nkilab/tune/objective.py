@@ -1,0 +1,339 @@
+"""What a point is judged by: the kernel traced, placed and timed on every case."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import api
+from ..arguments import call_arguments
+from ..arrays import framework_of
+from ..dialects.kernel import Kernel
+from ..errors import NkilabError, UnsupportedError, UsageError
+from ..launch import launch
+from ..ledger.predict import recosted
+from ..machine import Machine
+from ..records import LONG, prepare
+from ..tiles.dtypes import as_dtype
+from ..timing import MODEL_VERSION
+from ..trace.program import Program
+from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
+from .space import Point, Space
+
+# goals, less of each is better, with what they are
+GOALS = {
+    "latency": "predicted microseconds, over all cases by their weights",
+    "sbuf": "bytes per partition of SBUF in use at once, of the case that needs most",
+    "dma": "bytes that transfers move, over all cases by their weights",
+}
+# Traces and times of so many programs are kept.
+KEPT = 256
+
+
+class Objective(Protocol):
+    """What judges points: kernels on shapes, and in time mappings of an Einsum."""
+
+    @property
+    def goals(self) -> tuple[str, ...]:
+        """Names of `GOALS`, the one that decides first."""
+
+    @property
+    def target(self) -> str:
+        """The chip, as results call it."""
+
+    @property
+    def digest(self) -> str:
+        """What names everything that an outcome depends on besides its point and the chip's constants."""
+
+    @property
+    def constants(self) -> str:
+        """What names the chip's constants."""
+
+    def evaluate(self, point: Point) -> Outcome:
+        """What becomes of a point; no error of the point leaves it."""
+
+    def under(self, machine: Machine) -> Objective:
+        """The same with other constants of the chip."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of the kernel.
+
+    Args:
+        args, kwargs: what it is called with besides the point.
+        weight: how often it counts.
+        text: how messages call it.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+    text: str = ""
+
+
+class KernelObjective:
+    """The predicted latency of a kernel on one or several cases.
+
+    A trace does not depend on the constants of the clock: under others it is kept and gets new costs. What
+    traces to the same program is placed and timed once.
+
+    Args:
+        kernel: with its grid.
+        cases: at least one.
+        machine: the chip.
+        goals: names of `GOALS`.
+    """
+
+    def __init__(
+        self, kernel: Any, cases: Sequence[Case], machine: Machine, goals: Sequence[str] = ("latency",)
+    ) -> None:
+        self.kernel: Kernel = api.as_kernel(kernel)
+        self.cases = tuple(cases)
+        self.machine = machine
+        self.goals = _known_goals(goals)
+        self._traces: OrderedDict[tuple[int, str], tuple[Program, ...]] = OrderedDict()
+        self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
+        self._rows = 0
+
+    @property
+    def target(self) -> str:
+        """The chip, as results call it."""
+        return self.machine.label
+
+    @property
+    def digest(self) -> str:
+        """The kernel's file, its name, grid and version, the cases, the chip and the model's version."""
+        kernel = self.kernel
+        text = _source_of(kernel)
+        cases = [
+            ([_named(a) for a in c.args], [(k, _named(v)) for k, v in sorted(c.kwargs.items())], c.weight)
+            for c in self.cases
+        ]
+        options = sorted((k, repr(v)) for k, v in kernel.options.items())
+        held = (
+            kernel.name,
+            kernel.spelling,
+            kernel.version,
+            kernel.grid,
+            options,
+            cases,
+            self.machine.name,
+            MODEL_VERSION,
+        )
+        return sha256(repr((text, held)).encode()).hexdigest()[:16]
+
+    @property
+    def constants(self) -> str:
+        """What names the chip's constants."""
+        facts = {name: fact.value for name, fact in self.machine.facts().items()}
+        return sha256(repr((self.machine.name, sorted(facts.items()))).encode()).hexdigest()[:16]
+
+    def under(self, machine: Machine) -> KernelObjective:
+        """The same with other constants of the chip; what was traced is not traced again."""
+        other = KernelObjective(self.kernel, self.cases, machine, self.goals)
+        other._traces = self._traces
+        return other
+
+    def check(self, space: Space) -> None:
+        """Refuse a space that the kernel cannot be called with.
+
+        Raises:
+            UsageError: if a parameter is none of the kernel's, or has a value already.
+        """
+        signature = inspect.signature(self.kernel.function)
+        takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
+        for name in space.names:
+            if name not in signature.parameters and not takes_all:
+                raise UsageError(
+                    f"{self.kernel.name} has no parameter {name}; it has {', '.join(signature.parameters)}",
+                    hint="name parameters of the kernel in the space",
+                )
+        for case in self.cases:
+            try:
+                given = signature.bind_partial(*case.args, **case.kwargs).arguments
+            except TypeError as error:
+                raise UsageError(f"{self.kernel.name} cannot be called with {case.text}: {error}") from None
+            twice = [name for name in space.names if name in given]
+            if twice:
+                raise UsageError(
+                    f"{twice[0]} is searched and has a value besides", hint="leave one of the two out"
+                )
+
+    def evaluate(self, point: Point) -> Outcome:
+        """What becomes of a point; no error of the point leaves it."""
+        try:
+            timed = tuple(self._case(number, point) for number in range(len(self.cases)))
+        except NkilabError as error:
+            reason = ", ".join(p for p in (type(error).__name__, error.called, error.where) if p)
+            return Outcome(point, PRUNED, reason=reason, message=str(error))
+        except Exception as error:
+            where = _place_of(error)
+            reason = f"{type(error).__name__}, {where}"
+            return Outcome(point, FAILED, reason=reason, message=f"{where}: {type(error).__name__}: {error}")
+        weights = [case.weight for case in self.cases]
+        low, high = (_sum(weights, [getattr(t, s) for t in timed]) for s in ("low_us", "high_us"))
+        values = {goal: self._value(goal, weights, timed) for goal in self.goals}
+        return Outcome(point, TIMED, values, (low, high), timed)
+
+    def _value(self, goal: str, weights: list[float], timed: Sequence[Timed]) -> float:
+        if goal == "sbuf":
+            return float(max(t.sbuf_bytes for t in timed))
+        name = "latency_us" if goal == "latency" else "dma_bytes"
+        return _sum(weights, [getattr(t, name) for t in timed])
+
+    def _case(self, number: int, point: Point) -> Timed:
+        programs = self._programs(number, point)
+        key = tuple(map(_content, programs))
+        known = self._timed.get(key)
+        if known is None:
+            known = self._timed[key] = _timed([recosted(program, self.machine) for program in programs])
+            _keep(self._timed)
+        return known
+
+    def _count(self, programs: Sequence[Program]) -> None:
+        """Load compiled code once many short programs make one long job of it."""
+        before = self._rows
+        self._rows += sum(map(len, programs))
+        if before < LONG <= self._rows:
+            prepare()
+
+    def _programs(self, number: int, point: Point) -> tuple[Program, ...]:
+        """What a point traces on a case; the chip's limits and rules are kept from here on."""
+        key = (number, repr(sorted(point.items())))
+        known = self._traces.get(key)
+        if known is None:
+            case = self.cases[number]
+            launched = launch(self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False)
+            known = self._traces[key] = launched.programs
+            _keep(self._traces)
+            self._count(known)
+        return known
+
+
+def _named(value: Any) -> str:
+    """An argument in words: of an array, what a trace on shapes depends on."""
+    return f"{as_dtype(value.dtype)}{list(value.shape)}" if framework_of(value) else repr(value)
+
+
+def _keep(held: OrderedDict[Any, Any]) -> None:
+    if len(held) > KEPT:
+        held.popitem(last=False)
+
+
+def _known_goals(goals: Sequence[str]) -> tuple[str, ...]:
+    unknown = [goal for goal in goals if goal not in GOALS]
+    if unknown or not goals or goals[0] != "latency" or len(set(goals)) < len(goals):
+        raise UsageError(
+            f"the objective is {','.join(goals)!r}; it is latency, or latency and some of "
+            f"{', '.join(list(GOALS)[1:])}",
+            hint="write latency,sbuf for the front of latency against bytes of SBUF",
+        )
+    return tuple(goals)
+
+
+def _sum(weights: Sequence[float], values: Sequence[float]) -> float:
+    return float(sum(w * v for w, v in zip(weights, values, strict=True)))
+
+
+def _timed(programs: Sequence[Program]) -> Timed:
+    found = api.estimate_programs(programs)
+    low, high = found.interval_us
+    summary = found.summary
+    spilled = int(summary["spill_save_bytes"] + summary["spill_reload_bytes"])
+    return Timed(
+        found.latency_us, low, high, int(summary["dma_transfer_total_bytes"]),
+        int(summary["sbuf_peak_bytes"]), spilled, summary.bound, dict(summary.occupancy),
+    )  # fmt: skip
+
+
+def _content(program: Program) -> Hashable:
+    """Everything of a program that its plan and its time depend on."""
+    columns = (
+        program.form_column, program.line_column, program.position_column, program.value_column,
+        program.storage_column, program.offset_column, np.array(program.positions, np.int64),
+    )  # fmt: skip
+    return (
+        tuple((type(form), tuple(form.layouts), form.attribute_values) for form in program.forms),
+        tuple(program.lines),
+        tuple(program.unrolled),
+        repr(program.values),
+        tuple(program.storages),
+        (program.kernel_name, program.compiler, program.has_static_descriptors),
+        sha256(b"".join(column.tobytes() for column in columns)).digest(),
+    )
+
+
+def _source_of(kernel: Kernel) -> str:
+    """The text of the file that a kernel stands in."""
+    try:
+        path = inspect.getsourcefile(kernel.function)
+        return Path(path).read_text() if path else ""
+    except (OSError, TypeError, UnicodeDecodeError):
+        return ""
+
+
+def _place_of(error: BaseException) -> str:
+    """File and line where an error was raised."""
+    entries = traceback.extract_tb(error.__traceback__)
+    return f"{Path(entries[-1].filename).name}:{entries[-1].lineno}" if entries else ""
+
+
+def cases_of(args: Sequence[str], keywords: Sequence[str], weights: Sequence[float] = ()) -> list[Case]:
+    """Cases from a command line: an --arg with alternatives, separated by |, has one for each case.
+
+    Args:
+        args: as `--arg` gives them: "f32[2048,512]" for every case, "f32[2048,512] | f32[2048,4096]" for two.
+        keywords: as `--kw` gives them, of every case.
+        weights: one per case; 1 each if there are none.
+
+    Raises:
+        UsageError: if the numbers of alternatives and weights do not agree, or an argument is not understood.
+    """
+    written = [[word.strip() for word in text.split("|")] for text in args]
+    count = max((len(words) for words in written), default=1)
+    for text, words in zip(args, written, strict=True):
+        if len(words) not in (1, count):
+            raise UsageError(
+                f"--arg {text!r} has {len(words)} shapes, another one has {count}",
+                hint="give one shape for all cases, or one for each",
+            )
+    if weights and (len(weights) != count or min(weights) <= 0):
+        raise UsageError(
+            f"--weights is {','.join(f'{w:g}' for w in weights)}; it has a number above 0 for each of "
+            f"{count} cases"
+        )
+    found = []
+    for number in range(count):
+        own = [words[number if len(words) > 1 else 0] for words in written]
+        positional, named = call_arguments([_renamed(text, w) for text, w in zip(args, own)], keywords)
+        weight = weights[number] if weights else 1.0
+        found.append(Case(tuple(positional), named, weight, " ".join(own) or "no arguments"))
+    return found
+
+
+def _renamed(text: str, own: str) -> str:
+    """An alternative with the name that stands before the first: "x=f32[8] | f32[16]"."""
+    name, equals, _ = text.partition("=")
+    is_named = bool(equals) and name.strip().isidentifier() and "=" not in own
+    return f"{name.strip()}={own}" if is_named else own
+
+
+def objective_for_spec(spec: str) -> Objective:
+    """The objective and space of an Einsum's mappings.
+
+    Raises:
+        UnsupportedError: always; the compiler of Einsums is no part of this nkilab yet.
+    """
+    raise UnsupportedError(
+        f"{spec} is an Einsum; searching its mappings waits for the Einsum compiler, which is not here yet",
+        hint="tune a kernel: nkilab tune FILE.py:KERNEL --space SPACE.yaml --arg ...",
+    )

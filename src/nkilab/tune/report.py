@@ -1,0 +1,135 @@
+"""A search as text: progress while it runs, the verdict at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .._lazy import rich
+from ..progress import is_wanted, quiet
+from ..timing import MODEL_VERSION
+from .confirm import Recalibrated
+from .outcome import Outcome, key_of
+from .study import Progress
+from .verdict import Verdict, counts, interval_of
+
+WIDTH = 100
+# Points that the table shows.
+SHOWN = 12
+
+
+@contextmanager
+def shown_progress() -> Iterator[Callable[[Progress], None] | None]:
+    """A bar with the time that is left and the best so far, on a terminal; nothing elsewhere."""
+    if not is_wanted():
+        with quiet():
+            yield None
+        return
+    held = rich("progress")
+    columns = (
+        held.TextColumn("{task.description}"), held.BarColumn(), held.MofNCompleteColumn(),
+        held.TimeRemainingColumn(), held.TextColumn("{task.fields[best]}"),
+    )  # fmt: skip
+    with quiet(), held.Progress(*columns, console=rich("console").Console(stderr=True)) as bar:
+        task = bar.add_task("points", total=None, best="")
+
+        def told(progress: Progress) -> None:
+            best = f"best {progress.best.latency_us:.2f} us" if progress.best else "none is legal so far"
+            bar.update(task, completed=progress.done, total=progress.count, best=best)
+
+        yield told
+
+
+def print_verdict(verdict: Verdict, kernel: str, confirmed: Recalibrated | None) -> None:
+    """Best point, counts, table and reasons, 100 columns wide."""
+    best, found = verdict.best, verdict.found
+    low, high = interval_of(best)
+    how = "measured" if best.measured_us is not None else f"predicted, {low:.2f} to {high:.2f} us"
+    print(f"{kernel} on {found.target}: {best.latency_us:.2f} us {how} (timing model {MODEL_VERSION})")
+    print(f"best: {key_of(best.point)}")
+    for line in verdict.reasons:
+        _print_wrapped(line)
+    _print_counts(verdict)
+    if confirmed is not None:
+        _print_confirmed(confirmed)
+    _print_table(verdict)
+    _print_close(verdict)
+
+
+def _print_wrapped(line: str) -> None:
+    console = rich("console").Console(width=WIDTH - 2, highlight=False, markup=False)
+    text = rich("text").Text(line)
+    for part in text.wrap(console, WIDTH - 2):
+        print(f"  {part.plain.rstrip()}")
+
+
+def _print_counts(verdict: Verdict) -> None:
+    found = verdict.found
+    held = counts(found)
+    whole = "the whole space" if found.is_whole else f"of {found.space.count or found.space.combinations:,}"
+    print(
+        f"\n{len(found.outcomes)} points, {whole}: {held['timed']} timed, {held['pruned']} pruned before "
+        f"they were timed, {held['failed']} failed"
+    )
+    for reason, count in found.pruned.items():
+        print(f"  pruned {count:>5}  {reason}")
+    for outcome in found.failed[:SHOWN]:
+        print(f"  failed        {key_of(outcome.point)}: {outcome.message.splitlines()[0]}")
+    if len(found.failed) > SHOWN:
+        print(f"  failed        and {len(found.failed) - SHOWN} more; --json lists them")
+
+
+def _print_confirmed(confirmed: Recalibrated) -> None:
+    fitted = confirmed.fitted
+    print(
+        f"\n{len(confirmed.measured)} measured points: mean error {fitted.before:.1%} before, "
+        f"{fitted.after:.1%} after {len(fitted.changed)} constants moved"
+    )
+    if abs(confirmed.scale - 1) >= 0.0005:
+        print(f"what they still have in common scales the other predictions by {confirmed.scale:.3f}")
+    for name, (before, after) in fitted.changed.items():
+        print(f"  {name:<40}{before:>12,.4g}{after:>12,.4g}")
+
+
+def _print_table(verdict: Verdict) -> None:
+    """The fastest points, or the front of several goals."""
+    goals = verdict.found.goals
+    rows = list(verdict.front or verdict.found.timed)
+    names = verdict.found.space.names
+    table = rich("table").Table(width=WIDTH if len(names) > 2 else None, pad_edge=True)
+    table.title = "front" if verdict.front else None
+    for name in names:
+        table.add_column(name, justify="right")
+    for title in ("latency us", "from", "to", *goals[1:], "bound"):
+        table.add_column(title, justify="left" if title == "bound" else "right")
+    for outcome in rows[:SHOWN]:
+        table.add_row(*_cells(outcome, names, goals))
+    console = rich("console").Console(width=WIDTH, highlight=False, markup=False)
+    console.print(table)
+    if len(rows) > SHOWN:
+        print(f"and {len(rows) - SHOWN} more; --json lists them")
+
+
+def _cells(outcome: Outcome, names: tuple[str, ...], goals: tuple[str, ...]) -> list[str]:
+    low, high = interval_of(outcome)
+    told = f"{outcome.latency_us:.2f}{'' if outcome.measured_us is None else ' *'}"
+    rest = [f"{outcome.values[goal]:,.0f}" for goal in goals[1:]]
+    values: list[Any] = [outcome.point[name] for name in names]
+    return [*map(str, values), told, f"{low:.2f}", f"{high:.2f}", *rest, outcome.cases[0].bound]
+
+
+def _print_close(verdict: Verdict) -> None:
+    others = len(verdict.found.timed) - 1
+    if not others:
+        return
+    _print_wrapped(
+        f"the interval of the model cannot separate {len(verdict.overlapping)} of {others} other points from "
+        "the best"
+    )
+    _print_wrapped(
+        f"points of one kernel are off by {verdict.spread:.1%} against their mean ({verdict.spread_from}): "
+        f"{len(verdict.close)} are too close to the best"
+    )
+    if verdict.close:
+        _print_wrapped("measure some of them and pass the times with --confirm")

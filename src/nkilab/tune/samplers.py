@@ -1,0 +1,202 @@
+"""Who proposes points: everything, at random, or optuna's samplers behind the same three words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from random import Random
+from typing import Any, Protocol
+
+from .._lazy import optuna
+from ..errors import UsageError
+from .outcome import Outcome, key_of
+from .space import Parameter, Point, Space
+
+AUTO, EXHAUSTIVE, RANDOM = "auto", "exhaustive", "random"
+# optuna's samplers by our name; all take a seed
+OPTUNA = {"tpe": "TPESampler", "nsga2": "NSGAIISampler", "gp": "GPSampler"}
+SAMPLERS = (AUTO, EXHAUSTIVE, RANDOM, *OPTUNA)
+# How many points are proposed before the outcomes of the earlier ones are looked at, whoever evaluates them:
+# the same points then come for any number of workers.
+ADAPTIVE_BATCH, BATCH = 8, 256
+# How often a sampler may propose what is known or not allowed before a point is drawn at random.
+TRIES = 50
+
+
+class Sampler(Protocol):
+    """Proposes points and hears what became of them. The same seed and outcomes give the same points."""
+
+    @property
+    def batch(self) -> int:
+        """How many points to ask for at once."""
+
+    def ask(self, count: int) -> list[Point]:
+        """Up to `count` points that were never proposed before; none if there are no more."""
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of the points, in the order in which they were proposed."""
+
+
+class Listed:
+    """Points of a list that does not depend on outcomes: all of a space in order, or in random order."""
+
+    batch = BATCH
+
+    def __init__(self, points: Iterator[Point]) -> None:
+        self._points = points
+
+    def ask(self, count: int) -> list[Point]:
+        """The next points."""
+        return list(islice(self._points, count))
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Nothing depends on it."""
+
+
+def shuffled(space: Space, seed: int) -> Iterator[Point]:
+    """Points of a space in random order, none twice; all of them where they can be counted."""
+    random = Random(seed)
+    if space.count is not None:
+        points = list(space.points())
+        random.shuffle(points)
+        yield from points
+        return
+    seen: set[str] = set()
+    while (point := drawn(space, random, seen)) is not None:
+        seen.add(key_of(point))
+        yield point
+
+
+def drawn(space: Space, random: Random, seen: set[str]) -> Point | None:
+    """A point drawn at random that was not seen; None if a hundred thousand draws find none."""
+    for _ in range(100_000):
+        point = {p.name: p.values[random.randrange(len(p.values))] for p in space.parameters}
+        if key_of(point) not in seen and space.holds(point):
+            return point
+    return None
+
+
+class FromOptuna:
+    """One of optuna's samplers, which learn from outcomes.
+
+    Points that are known or that the constraints forbid are told to it at once and never proposed.
+
+    Args:
+        space: what is searched.
+        make: makes optuna's sampler.
+        goals: how many values an outcome has.
+        seed: of what is drawn where optuna proposes nothing new.
+    """
+
+    batch = ADAPTIVE_BATCH
+
+    def __init__(self, space: Space, make: Callable[[], Any], goals: int, seed: int) -> None:
+        optuna().logging.set_verbosity(optuna().logging.ERROR)
+        self._space = space
+        self._study = optuna().create_study(directions=["minimize"] * goals, sampler=make())
+        self._distributions = {p.name: _distribution(p) for p in space.parameters}
+        self._random = Random(seed)
+        self._waiting: dict[str, Any] = {}
+        self._known: dict[str, Outcome] = {}
+
+    def ask(self, count: int) -> list[Point]:
+        """Up to `count` new points."""
+        found: list[Point] = []
+        while len(found) < count and self._has_more():
+            trial, point = self._proposed()
+            if point is None:
+                break
+            self._waiting[key_of(point)] = trial
+            found.append(point)
+        return found
+
+    def _has_more(self) -> bool:
+        most = self._space.count
+        return most is None or len(self._known) + len(self._waiting) < most
+
+    def _proposed(self) -> tuple[Any, Point | None]:
+        """A trial of optuna's and its point, or a point at random and no trial."""
+        for _ in range(TRIES):
+            trial = self._study.ask(self._distributions)
+            point = {p.name: _value(p, trial.params[p.name]) for p in self._space.parameters}
+            key = key_of(point)
+            if key in self._known:
+                self._settle(trial, self._known[key])
+            elif key in self._waiting or not self._space.holds(point):
+                self._study.tell(trial, state=optuna().trial.TrialState.FAIL)
+            else:
+                return trial, point
+        return None, drawn(self._space, self._random, self._waiting.keys() | self._known.keys())
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Teach optuna what became of points; those it did not propose as well."""
+        for outcome in outcomes:
+            key = key_of(outcome.point)
+            self._known[key] = outcome
+            trial = self._waiting.pop(key, None)
+            if trial is not None:
+                self._settle(trial, outcome)
+            elif outcome.is_timed:
+                self._study.add_trial(self._finished(outcome))
+
+    def _settle(self, trial: Any, outcome: Outcome) -> None:
+        if outcome.is_timed:
+            self._study.tell(trial, list(outcome.values.values()))
+        else:
+            self._study.tell(trial, state=optuna().trial.TrialState.FAIL)
+
+    def _finished(self, outcome: Outcome) -> Any:
+        params = {p.name: _optunas(p, outcome.point[p.name]) for p in self._space.parameters}
+        return optuna().trial.create_trial(
+            params=params, distributions=self._distributions, values=list(outcome.values.values())
+        )
+
+
+def _distribution(parameter: Parameter) -> Any:
+    """Ordered values by their place among them, the others as they are."""
+    held = optuna().distributions
+    if parameter.is_ordered:
+        return held.IntDistribution(0, len(parameter.values) - 1)
+    return held.CategoricalDistribution([repr(value) for value in parameter.values])
+
+
+def _value(parameter: Parameter, given: Any) -> Any:
+    if parameter.is_ordered:
+        return parameter.values[given]
+    return next(value for value in parameter.values if repr(value) == given)
+
+
+def _optunas(parameter: Parameter, value: Any) -> Any:
+    return list(parameter.values).index(value) if parameter.is_ordered else repr(value)
+
+
+def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -> Sampler:
+    """The sampler of a name.
+
+    Args:
+        name: of `SAMPLERS`; "auto" looks at everything where `trials` suffice for it, else takes tpe.
+        space: what is searched.
+        trials: how many points may be evaluated.
+        goals: how many values an outcome has.
+        seed: the same seed gives the same points.
+
+    Raises:
+        UsageError: if there is no such sampler, or it needs optuna and there is none.
+    """
+    if name not in SAMPLERS:
+        raise UsageError(f"--sampler is {name!r}; there are {', '.join(SAMPLERS)}")
+    is_small = space.count is not None and space.count <= trials
+    if name == EXHAUSTIVE or (name == AUTO and is_small):
+        return Listed(space.points())
+    if name == RANDOM:
+        return Listed(shuffled(space, seed))
+    own = OPTUNA["tpe" if name == AUTO else name]
+    try:
+        samplers = optuna().samplers
+    except ModuleNotFoundError:
+        count = "more than can be counted" if space.count is None else f"{space.count:,}"
+        raise UsageError(
+            f"the space has {count} points, --trials is {trials}; a sampler that learns needs optuna",
+            hint="pip install 'nkilab[tune]', or use --sampler random",
+        ) from None
+    return FromOptuna(space, lambda: getattr(samplers, own)(seed=seed), goals, seed)

@@ -1,0 +1,285 @@
+"""What is searched: parameters with their values, and constraints between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import islice
+from math import prod
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import FileError, UsageError
+from ..yaml_files import key_line, line_of, loaded, wrong
+from .expressions import Constraint, Value, constraint
+
+SCHEMA = "nkilab.space/1"
+HINT = "see docs/tune.md for the format"
+KINDS = ("integers", "powers_of_two", "choices")
+# Points that are counted, and combinations that are looked at in search of the first; more take too long.
+COUNTED = 100_000
+LOOKED_AT = 1_000_000
+
+Point = dict[str, Value]
+
+
+class Entry(Protocol):
+    """Where an error is, of what was read from a file or written in Python."""
+
+    def __call__(self, problem: str, hint: str = HINT) -> Exception:
+        """The error with this problem."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter and the values it may have.
+
+    Args:
+        name: of the kernel's parameter.
+        kind: "integers", "powers_of_two" or "choices".
+        values: in order.
+    """
+
+    name: str
+    kind: str
+    values: Sequence[Value]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether neighbouring values are alike."""
+        return self.kind != "choices"
+
+
+def integers(name: str, low: int, high: int, step: int = 1) -> Parameter:
+    """Whole numbers from low to high, both included, `step` apart."""
+    return Parameter(name, "integers", range(low, high + 1, step))
+
+
+def powers_of_two(name: str, low: int, high: int) -> Parameter:
+    """1, 2, 4, ... as far as they lie between low and high, both included."""
+    return Parameter(
+        name, "powers_of_two", tuple(2**i for i in range(high.bit_length()) if low <= 2**i <= high)
+    )
+
+
+def choices(name: str, values: Sequence[Value]) -> Parameter:
+    """Any of some numbers or words, which have no order."""
+    return Parameter(name, "choices", tuple(values))
+
+
+@dataclass(frozen=True)
+class Space:
+    """Parameters and what must hold between them.
+
+    Args:
+        parameters: at least one, names differ.
+        constraints: between them.
+    """
+
+    parameters: tuple[Parameter, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parameters."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    @property
+    def combinations(self) -> int:
+        """How many combinations of values there are, constraints aside."""
+        return prod(len(parameter.values) for parameter in self.parameters)
+
+    @cached_property
+    def count(self) -> int | None:
+        """How many points there are; None if they are too many to count."""
+        if self.combinations > LOOKED_AT:
+            return None
+        found = sum(1 for _ in islice(self.points(), COUNTED + 1))
+        return found if found <= COUNTED else None
+
+    def holds(self, point: Mapping[str, Value]) -> bool:
+        """Whether a combination of values satisfies every constraint."""
+        return all(one.holds(point) for one in self.constraints)
+
+    def contains(self, point: Mapping[str, Any]) -> bool:
+        """Whether a point is one of the space."""
+        if point.keys() != set(self.names):
+            return False
+        return all(point[p.name] in p.values for p in self.parameters) and self.holds(point)
+
+    def points(self) -> Iterator[Point]:
+        """All points, the last parameter changing fastest; constraints cut as soon as they can be asked."""
+        return self._from({}, 0, [-1])
+
+    def _from(self, known: Point, depth: int, left: list[int]) -> Iterator[Point]:
+        """Points that begin with known values; looks at `left` values at most, if that is not negative."""
+        if depth == len(self.parameters):
+            yield dict(known)
+            return
+        parameter, due = self.parameters[depth], self._due[depth]
+        for value in parameter.values:
+            if left[0] == 0:
+                break
+            left[0] -= 1
+            known[parameter.name] = value
+            if all(one.holds(known) for one in due):
+                yield from self._from(known, depth + 1, left)
+        known.pop(parameter.name, None)
+
+    @property
+    def has_points(self) -> bool:
+        """Whether a point is found among the first million values that are looked at."""
+        return next(self._from({}, 0, [LOOKED_AT]), None) is not None
+
+    @cached_property
+    def _due(self) -> list[list[Constraint]]:
+        """Per parameter, the constraints whose last name it is."""
+        place = {name: i for i, name in enumerate(self.names)}
+        due: list[list[Constraint]] = [[] for _ in self.parameters]
+        for one in self.constraints:
+            due[max(place[name] for name in one.names)].append(one)
+        return due
+
+    @cached_property
+    def digest(self) -> str:
+        """What names the space: its parameters, values and constraints."""
+        parts = [(p.name, p.kind, list(p.values)) for p in self.parameters]
+        return sha256(repr((parts, [c.text for c in self.constraints])).encode()).hexdigest()[:16]
+
+    def checked(self) -> Space:
+        """The space itself, if it has points.
+
+        Raises:
+            UsageError: if no point satisfies the constraints.
+        """
+        if self.has_points:
+            return self
+        alone = next((c for c in self.constraints if not Space(self._of(c), (c,)).has_points), None)
+        told = f"{alone.text} holds for none" if alone else "together the constraints hold for none"
+        error = UsageError(
+            f"the space has no point: {told} of {self.combinations:,} combinations",
+            hint="leave out a constraint, or give its parameters other values",
+        )
+        error.located(alone.where if alone else "", "")
+        raise error
+
+    def _of(self, one: Constraint) -> tuple[Parameter, ...]:
+        return tuple(p for p in self.parameters if p.name in one.names)
+
+
+def space_of(given: Mapping[str, Any], constraints: Sequence[str] = ()) -> Space:
+    """A space written in Python.
+
+    Args:
+        given: per parameter a list of choices, or {"integers": [1, 8]}, {"powers_of_two": [1, 16]},
+            {"choices": [...]} as a file writes it.
+        constraints: expressions such as "tiles_m * tiles_n <= 16".
+
+    Raises:
+        UsageError: if it is none, or no point satisfies the constraints.
+    """
+
+    def fault(problem: str, hint: str = HINT) -> Exception:
+        return UsageError(problem, hint=hint)
+
+    return _space(given, [(text, "") for text in constraints], lambda name: fault, fault)
+
+
+def read_space(path: Path) -> Space:
+    """The space that a YAML file writes.
+
+    Raises:
+        FileError: if it cannot be read, or is written otherwise; names the line.
+        UsageError: if a constraint is none, or no point satisfies them.
+    """
+    held: Any = loaded(path, HINT)
+    if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
+        given = held.get("schema") if isinstance(held, Mapping) else None
+        raise FileError(f"{path} has schema {given!r}; a space has {SCHEMA!r}", hint=HINT)
+
+    def at(line: int) -> Entry:
+        return lambda problem, hint=HINT: wrong(path, line, problem, hint)
+
+    first = at(line_of(held))
+    unknown: list[Any] = [key for key in held if key not in ("schema", "parameters", "constraints")]
+    if unknown:
+        raise at(key_line(held, unknown[0]))(f"{unknown[0]!r} is no key; there are parameters, constraints")
+    parameters: Any = held.get("parameters")
+    texts = held.get("constraints", [])
+    if not isinstance(parameters, Mapping):
+        raise first(f"parameters is {parameters!r}; it holds the values of a parameter by its name")
+    if not isinstance(texts, list):
+        raise first(f"constraints is {texts!r}; it is a list of expressions")
+    placed = [(text, f"{path.name}:{line_of(texts, i)}") for i, text in enumerate(texts)]
+    return _space(parameters, placed, lambda name: at(key_line(parameters, name)), first)
+
+
+def _space(given: Mapping[str, Any], constraints: Sequence[tuple[Any, str]], at: Any, whole: Entry) -> Space:
+    if not given:
+        raise whole("the space is empty; it has at least one parameter")
+    parameters = tuple(_parameter(name, held, at(name)) for name, held in given.items())
+    names = frozenset(p.name for p in parameters)
+    for text, where in constraints:
+        if not isinstance(text, str):
+            error = UsageError(f"a constraint is {text!r}; it is an expression", hint=HINT)
+            error.located(where, "")
+            raise error
+    return Space(parameters, tuple(constraint(text, names, where) for text, where in constraints)).checked()
+
+
+def _parameter(name: Any, held: Any, fault: Entry) -> Parameter:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise fault(f"{name!r} is no name of a parameter")
+    if isinstance(held, list | tuple):
+        held = {"choices": held}
+    if not isinstance(held, Mapping) or len(set(KINDS) & held.keys()) != 1 or set(held) - {*KINDS, "step"}:
+        told = "write integers: [1, 8], powers_of_two: [1, 16] or choices: [...]"
+        raise fault(f"{name} is {_plain(held)!r}; {told}")
+    kind = next(k for k in KINDS if k in held)
+    if "step" in held and kind != "integers":
+        raise fault(f"{name} has a step; only integers have one")
+    if kind == "choices":
+        return _choices(name, held[kind], fault)
+    low, high = _bounds(name, kind, held[kind], fault)
+    step = held.get("step", 1)
+    if not _is_whole(step) or step < 1:
+        raise fault(f"the step of {name} is {step!r}; it is a whole number of at least 1")
+    found = integers(name, low, high, step) if kind == "integers" else powers_of_two(name, low, high)
+    if not found.values:
+        raise fault(f"{name} has no value: no {kind.replace('_', ' ')} lie between {low} and {high}")
+    return found
+
+
+def _plain(held: Any) -> Any:
+    return dict(held) if isinstance(held, Mapping) else held
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _bounds(name: str, kind: str, given: Any, fault: Entry) -> tuple[int, int]:
+    if not isinstance(given, list | tuple) or len(given) != 2 or not all(map(_is_whole, given)):
+        raise fault(f"{kind} of {name} is {given!r}; it is the lowest and the highest, as in [1, 8]")
+    if abs(given[0]) > 2**40 or abs(given[1]) > 2**40:
+        raise fault(f"{kind} of {name} is {list(given)}; the bounds are below 2 ** 40")
+    return int(given[0]), int(given[1])
+
+
+def _choices(name: str, given: Any, fault: Entry) -> Parameter:
+    if not isinstance(given, list | tuple) or not given:
+        raise fault(f"choices of {name} is {given!r}; it is a list with at least one value")
+    values = [_value(name, value, fault) for value in given]
+    if len({(type(v), v) for v in values}) < len(values):
+        raise fault(f"choices of {name} has a value twice")
+    return choices(name, values)
+
+
+def _value(name: str, value: Any, fault: Entry) -> Value:
+    """A choice as a plain value: what a YAML file holds knows its line."""
+    for plain in (bool, int, float, str):
+        if isinstance(value, plain):
+            return plain(value)
+    raise fault(f"a choice of {name} is {value!r}; it is a number or a word")

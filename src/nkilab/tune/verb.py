@@ -1,0 +1,157 @@
+"""`nkilab tune`: search the parameters of a kernel."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from math import inf, isfinite
+from pathlib import Path
+
+from ..errors import UsageError
+from ..files.container import write_whole
+from ..runner import serve_names
+from ..timing import MODEL_VERSION
+from .confirm import Recalibrated, read_measured, recalibrated
+from .executors import Pooled, Work, evaluator_for
+from .journal import Journal
+from .objective import KernelObjective, objective_for_spec
+from .picture import svg
+from .report import print_verdict, shown_progress
+from .samplers import sampler_named
+from .space import Space, read_space
+from .study import Found, search
+from .verdict import WITHIN, Verdict, verdict_of
+
+EXIT_FINE, EXIT_FAULT = 0, 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a search runs.
+
+    Args:
+        space: path of the space.
+        trials: how many points to look at, at most.
+        seconds: after which no further point is looked at; 0 for no limit.
+        seed: the same seed gives the same points.
+        sampler: of `samplers.SAMPLERS`.
+        workers: a number of processes, or the address of a dask scheduler.
+        journal: path of the journal, "" for none.
+        confirm: path of measured points, "" for none.
+        picture: path of the SVG to write, "" for none.
+        as_json: print JSON alone.
+    """
+
+    space: str
+    trials: int = 1000
+    seconds: float = 0.0
+    seed: int = 0
+    sampler: str = "auto"
+    workers: str = "1"
+    journal: str = ""
+    confirm: str = ""
+    picture: str = ""
+    as_json: bool = False
+
+
+def run_tuning(work: Work, options: Options) -> int:
+    """Search, print what was found, and return the exit status: 1 if no point is legal.
+
+    Raises:
+        UsageError: if the kernel, the space and the options do not go together.
+        FileError: if a file cannot be read or written.
+        UnsupportedError: if the mappings of an Einsum are asked for.
+    """
+    if work.kernel.endswith((".yaml", ".yml")):
+        objective_for_spec(work.kernel)
+    if options.picture and Path(options.picture).suffix != ".svg":
+        raise UsageError(
+            f"--picture is {options.picture}; pictures are SVG", hint="name a file that ends in .svg"
+        )
+    if not options.space:
+        raise UsageError("--space is missing", hint="write a space as docs/tune.md shows, and pass its path")
+    space = read_space(Path(options.space))
+    serve_names(work.version, "")
+    # what the user's module prints is not the result
+    with redirect_stdout(sys.stderr) if options.as_json else nullcontext():
+        objective = work.objective()
+        objective.check(space)
+        found, confirmed = _searched(space, objective, work, options)
+    name = objective.kernel.name
+    if not found.timed:
+        raise UsageError(_nothing(found, name), hint="change the space, or the kernel")
+    verdict = _verdict(found, confirmed)
+    if options.picture:
+        title = f"{name} on {found.target}, timing model {MODEL_VERSION}"
+        write_whole(Path(options.picture), svg(verdict, title).encode())
+    if options.as_json:
+        held = {"kernel": name, **verdict.to_dict(), "confirmed": confirmed.to_dict() if confirmed else None}
+        print(json.dumps(held, indent=2))
+    else:
+        print_verdict(verdict, name, confirmed)
+    return EXIT_FINE
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Weights as --weights writes them: 3,1; none for an empty text.
+
+    Raises:
+        UsageError: if one is no number.
+    """
+    try:
+        found = tuple(float(word) for word in text.split(",")) if text else ()
+    except ValueError:
+        found = (float("nan"),)
+    if not all(map(isfinite, found)):
+        raise UsageError(f"--weights is {text!r}; write numbers, as in 3,1")
+    return found
+
+
+def _searched(
+    space: Space, objective: KernelObjective, work: Work, options: Options
+) -> tuple[Found, Recalibrated | None]:
+    confirmed = None
+    if options.confirm:
+        measured = read_measured(Path(options.confirm), space)
+        confirmed = recalibrated(measured, objective)
+        objective = objective.under(confirmed.machine)
+        work = replace(work, machine=confirmed.machine)
+    sampler = sampler_named(options.sampler, space, options.trials, len(objective.goals), options.seed)
+    study = sha256(f"{objective.digest} {space.digest} {','.join(objective.goals)}".encode()).hexdigest()[:16]
+    journal = Journal(Path(options.journal), study) if options.journal else None
+    with journal or nullcontext(), shown_progress() as progress:
+        evaluator = evaluator_for(_absolute(work), options.workers, objective)
+        try:
+            found = search(
+                space, objective, sampler, evaluator, trials=options.trials, seconds=options.seconds or inf,
+                journal=journal, progress=progress,
+            )  # fmt: skip
+        finally:
+            if isinstance(evaluator, Pooled):
+                evaluator.close()
+    return (confirmed.applied(found) if confirmed else found), confirmed
+
+
+def _absolute(work: Work) -> Work:
+    """With a path that a worker in another folder finds."""
+    path, _, name = work.kernel.rpartition(":")
+    return replace(work, kernel=f"{Path(path).resolve()}:{name}")
+
+
+def _verdict(found: Found, confirmed: Recalibrated | None) -> Verdict:
+    if confirmed is None or confirmed.spread is None:
+        return verdict_of(found, WITHIN)
+    return verdict_of(found, confirmed.spread, f"{len(confirmed.measured)} measured points")
+
+
+def _nothing(found: Found, name: str) -> str:
+    """Why no point is legal: the most frequent reason, with one message in full."""
+    if not found.outcomes:
+        return f"no point of {name} was looked at: the time was up"
+    first = found.outcomes[0]
+    reasons = found.pruned or {"failed": len(found.failed)}
+    told = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    return f"none of {len(found.outcomes)} points of {name} can be timed: {told}\n{first.message}"

@@ -1,0 +1,164 @@
+"""Spaces of parameters: their points, their constraints, and what is refused."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from nkilab.errors import FileError, NkilabError, UsageError
+from nkilab.tune.expressions import ALLOWED, constraint
+from nkilab.tune.space import read_space, space_of
+
+NAMES = frozenset({"a", "b", "kind"})
+
+
+def test_points_are_all_combinations_that_the_constraints_allow():
+    space = space_of(
+        {"a": {"integers": [1, 4]}, "b": {"powers_of_two": [1, 9]}, "kind": ["x", "y"]},
+        ["a * b <= 8", "kind == 'x' or a % 2 == 0"],
+    )
+    # by hand: the definition, without the search's cuts
+    expected = [
+        {"a": a, "b": b, "kind": kind}
+        for a, b, kind in product((1, 2, 3, 4), (1, 2, 4, 8), ("x", "y"))
+        if a * b <= 8 and (kind == "x" or a % 2 == 0)
+    ]
+    assert list(space.points()) == expected
+    assert (space.count, space.combinations) == (len(expected), 32)
+    assert space.contains({"a": 2, "b": 4, "kind": "y"})
+    assert not space.contains({"a": 3, "b": 4, "kind": "x"})
+    assert not space.contains({"a": 2, "b": 4})
+
+
+def test_integers_have_a_step():
+    assert list(space_of({"a": {"integers": [128, 512], "step": 128}}).parameters[0].values) == [
+        128,
+        256,
+        384,
+        512,
+    ]
+
+
+def test_a_space_too_large_to_count_still_has_its_first_point():
+    space = space_of({n: {"integers": [1, 1000]} for n in ("a", "b", "kind")}, ["a + b + kind >= 30"])
+    assert space.count is None
+    assert next(space.points()) == {"a": 1, "b": 1, "kind": 28}
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "held"),
+    [
+        ("a < b <= 8", {"a": 4, "b": 8}, True),
+        ("a < b <= 8", {"a": 4, "b": 9}, False),
+        ("not (a == 1 and b == 2)", {"a": 1, "b": 2}, False),
+        ("a // 2 + b / 4 - -1 == 4.5", {"a": 5, "b": 6}, True),
+        ("kind in ('x', 'y')", {"kind": "z"}, False),
+        ("kind not in ['x']", {"kind": "z"}, True),
+    ],
+)
+def test_a_constraint_means_what_it_means_in_python(text, values, held):
+    assert constraint(text, NAMES).holds(values) is held
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("__import__('os').system('x')", "__import__('os').system('x') is not allowed"),
+        ("a.real > 1", "a.real is not allowed"),
+        ("a ** 9 ** 9 > b", "a ** 9 ** 9 is not allowed"),
+        ("[a for a in (1, 2)] == b", "[a for a in (1, 2)] is not allowed"),
+        ("(lambda: a)() == 1", "(lambda: a)() is not allowed"),
+        ("a if b else 1", "a if b else 1 is not allowed"),
+        ("a[0] == 1", "a[0] is not allowed"),
+        ("a == None", "None is not allowed"),
+        ("a << 90 > 1", "a << 90 is not allowed"),
+        ("a +", "invalid syntax"),
+        ("c > 1", "c is no parameter; there are a, b, kind"),
+    ],
+)
+def test_anything_but_comparisons_and_arithmetic_is_refused(text, problem):
+    with pytest.raises(UsageError) as caught:
+        constraint(text, NAMES, "space.yaml:7")
+    assert str(caught.value) == (
+        f"space.yaml:7: {text!r} is no constraint: {problem}\n  hint: a constraint has {ALLOWED}"
+    )
+
+
+def test_a_long_or_a_deep_constraint_is_refused():
+    with pytest.raises(UsageError, match="a constraint has 601 characters; it has at most 500"):
+        constraint("a" * 601, NAMES)
+    with pytest.raises(UsageError):
+        constraint("(" * 240 + "a" + ")" * 240, NAMES).holds({"a": [[]]})
+
+
+def test_texts_are_not_multiplied():
+    with pytest.raises(
+        UsageError, match="has no value for a = 1000000, kind = 'x': arithmetic is on numbers"
+    ):
+        constraint("kind * a == kind", NAMES).holds({"a": 1_000_000, "kind": "x"})
+
+
+def test_a_division_by_zero_names_the_values():
+    with pytest.raises(UsageError) as caught:
+        constraint("a % b == 0", NAMES, "space.yaml:9").holds({"a": 3, "b": 0})
+    assert str(caught.value).startswith("space.yaml:9: a % b == 0 has no value for a = 3, b = 0: ")
+
+
+BAD = {
+    "schema: nkilab.space/2\n": "has schema 'nkilab.space/2'; a space has 'nkilab.space/1'",
+    "schema: nkilab.space/1\nparameters: {}\n": (
+        "space.yaml:1: the space is empty; it has at least one parameter"
+    ),
+    "schema: nkilab.space/1\nparams: {a: [1]}\n": (
+        "space.yaml:2: 'params' is no key; there are parameters, constraints"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a: [1, 2]\n  b: {range: [1, 2]}\n": (
+        "space.yaml:4: b is {'range': [1, 2]}; "
+        "write integers: [1, 8], powers_of_two: [1, 16] or choices: [...]"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a: {integers: [4, 1]}\n": (
+        "space.yaml:3: a has no value: no integers lie between 4 and 1"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a: {powers_of_two: [5, 7]}\n": (
+        "space.yaml:3: a has no value: no powers of two lie between 5 and 7"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a: {integers: [1, 2.5]}\n": (
+        "space.yaml:3: integers of a is [1, 2.5]; it is the lowest and the highest, as in [1, 8]"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a: {integers: [1, 8], step: 0}\n": (
+        "space.yaml:3: the step of a is 0; it is a whole number of at least 1"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a: {choices: []}\n": (
+        "space.yaml:3: choices of a is []; it is a list with at least one value"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a: [1, 1]\n": "space.yaml:3: choices of a has a value twice",
+    "schema: nkilab.space/1\nparameters:\n  a: [[1]]\n": (
+        "space.yaml:3: a choice of a is [1]; it is a number or a word"
+    ),
+    "schema: nkilab.space/1\nparameters: {a: [1, 2]}\nconstraints:\n  - a < 3\n  - a > 5\n": (
+        "space.yaml:5: the space has no point: a > 5 holds for none of 2 combinations"
+    ),
+    "schema: nkilab.space/1\nparameters: {a: [1, 2]}\nconstraints:\n  - a < 2\n  - a > 1\n": (
+        "the space has no point: together the constraints hold for none of 2 combinations"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_space_that_is_none_is_refused_with_its_line(text, tmp_path: Path):
+    path = tmp_path / "space.yaml"
+    path.write_text(text)
+    with pytest.raises(NkilabError) as caught:
+        read_space(path)
+    assert isinstance(caught.value, FileError | UsageError)
+    assert BAD[text] in str(caught.value).splitlines()[0]
+
+
+def test_a_file_that_is_missing_or_no_yaml_is_refused(tmp_path: Path):
+    with pytest.raises(FileError, match="cannot be read: no such file or directory"):
+        read_space(tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("schema: [\n")
+    with pytest.raises(FileError, match=r"bad.yaml:2: this is no YAML"):
+        read_space(tmp_path / "bad.yaml")
