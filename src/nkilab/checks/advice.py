@@ -27,7 +27,7 @@ EFFICIENT_BYTES = 2048
 # what is not worth a word: shares of the latency, of an engine's time, of the rows of a systolic array
 LEAST_GAIN, LEAST_SHARE, LEAST_FULL = 0.02, 0.02, 0.75
 # pieces of advice that are simulated, those with the most time behind them
-MOST_TRIED = 6
+MOST_TRIED = 4
 
 
 @dataclass(frozen=True)

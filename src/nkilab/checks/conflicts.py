@@ -166,16 +166,20 @@ class Conflicts:
         slots, program = track.slots, track.program
         own = _reads_first(slots, np.flatnonzero(np.isin(slots.storage, storages)))
         touches = [Touch(number, slot) for slot in own.tolist()]
+        # accesses that are alike touch one box
+        alike: dict[tuple[int, int, int], int] = {}
+        keys = zip(
+            slots.storage[own].tolist(), slots.layout[own].tolist(), slots.offset[own].tolist(), strict=True
+        )
+        which = [alike.setdefault(key, len(alike)) for key in keys]
         places = []
-        for slot in own.tolist():
-            storage = int(slots.storage[slot])
-            given, first = in_memory(
-                program.storages[storage], slots.layouts[slots.layout[slot]], int(slots.offset[slot]),
-                track.marks.addresses[storage],
-            )  # fmt: skip
-            places.append((0, SHAPE, 1, given, first))
+        for storage, given, offset in alike:
+            known, first = in_memory(
+                program.storages[storage], slots.layouts[given], offset, track.marks.addresses[storage]
+            )
+            places.append((0, SHAPE, 1, known, first))
         boxes = boxes_for(places)
-        group = _Group(touches, boxes.of_slot.tolist(), overlaps_of(boxes))
+        group = _Group(touches, boxes.of_slot[which].tolist(), overlaps_of(boxes))
         self.destroyed += self._destroyed(group)
         # Beta 1 traces the body of a loop once: what one line allocates there is one tensor, whose iterations
         # the direct allocation guide calls serialized

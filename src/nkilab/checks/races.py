@@ -5,7 +5,7 @@ Which pairs the vendor's framework orders says the table in `place/edges.py`, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -25,11 +25,22 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     tiles = {_tiles(graph, pair) for pair in graph.conflicts.destroyed}
     yield from _once(_lifetime(graph, pair) for pair in graph.conflicts.destroyed)
     # a pair of tiles of which one destroys the other is told of once
-    races = (p for p in graph.open if (p.earlier, p.later) not in lost and _tiles(graph, p) not in tiles)
-    yield from _once(_race(graph, p) for p in races if _is_race(graph, p))
+    left = (p for p in graph.open if (p.earlier, p.later) not in lost and _tiles(graph, p) not in tiles)
+    yield from _once(_race(graph, p) for p in _races(graph, left))
     if evidence.leaves_open(OPEN):
         yield from _once(_open_schedule(graph))
     yield from _once(_placed(evidence))
+
+
+def _races(graph: Graph, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Of the pairs of two lines the first that nothing orders."""
+    line = np.concatenate([np.asarray(track.program.line_column, np.int64) for track in graph.tracks])
+    seen: set[tuple[str, int, int]] = set()
+    for pair in pairs:
+        key = (pair.kind, int(line[pair.later]), int(line[pair.earlier]))
+        if key not in seen and _is_race(graph, pair):
+            seen.add(key)
+            yield pair
 
 
 def _is_race(graph: Graph, pair: Pair) -> bool:
