@@ -8,7 +8,7 @@ from time import perf_counter
 
 import nkilab
 from nkilab import api
-from nkilab.launch import launch
+from nkilab.launches import launch
 from nkilab.place import plan
 from nkilab.timing import simulate
 from nkilab.trace.program import Program

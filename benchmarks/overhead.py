@@ -9,7 +9,7 @@ import numpy as np
 
 import nkilab
 from nkilab import api
-from nkilab.launch import launch
+from nkilab.launches import launch
 from timing import bar, medians
 
 FEW, MANY = 2_000, 22_000

@@ -12,7 +12,7 @@ from typing import Any
 
 import nkilab
 from nkilab import api
-from nkilab.launch import launch
+from nkilab.launches import launch
 from nkilab.ledger.fitting import changed
 from nkilab.ledger.kernels import __file__ as KERNELS
 from nkilab.place import plan

@@ -199,7 +199,7 @@ def test_a_wrong_call_of_a_served_function_is_the_users_fault(tmp_path):
 
 def test_a_bug_of_ours_is_told_as_one(tmp_path):
     text = RAISING.format("pass").replace(
-        "kernel(np", "import nkilab.launch\nnkilab.launch.Program = None\nkernel(np"
+        "kernel(np", "import nkilab.launches\nnkilab.launches.Program = None\nkernel(np"
     )
     done = call("run", script(tmp_path, text))
     assert done.returncode == 3

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from .checking import check as check
     from .checks.finding import Finding as Finding
     from .hook import activate as activate
+    from .machine import Topology as Topology
     from .profiles import Profile as Profile
     from .profiles import profile as profile
+    from .ranks import launch as launch
+    from .ranks import per_rank as per_rank
 
 __version__ = "0.1.0"
 
@@ -22,10 +25,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
     "profile": "profiles", "Profile": "profiles", "check": "checking", "Finding": "checks.finding",
+    "launch": "ranks", "per_rank": "ranks", "Topology": "machine",
 }  # fmt: skip
 # Public parts with functions of their own.
 _PARTS = ("einsum", "tune")
-__all__ = ["Estimate", "Finding", "Profile", "activate", "check", "estimate", "profile", "simulate", "spec"]
+__all__ = [
+    "Estimate", "Finding", "Profile", "Topology", "activate", "check", "estimate", "launch", "per_rank",
+    "profile", "simulate", "spec",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

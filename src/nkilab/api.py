@@ -17,13 +17,14 @@ import numpy as np
 
 from .arrays import ArraySpec, framework_of
 from .benchmark import BenchmarkResult, table
+from .cores import signature, simulate_together
 from .dialects.dst_first.registers import ASKED, TRIPS
 from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
 from .errors import FileError, UsageError
 from .files import neff, ntff
-from .launch import Launched, launch
-from .machine import Machine, machine_named
+from .launches import Launched, calls_of, launch, launch_ranks
+from .machine import Machine, Topology, machine_named
 from .place import Plan, plan
 from .place.compiled import compiled
 from .progress import phase
@@ -31,6 +32,7 @@ from .timing import Timeline
 from .timing import simulate as run_clock
 from .trace.program import Program
 from .trace.session import set_world
+from .views.cores import Cores
 from .views.notebook import short_html
 from .views.run import Run
 from .views.summary import Summary, summarize
@@ -149,6 +151,7 @@ class Estimate:
         plan: addresses, reuse and spills.
         timeline: when everything happens.
         notes: what the numbers leave out.
+        cores: of a launch over several cores, all of them; program, plan and timeline are of the slowest.
     """
 
     kernel_name: str
@@ -157,6 +160,7 @@ class Estimate:
     plan: Plan = field(repr=False)
     timeline: Timeline = field(repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
+    cores: tuple[Cores, ...] = field(default=(), repr=False)
 
     @property
     def latency_us(self) -> float:
@@ -229,27 +233,58 @@ class Estimate:
             "notes": list(self.notes),
             "instructions": self.program.opcodes(),
             "summary": self.summary.to_dict(),
+            "cores": [cores.to_dict() for cores in self.cores],
         }
 
 
 def estimate(
-    kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, **kwargs: Any
-) -> Estimate:
+    kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, ranks: int = 1,
+    topology: Topology | None = None, **kwargs: Any,
+) -> Estimate:  # fmt: skip
     """Predict the latency of a kernel from the shapes of its arguments; no data is touched.
 
-    Of a launch on several cores the estimate is that of the slowest core alone.
+    Of a launch on several cores or ranks the estimate is that of the slowest core, in the time of all; notes
+    say what each does, and how much faster several cores of one rank are than one.
 
     Args:
         kernel: decorated by nki.jit of either spelling, with or without a grid.
         args: arrays or specs, and whatever else the kernel takes.
         target: chip; see `machine_for` for the default.
         trips: how often lines go round whose registers say it only where there are data, by "file.py:41".
+        ranks: how many run the kernel together; `per_rank` arguments are their own.
+        topology: where ranks lie; see `ranks.launch`.
         kwargs: likewise.
 
     Raises:
         UsageError: if no loop that asks stands on a line of `trips`.
     """
-    return estimate_programs(traced(kernel, args, kwargs, target, trips))
+    made = estimate_programs(traced(kernel, args, kwargs, target, trips, ranks, topology))
+    if len(made.cores) == 0 or ranks > 1:
+        return made
+    alone = _on_one_core(as_kernel(kernel), args, kwargs, target, trips, made)
+    return made if alone is None else replace(made, notes=(*made.notes, alone))
+
+
+def _on_one_core(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], target: str,
+    trips: Mapping[str, int] | None, made: Estimate,
+) -> str | None:  # fmt: skip
+    """How much faster several cores are than one; None for a kernel that does not do all of it on one."""
+    grid = (1,) if kernel.spelling == "nki" else kernel.grid_sizes
+    single = Kernel(kernel.function, kernel.spelling, kernel.version, kernel.options, grid)
+    try:
+        alone = estimate_programs(traced(single, args, kwargs, target, trips))
+    except Exception:
+        # it needs its partner
+        return None
+    count = sum(len(cores.titles) for cores in made.cores)
+    written = sum(len(c.titles) * c.estimate.summary["hbm_write_bytes"] for c in made.cores)
+    if alone.summary["hbm_write_bytes"] < 0.99 * written:
+        return None
+    return (
+        f"one core takes {alone.latency_us:.2f} us, bound by {alone.summary.bound}; {count} cores are "
+        f"{alone.latency_us / made.latency_us:.2f} times as fast, bound by {made.summary.bound}"
+    )
 
 
 def traced(
@@ -258,33 +293,50 @@ def traced(
     kwargs: dict[str, Any],
     target: str = "",
     trips: Mapping[str, int] | None = None,
+    ranks: int = 1,
+    topology: Topology | None = None,
 ) -> tuple[Program, ...]:
     """The programs of a launch on shapes, one per core; see `estimate`."""
     held = as_kernel(kernel)
     machine, said = machine_for(held, target), dict(trips or {})
     asked: set[str] = set()
-    launched = launch(held, args, kwargs, machine, has_data=False, keyed={TRIPS: said, ASKED: asked})
+    left = launch_ranks(
+        held, calls_of(args, kwargs, ranks), range(ranks), machine, launched=ranks, has_data=False,
+        topology=topology, keyed={TRIPS: said, ASKED: asked},
+    )  # fmt: skip
     for place in sorted(said.keys() - asked):
         raise UsageError(
             f"--trips names {place}; no register that only data could tell decides how often it goes round",
             hint="name the line that the error shows which is told without --trips",
         )
-    return launched.programs
+    return tuple(program for launched in left for program in launched.programs)
 
 
 def estimate_programs(programs: Sequence[Program]) -> Estimate:
-    """Predict the latency of programs that run together: for now that of the slowest, each timed alone."""
-    each = [estimate_program(program) for program in programs]
-    if len(each) == 1:
-        return each[0]
-    latencies = [one.latency_us for one in each]
-    rank = latencies.index(max(latencies))
-    told = ", ".join(f"{latency:.2f} us" for latency in latencies)
-    note = (
-        f"{len(each)} cores take {told}, each timed alone; program {rank} is shown. How long cores wait for "
-        "each other and what they share is not timed"
-    )
-    return replace(each[rank], notes=(*each[rank].notes, note))
+    """Predict the latency of programs that run together: that of the slowest, which is shown.
+
+    Equal programs are compiled and placed once.
+    """
+    if len(programs) == 1:
+        return estimate_program(programs[0])
+    keys = [signature(program) for program in programs]
+    first = {key: number for number, key in reversed(list(enumerate(keys)))}
+    with phase("placing", total=sum(len(programs[number]) for number in first.values())):
+        held = {key: compiled(programs[number]) for key, number in first.items()}
+        plans = {key: plan(program) for key, program in held.items()}
+    own = [held[key].named_as(program) for key, program in zip(keys, programs, strict=True)]
+    with phase("simulating", total=sum(map(len, own))):
+        together = simulate_together(own, [plans[key] for key in keys], keys)
+    each = [
+        Estimate(
+            own[p].kernel_name, own[p].machine.label, own[p], plans[keys[p]], timeline, tuple(own[p].notes)
+        )
+        for p, timeline in zip(together.members, together.timelines, strict=True)
+    ]
+    slowest = max(range(len(each)), key=lambda c: (each[c].latency_us, -c))
+    titles = [[p.title for p, c in zip(own, together.of, strict=True) if c == n] for n in range(len(each))]
+    cores = tuple(Cores(tuple(names), one) for names, one in zip(titles, each, strict=True))
+    return replace(each[slowest], cores=cores, notes=(*each[slowest].notes, *(c.told() for c in cores)))
 
 
 def estimate_program(program: Program) -> Estimate:

@@ -28,7 +28,7 @@ from .checks.watch import Watcher
 from .dialects.kernel import Kernel
 from .errors import LimitError, NkilabError, NkilabWarning, UnsupportedError, UsageError
 from .files.container import write_whole
-from .launch import Launched, launch
+from .launches import Launched, launch
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype

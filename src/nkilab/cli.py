@@ -67,6 +67,9 @@ def demo(as_json: bool, output: str) -> None:
 @click.option(
     "--profile", "folder", default="", metavar="DIR", help="Write a report of every kernel launch there."
 )
+@click.option(
+    "--ranks", default=0, metavar="N", help="Run SCRIPT once per rank (RANK, WORLD_SIZE), kernels together."
+)
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -75,17 +78,22 @@ def run(
     as_module: bool,
     checks: bool,
     folder: str,
+    ranks: int,
     script: str,
     arguments: Sequence[str],
 ) -> None:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
     runner = part("runner")
     runner.serve_names(version, target)
+    if ranks and folder:
+        raise UsageError("--ranks and --profile are both given", hint="leave one of them out")
     if folder:
         part("api").choose(watch=part("reports").Reports(Path(folder)))
+    if ranks and checks:
+        raise UsageError("--ranks and --check are both given", hint="leave one of them out")
     checking = part("checking") if checks else None
     with runner.put_tools_on_path(), checking.every_launch() if checking else nullcontext([]) as reports:
-        status = runner.run_script(script, arguments, as_module=as_module)
+        status = runner.run_script(script, arguments, as_module=as_module, ranks=ranks)
     if checking is not None:
         status = checking.told_of_script(reports) or status
     sys.exit(status)

@@ -16,6 +16,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from . import api
+from ._lazy import part
 from .errors import NkilabError, UsageError
 from .hook import ROOTS, installed_elsewhere, switch_on
 
@@ -49,8 +50,10 @@ def serve_names(version: str, target: str) -> None:
         os.environ["NKILAB_NKI"] = finder.version
 
 
-def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False) -> int:
+def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False, ranks: int = 0) -> int:
     """Run a script or module and return its status: its own, or 1 for an error it does not catch.
+
+    With `ranks` it runs once for each of them; see `ranks.run_ranked`.
 
     Raises:
         UsageError: if there is no such file.
@@ -58,13 +61,17 @@ def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False
     if as_module:
         sys.argv = [script, *arguments]
         sys.path.insert(0, os.getcwd())
-        return guarded(lambda: runpy.run_module(script, run_name="__main__", alter_sys=True))
+        return _once_or_ranked(lambda: runpy.run_module(script, run_name="__main__", alter_sys=True), ranks)
     path = Path(script)
     if not path.is_file():
         raise UsageError(f"{script} is no file", hint="pass the path of a Python script")
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
-    return guarded(lambda: runpy.run_path(script, run_name="__main__"))
+    return _once_or_ranked(lambda: runpy.run_path(script, run_name="__main__"), ranks)
+
+
+def _once_or_ranked(work: Callable[[], Any], ranks: int) -> int:
+    return guarded((lambda: part("ranks").run_ranked(ranks, work)) if ranks else work)
 
 
 def guarded(action: Callable[[], Any]) -> int:

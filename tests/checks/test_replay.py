@@ -15,7 +15,7 @@ from nkilab.checks.numerics import ulp_of
 from nkilab.checks.orders import Ordering, orderings
 from nkilab.checks.replay import _by_node, _computed, _outputs
 from nkilab.checks.watch import Watcher
-from nkilab.launch import launch
+from nkilab.launches import launch
 from nkilab.machine import machine_named
 from nkilab.tiles.dtypes import BFLOAT16, FLOAT32
 from tests.checks.gallery import loops, memory, python, races

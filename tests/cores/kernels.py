@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nkilab.launch import Launched, launch
+from nkilab.launches import Launched, launch
 from nkilab.machine import MACHINES
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nl2 as nl

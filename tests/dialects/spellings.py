@@ -13,7 +13,7 @@ import pytest
 import nkilab
 from nkilab.dialects.kernel import Kernel
 from nkilab.errors import NkilabError
-from nkilab.launch import launch
+from nkilab.launches import launch
 from nkilab.machine import machine_named
 from nkilab.trace.program import Program
 

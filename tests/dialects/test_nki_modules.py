@@ -175,20 +175,12 @@ def test_a_schedule_that_makes_no_sense_is_refused(schedule, text):
         named.with_schedule(schedule)
 
 
-def test_a_group_of_ranks_is_checked_and_collectives_are_refused():
+def test_a_group_of_ranks_is_checked():
     assert ncc.ReplicaGroup([[0, 1], [2, 3]]).groups == [[0, 1], [2, 3]]
     with pytest.raises(UseError, match="rank 1 stands in groups"):
         ncc.ReplicaGroup([[0, 1], [1]])
     with pytest.raises(UseError, match="ranks are whole numbers of at least 0"):
         ncc.ReplicaGroup([[-1]])
-
-    def ranked(x):
-        ncc.rank_id()  # refused
-
-    assert refusal(nki.jit(ranked), ramp(4, 6), kind=UnsupportedError) == (
-        "HERE: rank_id: nki.collectives.rank_id is not modelled yet: kernels of several ranks do not run "
-        "together here\n  hint: run the kernel's part between collectives on one rank"
-    )
 
 
 def test_rules_are_validation_errors():

@@ -9,7 +9,7 @@ import pytest
 
 import nkilab
 from nkilab import api
-from nkilab.launch import launch
+from nkilab.launches import launch
 from nkilab.place import plan
 from nkilab.place.compiled import compiled
 from nkilab.place.redundant import without_redundant_loads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from nkilab import activate, spec
-from nkilab.launch import launch
+from nkilab.launches import launch
 from nkilab.place import plan
 from nkilab.profiles import profile_of
 from nkilab.timing import simulate

@@ -1,6 +1,9 @@
 """Several programs of one launch: on which core an instance runs, whose turn it is, how cores meet."""
 
+from .common_clock import signature as signature
+from .common_clock import simulate_together as simulate_together
 from .grid import instances_of as instances_of
 from .meetings import Meeting as Meeting
 from .meetings import joined as joined
 from .schedule import Schedule as Schedule
+from .seats import Seats as Seats

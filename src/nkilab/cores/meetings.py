@@ -18,15 +18,24 @@ from ..tiles.tile import HBM, Layout, Storage, View, whole_layout
 from ..trace.builder import located
 from ..trace.session import Execute, Session
 from ..trace.source import name_of, user_frame
+from .collectives import COLLECTIVES, gather
 from .schedule import Schedule, Wait
+from .seats import Seats
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """A meeting that took place: the instruction, and the row of it in every program, by rank."""
+    """A meeting that took place.
+
+    Args:
+        name: of the instruction.
+        rows: of it, one in each program that took part.
+        programs: those programs, as `Seats` numbers them; all if not given.
+    """
 
     name: str
     rows: tuple[int, ...]
+    programs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,11 +47,12 @@ class _Letter:
     sent: View | None = None
 
 
-def joined(schedule: Schedule, execute: Execute | None, meetings: list[Meeting]) -> Execute:
+def joined(schedule: Schedule, seats: Seats, execute: Execute | None, meetings: list[Meeting]) -> Execute:
     """What computes the rows of programs that are not alone.
 
     Args:
         schedule: of all programs.
+        seats: who sits where in it.
         execute: computes a row; None where only shapes are known.
         meetings: grows by every meeting.
     """
@@ -55,13 +65,21 @@ def joined(schedule: Schedule, execute: Execute | None, meetings: list[Meeting])
             if execute is not None:
                 execute(session, form, operands, values, mask)
             return
+        if isinstance(form, CoreBarrier) and len(form.cores) == 1:
+            # a rank of one core waits for nobody
+            return
+        parties = seats.of_rank(session.together.rank)
         try:
-            met = meet(session, schedule, execute, form, operands, values)
+            if meet is gather:
+                parties = tuple(seats.of(rank, session.rank) for rank in values[0][1:] if rank in seats.ranks)
+                met = gather(session, schedule, seats, _wait, form, operands, values)
+            else:
+                met = meet(session, schedule, parties, execute, form, operands, values)
         except NkilabError as error:
             raise located(error, form.name, type(form), operands, session.where) from None
         session.catch_up()
-        if session.rank == 0:
-            meetings.append(Meeting(form.name, tuple(wait.letter.row for wait in met)))
+        if parties[0] == seats.of(session.together.rank, session.rank):
+            meetings.append(Meeting(form.name, tuple(wait.letter.row for wait in met), parties))
 
     return step
 
@@ -69,6 +87,7 @@ def joined(schedule: Schedule, execute: Execute | None, meetings: list[Meeting])
 def _exchange(
     session: Session,
     schedule: Schedule,
+    parties: tuple[int, ...],
     execute: Execute | None,
     form: Any,
     operands: Sequence[Any],
@@ -91,8 +110,9 @@ def _exchange(
         execute(session, form, [src, sent], values, None)
     row = len(session.program) - 1
     what = f"sendrecv with pipe_id {pipe_id}"
-    wait = _wait(session, form, ("sendrecv", pipe_id), what, _Letter(row, form, sent))
-    met = _meet(session, schedule, wait)
+    key = ("sendrecv", session.together.rank, pipe_id)
+    wait = _wait(session, form, key, what, _Letter(row, form, sent), parties)
+    met = _meet(session, schedule, parties, wait)
     theirs: Any = met[partner].letter
     _check_agreement(form, theirs.form, partner, met[partner].where)
     if execute is not None:
@@ -127,6 +147,7 @@ def _tile_of_nobody(like: Layout) -> View:
 def _gather(
     session: Session,
     schedule: Schedule,
+    parties: tuple[int, ...],
     execute: Execute | None,
     form: Any,
     operands: Sequence[Any],
@@ -146,19 +167,25 @@ def _gather(
     where = ("sbuf", data.layout.shape) if key is None else key
     what = f"core_barrier on {name + ': ' if name else ''}{data.layout}"
     letter = _Letter(len(session.program) - 1, form)
-    return _meet(session, schedule, _wait(session, form, ("core_barrier", where), what, letter))
+    key = ("core_barrier", session.together.rank, where)
+    return _meet(session, schedule, parties, _wait(session, form, key, what, letter, parties))
 
 
-def _meet(session: Session, schedule: Schedule, wait: Wait) -> list[Wait]:
+def _meet(session: Session, schedule: Schedule, parties: tuple[int, ...], wait: Wait) -> list[Wait]:
     """Wait for the other program, once everything that this one computed is there."""
     if session.lanes is not None:
         session.lanes.drain()
-    return schedule.meet(session.rank, wait)
+    return schedule.meet(parties[session.rank], wait)
 
 
-def _wait(session: Session, form: Instruction, key: Any, what: str, letter: _Letter) -> Wait:
+def _wait(
+    session: Session, form: Instruction, key: Any, what: str, letter: Any,
+    parties: tuple[int, ...] | None = None,
+) -> Wait:  # fmt: skip
     filename, lineno = session.where
-    return Wait(key, what, form.name, f"{Path(filename).name}:{lineno}", letter)
+    return Wait(key, what, form.name, f"{Path(filename).name}:{lineno}", letter, parties)
 
 
-_MEETINGS: dict[type[Instruction], Callable[..., list[Wait]]] = {Sendrecv: _exchange, CoreBarrier: _gather}
+_MEETINGS: dict[type[Instruction], Callable[..., list[Wait]]] = {
+    Sendrecv: _exchange, CoreBarrier: _gather, **dict.fromkeys(COLLECTIVES, gather),
+}  # fmt: skip

@@ -20,6 +20,8 @@ from ..errors import DeadlockError
 
 # seconds after which a thread that waits looks up: a signal that comes just before it blocks shows only then
 _PATIENCE = 0.1
+CORES_ADVICE = "let all programs come to the same calls of sendrecv and core_barrier, in the same order"
+CORES_SOURCE = "nki.isa.sendrecv, pipe_id; nki.isa.core_barrier"
 
 
 class Ended(BaseException):
@@ -36,6 +38,8 @@ class Wait:
         called: name of the instruction.
         where: its line: "kernel.py:41".
         letter: what the others get.
+        parties: the programs that meet, in the order of what they get; None for all.
+        advice, source: what an error says if they never do.
     """
 
     key: Hashable
@@ -43,6 +47,9 @@ class Wait:
     called: str
     where: str
     letter: Any
+    parties: tuple[int, ...] | None = None
+    advice: str = CORES_ADVICE
+    source: str = CORES_SOURCE
 
 
 class _Turn:
@@ -90,9 +97,11 @@ class Schedule:
 
     Args:
         works: per program what it does.
+        names: per program what messages call it; "program 0" and so on if not given.
     """
 
-    def __init__(self, works: Sequence[Callable[[], Any]]) -> None:
+    def __init__(self, works: Sequence[Callable[[], Any]], names: Sequence[str] | None = None) -> None:
+        self._names = list(names or [f"program {number}" for number in range(len(works))])
         self._programs = [_Program(work) for work in works]
         self._failure: BaseException | None = None
         self._is_over = _Turn()
@@ -122,7 +131,7 @@ class Schedule:
         return results
 
     def meet(self, rank: int, wait: Wait) -> list[Wait]:
-        """Wait until every program waits under the same key; returns what each waits for, by rank.
+        """Wait until every party waits under the same key; returns what each waits for, in their order.
 
         The last one to come goes on at once, the others when their turn comes.
 
@@ -133,11 +142,12 @@ class Schedule:
             raise Ended
         me = self._programs[rank]
         me.wait = wait
-        others = [p for p in self._programs if p is not me]
-        if all(_waits_for(p, wait.key) for p in others):
-            met = [p.wait for p in self._programs if p.wait is not None]
-            for other in others:
-                other.met, other.state = met, _State.READY
+        parties = self._programs if wait.parties is None else [self._programs[n] for n in wait.parties]
+        if all(_waits_for(p, wait.key) for p in parties if p is not me):
+            met = [p.wait for p in parties if p.wait is not None]
+            for other in parties:
+                if other is not me:
+                    other.met, other.state = met, _State.READY
             return met
         me.state = _State.WAITING
         following = self._next(rank)
@@ -179,7 +189,7 @@ class Schedule:
             pass
         except BaseException as error:
             if isinstance(error, Exception) and self._failure is None and len(self._programs) > 1:
-                error.add_note(f"raised in program {rank} of {len(self._programs)}")
+                error.add_note(f"raised in {self._names[rank]} of {len(self._programs)}")
             self._fail(error)
         me.state = _State.DONE
 
@@ -250,19 +260,22 @@ class Schedule:
 
     def _deadlock(self) -> DeadlockError:
         """The error that says what every program waits for, at the line of the first that waits."""
-        told = [
-            f"program {rank} {p.state.value}"
-            + (f" at {p.wait.where} for {p.wait.what}" if p.state is _State.WAITING and p.wait else "")
-            for rank, p in enumerate(self._programs)
-        ]
         first = next(p.wait for p in self._programs if p.state is _State.WAITING and p.wait is not None)
         error = DeadlockError(
             "nobody can run: each program waits for one that does not come",
-            hint="let all programs come to the same calls of sendrecv and core_barrier, in the same order",
-            source="nki.isa.sendrecv, pipe_id; nki.isa.core_barrier",
+            hint=first.advice,
+            source=first.source,
         )
-        error.located(first.where, first.called, told)
+        error.located(first.where, first.called, self.standing())
         return error
+
+    def standing(self) -> list[str]:
+        """Where every program stands: a line each."""
+        return [
+            f"{name} {p.state.value}"
+            + (f" at {p.wait.where} for {p.wait.what}" if p.state is _State.WAITING and p.wait else "")
+            for name, p in zip(self._names, self._programs, strict=True)
+        ]
 
     def _end_threads(self) -> None:
         """End the threads, in order of rank; all of them have nothing to do, or are told to leave."""

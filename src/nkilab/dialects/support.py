@@ -9,14 +9,6 @@ from __future__ import annotations
 
 _ADVISES = "it only advises the vendor's compiler; values and the timing model do not change"
 _ANNOTATES = "an annotation; every tensor that a kernel of nki takes may be written"
-_ONE_RANK = "kernels of several ranks do not run together yet"
-
-
-_COLLECTIVES = """
-    all_gather all_gather_v all_reduce all_to_all all_to_all_v collective_permute collective_permute_implicit
-    collective_permute_implicit_current_processing_rank_id collective_permute_implicit_reduce rank_id
-    reduce_scatter
-"""
 
 
 def _names(**names: str) -> frozenset[str]:
@@ -55,10 +47,9 @@ REFUSED: dict[str, dict[str, str]] = {
         "language.all_reduce": (
             "the program instances of a core run one after another; over one alone it is the tile"
         ),
-        "nccl": _ONE_RANK,
+        "nccl": "moves data between ranks; nki.collectives does, from NKI 0.2 on",
     },
     "nki": {
-        **{f"collectives.{name}": _ONE_RANK for name in _COLLECTIVES.split()},
         "tensor.indirect": (
             "the documents leave open whether each group of 16 or 32 partitions has offsets of its own, and "
             "what the offsets count"
@@ -119,7 +110,9 @@ SUPPORTED: dict[str, frozenset[str]] = {
             tensor.arange tensor.identity tensor.zeros
         """,
         collectives="""
-            ReplicaGroup
+            ReplicaGroup all_gather all_gather_v all_reduce all_to_all all_to_all_v collective_permute
+            collective_permute_implicit collective_permute_implicit_current_processing_rank_id
+            collective_permute_implicit_reduce rank_id reduce_scatter
         """,
         isa="""
             NkiInstruction NkiValidationError VirtualRegister activate2 activation activation_reduce

@@ -227,8 +227,9 @@ class CompiledEinsum:
         """The predicted latency, from shapes alone."""
         sizes = self.cascade.sizes
         arguments = {s.tensor: array_spec(s.shape(sizes) or (1,), s.dtype) for s in self.sides(self.inputs)}
+        given: dict[str, Any] = {**arguments, **self.extents}
         with activate():
-            return estimate(self.kernel, target=self.target, **arguments, **self.extents)
+            return estimate(self.kernel, target=self.target, **given)
 
 
 def module_of(source: str, name: str) -> ModuleType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,36 @@ def execute(
                 coverage.add(operands[slot])
             else:
                 coverage.add_where(operands[slot], part)
+
+
+def elements_of(session: Session, view: View, mask: Any = None) -> np.ndarray:
+    """The elements of a view that is read; what was never written is filled, and the user warned.
+
+    Args:
+        session: the launch; receives the warnings.
+        view: of a storage with data.
+        mask: booleans over the view, which of its elements are read; None for all.
+    """
+    if not view.storage.written.is_full:
+        _fill_unwritten(session, view, mask)
+    return memory_of(view)
+
+
+def put(view: View, write: Callable[[np.ndarray], object], mask: Any = None) -> None:
+    """Have elements of a view written, and note in its shadow bits that they were.
+
+    Args:
+        view: that is written.
+        write: gets its elements and changes them in place.
+        mask: booleans over the view that say afterwards which were written; None for all.
+    """
+    if view.storage.data is None:
+        view.storage.own()
+    write(memory_of(view))
+    if mask is None:
+        view.storage.written.add(view)
+    else:
+        view.storage.written.add_where(view, mask)
 
 
 def _arrays(

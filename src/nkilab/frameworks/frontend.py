@@ -8,7 +8,7 @@ from typing import Any
 from .. import api
 from ..dialects.kernel import Kernel
 from ..errors import UnsupportedError
-from ..launch import launch
+from ..launches import launch
 from ..trace.program import Program
 
 

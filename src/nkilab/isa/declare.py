@@ -197,6 +197,8 @@ class Instruction:
     """
 
     name: ClassVar[str]
+    # the module of `nki` that has it
+    module: ClassVar[str] = "isa"
     source: ClassVar[str]
     example: ClassVar[Example]
     engines: ClassVar[tuple[str, ...]]

@@ -17,10 +17,11 @@ class Step:
         engine: "tensor", "vector", "scalar", "gpsimd" or "dma".
         label: opcode as the vendor's profiler names it.
         busy_ns: how long the engine accepts nothing else.
-        latency_ns: from then until the result is visible.
+        latency_ns: from then until the result is visible; DMA: hops on the way of a collective.
         hidden_ns: of what runs beside the work of its engine, how long it keeps the next of its kind waiting.
         descriptors: DMA only: elements of the transfer list.
         descriptor_bytes: DMA only: contiguous bytes each moves.
+        link_bytes_per_ns: DMA only: the most that the links of a collective carry; 0 for no limit.
         table: scalar only: the function table that must be loaded.
         is_wide: vector only: whether it runs in a performance mode, more than an element a cycle.
         widening: factor on the interval where the cost is assumed, 1 where it has a source.
@@ -33,6 +34,7 @@ class Step:
     hidden_ns: float = 0.0
     descriptors: int = 0
     descriptor_bytes: int = 0
+    link_bytes_per_ns: float = 0.0
     table: str = ""
     is_wide: bool = False
     widening: float = 1.0

@@ -11,7 +11,7 @@ from .._lazy import part
 from ..api import Estimate, as_kernel, estimate_programs
 from ..arguments import argument
 from ..errors import FileError, UsageError
-from ..launch import launch
+from ..launches import launch
 from ..machine import Machine, machine_named
 from ..trace.program import Program
 from ..trace.recosting import recosted as recosted

@@ -110,6 +110,13 @@ class Machine:
     dma_packet_bytes: Fact
     hbm_bytes_per_ns: Fact
     hbm_stack_bytes_per_ns: Fact
+    hbm_stacks: Fact
+    cores_per_chip: Fact
+    chips_per_node: Fact
+    neuronlink_bytes_per_ns: Fact
+    collective_hop_ns: Fact
+    network_bytes_per_ns: Fact
+    network_hop_ns: Fact
     redundant_load_window_bytes: Fact
     tile_buffers: Fact
     spill_rest_rows: Fact

@@ -219,7 +219,7 @@ def _chip_costs(cls: type[Instruction], machine: Machine, use: Use) -> tuple[Ste
 def _cost_of(machine: Machine, remembering: Any, step: Step) -> StepCost:
     if step.engine == "dma":
         lanes, work = transfer_lanes(remembering, step.descriptors, step.descriptor_bytes)
-        wait = remembering["dma_start_ns"]
+        wait = remembering["dma_start_ns"] + step.latency_ns
         busy_ns = float(work) / float(lanes)
         busy = f"{step.descriptors} descriptors of {step.descriptor_bytes} bytes"
         facts = _facts(work) | _facts(wait)

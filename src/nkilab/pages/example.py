@@ -23,7 +23,11 @@ def example_code(cls: type[Instruction]) -> str:
     lines = [
         f"{name} = {_held(cls, name, value)}{_typed(cls, name)}" for name, value in example.given.items()
     ]
-    lines.append(called(f"nisa.{cls.name}", _arguments(cls)))
+    if cls.module == "collectives":
+        lines.append("# every rank of the group brings the same")
+        lines.append(called(f"ncc.{cls.name}", _of_a_group(cls)))
+    else:
+        lines.append(called(f"nisa.{cls.name}", _arguments(cls)))
     lines += [
         f"# {name}: {_held(cls, name, value)}{_typed(cls, name, '')}"
         for name, value in example.expected.items()
@@ -61,6 +65,28 @@ def _arguments(cls: type[Instruction]) -> list[str]:
             made.append(f"{name}={spelled(name, example.attributes[name])}")
         by_name = True
     return made
+
+
+def _of_a_group(cls: type[Instruction]) -> list[str]:
+    """Arguments of a collective: lists of tensors, and the group in place of what a row has of it."""
+    example = cls.example
+    _, *ranks = example.attributes["members"]
+    is_ring = "implicit" in cls.name
+    words = {
+        f"src{n}": f"srcs{n}_by_channel=[[src{n}]]" if is_ring else f"srcs{n}=[src{n}]" for n in ("", 0, 1)
+    }
+    words |= {
+        "dst": "dsts_by_channel=[[dst]]" if is_ring else "dsts=[dst]",
+        "metadata": "metadata_tensor=metadata",
+        "members": f"replica_group=ncc.ReplicaGroup([{ranks}])",
+    }
+    if cls.name == "collective_permute":
+        words["members"] = f"source_target_pairs=[{', '.join(map(str, ((0, 1), (1, 0))))}]"
+    made = [words[name] for name in cls.parameters if name in words]
+    chosen = [
+        name for name in cls.parameters if name in example.attributes and name not in ("ranks", "members")
+    ]
+    return made + [f"{name}={spelled(name, example.attributes[name])}" for name in chosen]
 
 
 def spelled(name: str, value: Any) -> str:

@@ -129,7 +129,7 @@ def _opening(cls: type[Instruction]) -> Iterator[Block]:
 
 def _versions(cls: type[Instruction]) -> str:
     """The first and last version of each run of versions that have an instruction."""
-    having = [VERSIONS.index(version) for version in versions_with(f"isa.{cls.name}")]
+    having = [VERSIONS.index(version) for version in versions_with(f"{cls.module}.{cls.name}")]
     runs: list[list[int]] = []
     for number in having:
         if runs and runs[-1][1] == number - 1:
@@ -146,21 +146,23 @@ def _why_not_all(cls: type[Instruction]) -> str:
 
 
 @cache
-def _served(root: str) -> dict[str, Any]:
-    """The names of the instructions' module in one spelling, whatever the version."""
-    return tables(root, "")["nki.isa" if root == "nki" else f"{root}.nki.isa"]
+def _served(root: str, module: str) -> dict[str, Any]:
+    """The names of a module of instructions in one spelling, whatever the version."""
+    return tables(root, "").get(f"nki.{module}" if root == "nki" else f"{root}.nki.{module}", {})
 
 
 def _functions(cls: type[Instruction]) -> list[Callable[..., Any]]:
     """The function of `nki`, and that of Beta 1 if it has one."""
-    both = (_served("nki").get(cls.name), _served("neuronxcc").get(cls.name))
+    both = (_served(root, cls.module).get(cls.name) for root in ("nki", "neuronxcc"))
     return [function for function in both if function is not None]
 
 
 def _signatures(cls: type[Instruction]) -> Iterator[Block]:
     yield Text("`nki`:")
-    yield Code(_call(f"nki.isa.{cls.name}", _served("nki")[cls.name]))
-    beta1: Callable[..., Any] | None = _served("neuronxcc").get(cls.name)
+    yield Code(_call(f"nki.{cls.module}.{cls.name}", _served("nki", cls.module)[cls.name]))
+    if cls.module == "collectives":
+        yield Text("A row has one pair of tensors, and of the group `ranks`, `reach` and `members`.")
+    beta1: Callable[..., Any] | None = _served("neuronxcc", cls.module).get(cls.name)
     if beta1 is None:
         yield Text("`neuronxcc.nki` (Beta 1) does not have it.")
         return

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 
+from .. import api
+from ..dialects.kernel import Kernel
 from ..errors import UnsupportedError
 from ..hook import ServedFinder, switch_on
+from ..launches import Call, launch_ranks
 
 pytest_plugins = ["nkilab.suites.sample"]
 COLLECTIVE = "collective: needs several ranks"
@@ -63,14 +68,20 @@ def pytest_addoption(parser: Any) -> None:
 def pytest_sessionstart(session: Any) -> None:
     """Complete the suite's class of a run.
 
-    Its simulation reads an attribute that only its compilation sets; and whether a test needs several ranks,
-    which the suite cannot simulate, is known when the run begins.
+    Its simulation reads an attribute that only its compilation sets, and knows no ranks.
     """
     module = sys.modules.get("test.utils.test_orchestrator")
     if module is None:
         return
     if not hasattr(module.Orchestrator, "_compiled_kernel"):
         module.Orchestrator._compiled_kernel = None
+    simulated = module.Orchestrator._run_simulator_inference
+
+    def run_simulator_inference(self: Any, kernel_under_test: Any) -> Any:
+        ranks = kernel_under_test.inference_args.collective_ranks
+        return simulated(self, kernel_under_test) if ranks < 2 else _run_ranks(self, kernel_under_test, ranks)
+
+    module.Orchestrator._run_simulator_inference = run_simulator_inference
     if session.config.option.without_collectives:
         execute = module.Orchestrator.execute
 
@@ -80,6 +91,35 @@ def pytest_sessionstart(session: Any) -> None:
             return execute(self, kernel_under_test)
 
         module.Orchestrator.execute = execute_on_one_rank
+
+
+def _run_ranks(orchestrator: Any, under_test: Any, ranks: int) -> str:
+    """Run a kernel on several ranks, which the suite's own simulation does not, and write what each returns.
+
+    Returns:
+        The folder, with a folder for each rank, as machines leave it.
+    """
+    utils = sys.modules["test.utils.common_dataclasses"]
+    held, golden = under_test.kernel_input, under_test.validation_args.golden_output
+    inputs = [held.for_rank(rank) if hasattr(held, "for_rank") else held for rank in range(ranks)]
+    calls: list[Call] = [
+        ((), {name.removesuffix(".must_alias_input"): value for name, value in own.items()}) for own in inputs
+    ]
+    given = under_test.kernel_func
+    kernel = given if isinstance(given, Kernel) else Kernel(given, "nki", "")
+    machine = api.machine_for(kernel, under_test.compiler_input.platform_target.get_nc_gen())
+    grid = kernel[under_test.compiler_input.logical_nc_config]
+    left = launch_ranks(grid, calls, range(ranks), machine, launched=ranks, has_data=True)
+    folder = Path(orchestrator.fs_config.artifacts_output_directory_path) / utils.INF_ARTIFACT_DIR_NAME
+    for rank, launched in enumerate(left):
+        results = launched.results
+        results = list(results) if isinstance(results, list | tuple) else [results]
+        wanted = utils.normalize_golden_output(golden, rank)
+        own = folder / f"output_worker_{rank}"
+        own.mkdir(parents=True, exist_ok=True)
+        for (name, expected), result in zip(wanted.items(), results, strict=True):
+            np.asarray(result, dtype=expected.dtype).tofile(own / f"{name}.bin")
+    return str(folder)
 
 
 _supply_absent_modules()

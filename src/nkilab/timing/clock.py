@@ -6,17 +6,22 @@ What that releases is ready later than it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..place.plan import Plan
 from ..records import Job, column
 from ..trace.program import Program
-from .engines import choose, finish, next_start, note, settle
+from .engines import choose, finish, meet, next_start, note, settle
 from .events import timeline_of
 from .state import FOREVER, NOBODY, NOT_YET, Clock, clock_of
 from .timeline import Timeline
-from .transfers import next_event, step
-from .work import work_of
+from .transfers import next_event, pause, resume, step
+from .work import Work, work_of
+
+# the first call of `run_on`
+BEGIN = -2
 
 
 def simulate(program: Program, plan: Plan) -> Timeline:
@@ -28,17 +33,45 @@ def simulate(program: Program, plan: Plan) -> Timeline:
     work = work_of(program, plan)
     run, as_array = _JOB.chosen(len(work.share))
     clock = clock_of(program.machine, work, as_array=as_array)
-    run(clock)
+    run(clock, BEGIN, 0.0, FOREVER)
+    return ended(program, work, clock)
+
+
+def ended(program: Program, work: Work, clock: Clock) -> Timeline:
+    """The timeline of a clock that ran to its end."""
     never = np.flatnonzero(column(clock.nodes, "done") == NOT_YET)
     assert not len(never), f"node {never[0]} waits for something that never happens"
     return timeline_of(program.machine, work, clock)
 
 
-def run_all(clock: Clock) -> None:
-    """Run every node, in the order of time."""
-    for back in range(len(clock.nodes)):
-        note(clock, len(clock.nodes) - 1 - back)
+def opened(program: Program, plan: Plan) -> tuple[Any, Work, Clock]:
+    """What runs a clock further (see `run_on`), what it times, and the clock before anything has happened."""
+    work = work_of(program, plan)
+    run, as_array = _JOB.chosen(len(work.share))
+    return run, work, clock_of(program.machine, work, as_array=as_array)
+
+
+def run_on(clock: Clock, number: int, at: float, until: float) -> float:
+    """Run nodes in the order of time, until a time or until one comes to a meeting.
+
+    Args:
+        clock: where it stands.
+        number: the node to let go on from a meeting that is complete; `BEGIN` for the first call, `NOBODY`
+            for none.
+        at: when the meeting was complete.
+        until: the last time to run, in nanoseconds.
+
+    Returns:
+        When the next event is; infinite if there is none before a meeting is complete.
+    """
+    if number == BEGIN:
+        for back in range(len(clock.nodes)):
+            note(clock, len(clock.nodes) - 1 - back)
+    elif number != NOBODY:
+        meet(clock, number, at)
     settle(clock)
+    if clock.moment.shares_hbm:
+        resume(clock)
     while True:
         soonest, engine = FOREVER, NOBODY
         for number in range(len(clock.engines)):
@@ -46,17 +79,21 @@ def run_all(clock: Clock) -> None:
             if at < soonest:
                 soonest, engine = at, number
         moved = next_event(clock)
-        if soonest == FOREVER and moved == FOREVER:
+        coming = min(soonest, moved)
+        if coming == FOREVER or coming > until or clock.moment.first_met != NOBODY:
             break
         if moved <= soonest:
-            ended = step(clock)
-            if ended < 0:
+            last = step(clock)
+            if last < 0:
                 continue
-            cost = clock.costs[clock.nodes[ended].share]
-            finish(clock, ended, clock.moment.now + cost.visible)
+            cost = clock.costs[clock.nodes[last].share]
+            finish(clock, last, clock.moment.now + cost.visible)
         else:
             choose(clock, engine, soonest)
         settle(clock)
+    if clock.moment.shares_hbm and clock.moment.first_met == NOBODY and until < coming:
+        pause(clock, until)
+    return coming
 
 
-_JOB = Job(run_all, "the clock")
+_JOB = Job(run_on, "the clock")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..heap import drop_first, push
 from ..place.slots import DMA, ENGINES
-from .state import FOREVER, NOBODY, Clock, Engine
+from .state import FOREVER, MEETING, NOBODY, Clock, Engine
 from .transfers import add
 
 TENSOR = ENGINES.index("tensor")
@@ -23,7 +23,9 @@ def settle(clock: Clock) -> None:
         if not is_ready(clock, number):
             continue
         node = clock.nodes[number]
-        if node.engine == DMA:
+        if node.engine == DMA and node.meets:
+            come(clock, number)
+        elif node.engine == DMA:
             add(clock, number)
         else:
             engine = clock.engines[node.engine]
@@ -113,6 +115,11 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
         node.slowdown = moment.slowdown
     busy = cost.busy * node.slowdown
     node.start = engine.last_start = start
+    if node.meets:
+        # it takes nothing else until all have come
+        engine.free, engine.last_node = FOREVER, number
+        come(clock, number)
+        return
     engine.free = start + busy
     engine.last_node = number
     if cost.sbuf_port:
@@ -120,6 +127,32 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     if cost.psum_port:
         moment.psum_free, moment.psum_node = engine.free, number
     finish(clock, number, start + cost.visible - cost.busy + busy)
+
+
+def come(clock: Clock, number: int) -> None:
+    """Note that a node has come to a meeting; `meet` lets it go on."""
+    moment = clock.moment
+    clock.nodes[number].next = NOBODY
+    if moment.first_met == NOBODY:
+        moment.first_met = number
+    else:
+        clock.nodes[moment.last_met].next = number
+    moment.last_met = number
+
+
+def meet(clock: Clock, number: int, at: float) -> None:
+    """Let a node go on whose meeting is complete at a time."""
+    node = clock.nodes[number]
+    if node.engine == DMA:
+        if at > node.ready:
+            node.ready, node.held = at, MEETING
+        add(clock, number)
+        return
+    cost = clock.costs[node.share]
+    if at > node.start:
+        node.start, node.held = at, MEETING
+    clock.engines[node.engine].free = node.start + cost.busy
+    finish(clock, number, node.start + cost.visible)
 
 
 def at_ports(clock: Clock, number: int, start: float) -> float:

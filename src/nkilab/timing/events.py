@@ -9,12 +9,12 @@ from ..machine import Machine
 from ..place.edges import KINDS, REUSE, SPILL
 from ..place.slots import DMA
 from ..records import column
-from .state import ISSUE, NOTHING, Clock
+from .state import NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work
 
 MODEL_VERSION = "3"
-_NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT = range(len(REASONS))
+_NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _MEETING = range(len(REASONS))
 
 
 def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
@@ -125,5 +125,6 @@ def _reasons(
     before = np.where(work.engine[previous] == work.engine, _ORDER, _PORT) if len(previous) else previous
     reason, waited = np.where(previous >= 0, before, reason), np.where(previous >= 0, previous, waited)
     held = column(clock.nodes, "held")
-    reason = np.where(held == NOTHING, reason, np.where(held == ISSUE, _ISSUE, _QUEUE))
+    named = np.array([_NONE, _ISSUE, _QUEUE, _MEETING])
+    reason = np.where(held == NOTHING, reason, named[held.astype(np.int64)])
     return reason, np.where(held == NOTHING, waited, column(clock.nodes, "held_by"))

@@ -18,7 +18,7 @@ NOT_YET = -1.0
 NOBODY = -1
 FOREVER = float("inf")
 # What a transfer was held up by, besides what it waits for.
-NOTHING, ISSUE, QUEUE = range(3)
+NOTHING, ISSUE, QUEUE, MEETING = range(4)
 QUEUES_OF_UNIT = len(QUEUES)
 
 
@@ -39,6 +39,7 @@ class Node:
         issued, issuer: when a transfer was issued, and the one whose issuing it waited for.
         next: the node behind it in the list in which it stands: of watchers, of issued transfers, of a queue.
         first_watcher, last_watcher: the list of nodes to wake when it is done.
+        meets: whether it waits for what runs on other cores.
         loads_table: whether it loads a function table first.
         slowdown: by how much its engine takes longer for it than when warm.
     """
@@ -62,6 +63,7 @@ class Node:
     next: int = NOBODY
     first_watcher: int = NOBODY
     last_watcher: int = NOBODY
+    meets: bool = False
     loads_table: bool = False
     slowdown: float = 1.0
 
@@ -162,6 +164,8 @@ class Moment:
         first_issued, last_issued: the list of transfers whose first byte is still to come.
         sbuf_free, psum_free: until when an engine needs a shared port for itself.
         sbuf_node, psum_node: who does.
+        shares_hbm: whether another core takes part of what HBM gives.
+        first_met, last_met: the list of nodes that have come to a meeting and were not told.
         agenda, arrivals, active: how many entries of these columns are in use.
     """
 
@@ -175,6 +179,9 @@ class Moment:
     now: float = 0.0
     next_end: float = FOREVER
     next_queue: int = NOBODY
+    shares_hbm: bool = False
+    first_met: int = NOBODY
+    last_met: int = NOBODY
     first_issued: int = NOBODY
     last_issued: int = NOBODY
     sbuf_free: float = 0.0

@@ -9,7 +9,7 @@ import numpy as np
 from ..place.slots import ENGINES
 
 # Why an event did not start earlier.
-REASONS = ("none", "dma", "engine", "reuse", "spill", "order", "issue", "queue", "port")
+REASONS = ("none", "dma", "engine", "reuse", "spill", "order", "issue", "queue", "port", "meeting")
 REASON_TEXTS = {
     "none": "nothing: it started with the kernel",
     "dma": "data that a transfer brought, or space that it emptied",
@@ -20,6 +20,7 @@ REASON_TEXTS = {
     "issue": "an issuing unit of the DMA engines",
     "queue": "the transfer before it in its queue",
     "port": "a port of a memory that another engine held",
+    "meeting": "another core or rank, which came later",
 }
 
 

@@ -152,11 +152,24 @@ def _deactivate(clock: Clock, number: int) -> None:
 
 def _advance(clock: Clock, at: float) -> None:
     """Move bytes until a time."""
-    passed = at - clock.moment.now
-    for place in range(clock.moment.active):
+    moment = clock.moment
+    passed = at - moment.now
+    for place in range(moment.active):
         queue = clock.queues[clock.active[place]]
         queue.left -= queue.rate * passed
-    clock.moment.now = at
+    moment.now = at
+
+
+def pause(clock: Clock, at: float) -> None:
+    """Move bytes until a time before the next event, so that HBM may give another rate from then on."""
+    if at > clock.moment.now:
+        _advance(clock, at)
+
+
+def resume(clock: Clock) -> None:
+    """Share out again what HBM gives."""
+    if clock.moment.active > 0:
+        _share_out(clock)
 
 
 def _share_out(clock: Clock) -> None:

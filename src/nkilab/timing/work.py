@@ -25,10 +25,10 @@ TENSOR = ENGINES.index("tensor")
 # other function is taken as a set of its own.
 TABLELESS = frozenset({"", "copy", "square", "abs", "sign", "relu", "identity"})
 # Queues of each issuing unit.
-LOAD, STORE, ON_CHIP, SPILL_SAVE, SPILL_RELOAD = range(5)
+LOAD, STORE, ON_CHIP, SPILL_SAVE, SPILL_RELOAD, COLLECTIVE = range(6)
 # Ports that engines share.
 SBUF_PORT, PSUM_PORT = 1, 2
-QUEUES = ("load", "store", "on_chip", "spill_save", "spill_reload")
+QUEUES = ("load", "store", "on_chip", "spill_save", "spill_reload", "collective")
 
 
 @dataclass(frozen=True)
@@ -223,13 +223,16 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
     in_hbm = [spec for spec, given in operands if isinstance(given, Layout) and given.memory == HBM]
     from_hbm, to_hbm = any(not spec.is_written for spec in in_hbm), any(spec.is_written for spec in in_hbm)
     queue = STORE if to_hbm else LOAD if from_hbm else ON_CHIP
+    queue = COLLECTIVE if form.module == "collectives" else queue
     lanes = work = spread = 0.0
     total = 0
     for step in steps:
         moved = step.descriptors * step.descriptor_bytes
         wide, busy = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
+        if step.link_bytes_per_ns:
+            wide = min(wide, busy * step.link_bytes_per_ns / moved)
         lanes, work, total = max(lanes, wide), work + busy, total + moved
-        spread = max(spread, _spread_ns(machine, step))
+        spread = max(spread, _spread_ns(machine, step) + step.latency_ns)
     is_ready = is_static or len(steps) < len(form.steps)
     return Share(
         tuple(steps), DMA, visible_ns=spread, lanes=lanes, work_ns=work, queue=queue, total_bytes=total,

@@ -76,6 +76,11 @@ class Program:
         self.values: list[tuple[Any, ...]] = [()]
         self.storages: list[StorageRecord] = []
         self.notes: list[str] = []
+        # of a launch over several cores: what messages call this program, the core that runs it, and per
+        # meeting, in order, who takes part: programs, and which meeting of theirs it is
+        self.title = ""
+        self.core = 0
+        self.met: list[tuple[tuple[int, int], ...]] = []
         # how the kernel is compiled: see place.compiled
         self.compiler = ""
         # whether all descriptors of transfers are made before the kernel runs
@@ -208,6 +213,15 @@ class Program:
         if self.operand_start[-1] != len(self.storage_column):
             raise ValueError("rows and operands do not agree")
 
+    def named_as(self, other: Program) -> Program:
+        """These rows as those of another program of the launch, which are equal."""
+        if other.core == self.core:
+            return self
+        made = self.selected(np.ones(len(self), np.bool_), np.arange(len(self.storages)))
+        made.title, made.core, made.met = other.title, other.core, other.met
+        made.lines, made.values = self.lines, self.values
+        return made
+
     def with_forms(self, forms: list[Instruction], column: np.ndarray) -> Program:
         """This program with other forms: their table, and per row the number of its form."""
         other = self.selected(np.ones(len(self), np.bool_), np.arange(len(self.storages)))
@@ -224,6 +238,7 @@ class Program:
         """
         other = Program(self.machine, self.kernel_name)
         other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
+        other.title, other.core, other.met = self.title, self.core, self.met
         for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "notes"):
             setattr(other, table, getattr(self, table))
         per_slot = np.repeat(keep, np.diff(self.operand_start))

@@ -14,7 +14,7 @@ from ..errors import NkilabWarning, UseError
 from ..isa.accumulators import register_files
 from ..isa.declare import Instruction
 from ..isa.random_numbers import fresh_generators
-from ..machine import Machine
+from ..machine import Machine, Topology
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Storage, settle_elements
 from .program import Program, StorageRecord
@@ -35,14 +35,21 @@ class Together:
 
     Args:
         count: how many programs there are, each on a core of its own.
+        rank: of the launch, as collectives count.
+        ranks: how many ranks there are, each with programs of its own.
+        topology: where they lie; None for chips and nodes as the machine has them.
 
     Attributes:
         storages: of the first program that met it, per memory that all of them see.
         warned: which warnings were given, by line and kind.
     """
 
-    def __init__(self, count: int = 1) -> None:
+    def __init__(
+        self, count: int = 1, rank: int = 0, ranks: int = 1, topology: Topology | None = None
+    ) -> None:
         self.count = count
+        self.rank, self.ranks = rank, ranks
+        self.topology = topology
         self.storages: dict[MemoryKey, Storage] = {}
         self.warned: set[tuple[str, int, str]] = set()
 
@@ -57,7 +64,7 @@ class Session:
         version: the NKI version asked for, or "" for whatever some version accepts.
         grid: number of program instances along each axis.
         together: what it has in common with the other programs of the launch; None if it is alone.
-        rank: its core within the launch.
+        rank: its core within the logical core.
 
     Attributes:
         has_data: whether tiles hold elements.

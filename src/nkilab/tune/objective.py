@@ -18,7 +18,7 @@ from ..arguments import call_arguments
 from ..arrays import framework_of
 from ..dialects.kernel import Kernel
 from ..errors import NkilabError, UsageError
-from ..launch import launch
+from ..launches import launch
 from ..ledger.predict import recosted
 from ..machine import Machine
 from ..records import LONG, prepare

@@ -30,6 +30,7 @@ _QUEUE_NAMES = {
     "on_chip": "OnChip",
     "spill_save": "SpillSave",
     "spill_reload": "SpillReload",
+    "collective": "Collective",
 }
 
 

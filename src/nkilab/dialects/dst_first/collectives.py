@@ -1,14 +1,35 @@
-"""`nki.collectives`: groups of ranks, and the names of what they do together, which is not modelled yet."""
+"""`nki.collectives`: groups of ranks, and what they do together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
-from ...errors import UnsupportedError, UseError
-from ...trace.source import place_of, user_frame
+from ...errors import RuleError, UseError
+from ...isa.collectives import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    CollectivePermuteImplicitReduce,
+    ReduceScatter,
+)
+from ...isa.declare import Instruction
+from ...isa.registers import RegisterMove
+from ...isa.varying_collectives import AllGatherV, AllToAllV
+from ...machine import topology_of
+from ...tiles.tile import HBM, View
+from ...trace.builder import located, record
+from ...trace.session import Session, current
+from ..indexing import whole_number
 from ..places import placed
+from ..schedules import note_name
 from .objects import NKIObject
+from .registers import VirtualRegister, register_alloc
+
+PAGE = "nki.collectives"
+# channels of a ring over a whole node, and over less
+MOST_CHANNELS, FEWER_CHANNELS = 4, 2
 
 
 class ReplicaGroup(NKIObject):
@@ -36,48 +57,373 @@ class ReplicaGroup(NKIObject):
         self.groups = held
 
 
-def _refused(name: str, parameters: str) -> Callable[..., Any]:
-    """A function with the parameters of a collective that refuses to run.
+def _group_of(session: Session, replica_group: Any) -> tuple[int, ...]:
+    """The group of this rank.
+
+    Raises:
+        RuleError: if it is in none, or a rank of the groups is not launched.
+        UseError: if it is no ReplicaGroup.
+    """
+    if not isinstance(replica_group, ReplicaGroup):
+        raise UseError(
+            f"replica_group is of type {type(replica_group).__name__}; it is a ReplicaGroup",
+            hint="pass nki.collectives.ReplicaGroup([[0, 1]])",
+        )
+    together = session.together
+    groups = [tuple(group) for group in replica_group.groups]
+    _check_launched(session, [rank for group in groups for rank in group], "replica_group")
+    for group in groups:
+        if together.rank in group:
+            return group
+    raise RuleError(
+        f"rank {together.rank} is in no group of {replica_group.groups}",
+        hint="put every rank that calls the collective in one group",
+        source=f"{PAGE}.ReplicaGroup",
+    )
+
+
+def _check_launched(session: Session, ranks: Sequence[int], name: str) -> None:
+    most = max(ranks)
+    count = session.together.ranks
+    if most >= count:
+        has = "one rank, 0" if count == 1 else f"ranks 0 to {count - 1}"
+        raise RuleError(
+            f"{name} names rank {most}; this launch has {has}",
+            hint=f"launch more: nkilab.launch(kernel, ranks={most + 1})(...)",
+            source=f"{PAGE}.ReplicaGroup",
+        )
+
+
+def _reach(session: Session, group: Sequence[int]) -> str:
+    together = session.together
+    topology = together.topology or topology_of(session.machine, together.count)
+    return topology.reach(group)
+
+
+def _members(session: Session, group: tuple[int, ...]) -> tuple[int, ...]:
+    return (group.index(session.together.rank), *group)
+
+
+def _pairs(srcs: Any, dsts: Any, names: str = "srcs and dsts") -> list[tuple[Any, Any]]:
+    """The tensors of a call, side by side.
+
+    Raises:
+        UseError: if they are no two lists of equal length.
+        RuleError: if there are several, and one lies in SBUF.
+    """
+    if not all(isinstance(held, list | tuple) for held in (srcs, dsts)):
+        raise UseError(f"{names} are lists of tensors", hint="pass srcs=[src], dsts=[dst]")
+    if len(srcs) != len(dsts) or not srcs:
+        raise UseError(f"{names} hold {len(srcs)} and {len(dsts)} tensors; each src has one dst")
+    tensors = [t for t in (*srcs, *dsts) if isinstance(t, View)]
+    if len(srcs) > 1 and any(t.layout.memory != HBM for t in tensors):
+        raise RuleError(
+            f"{names} hold {len(srcs)} tensors each, and one lies on chip; several go together in hbm alone",
+            hint="call the collective once for each tile",
+            source=PAGE,
+        )
+    return list(zip(srcs, dsts, strict=True))
+
+
+def _one(srcs: Any, dsts: Any, called: str) -> tuple[Any, Any]:
+    pairs = _pairs(srcs, dsts)
+    if len(pairs) != 1:
+        raise RuleError(
+            f"srcs and dsts hold {len(pairs)} tensors each; {called} takes one", source=f"{PAGE}.{called}"
+        )
+    return pairs[0]
+
+
+def _check_priority(session: Session, priority: Any) -> None:
+    if priority is None:
+        return
+    if session.machine.generation < 4:
+        raise RuleError(
+            f"priority is {priority!r}; {session.machine.name} has none, NeuronCore-v4 does",
+            hint="leave it out",
+            source=PAGE,
+        )
+    if priority not in (0, 1, 2, 3):
+        raise RuleError(f"priority is {priority!r}; it is 0 to 3", source=PAGE)
+
+
+def _run(
+    cls: type[Instruction], operands: list[Any], given: dict[str, Any], group: tuple[int, ...],
+    name: Any, priority: Any = None, further: tuple[Any, ...] = (),
+) -> None:  # fmt: skip
+    """Record what one rank does in a collective.
 
     Args:
-        name: of the collective.
-        parameters: text of its signature.
+        cls: which one.
+        operands: in declared order.
+        given: attributes as the user spells them; how many ranks take part and how far is added.
+        group: the ranks that take part.
+        name: of the instruction, or None.
+        priority: as the user gives it.
+        further: values after the members.
     """
-
-    def refuse() -> NoReturn:
-        raise UnsupportedError(
-            f"nki.collectives.{name} is not modelled yet: kernels of several ranks do not run together here",
-            hint="run the kernel's part between collectives on one rank",
-        ).located(place_of(user_frame(1)), name)
-
-    scope: dict[str, Any] = {"_refuse": refuse}
-    exec(compile(f"def {name}({parameters}): _refuse()", f"<nkilab {name}>", "exec"), scope)
-    function: Callable[..., Any] = scope[name]
-    function.__doc__ = f"The collective {name}; it is not modelled yet."
-    return placed(name)(function)
+    session = current()
+    _check_priority(session, priority)
+    given = {**given, "ranks": len(group), "reach": _reach(session, group)}
+    try:
+        attributes = tuple(spec.canonical(key, given[key]) for key, spec in cls.attributes.items())
+    except RuleError as error:
+        raise located(error, cls.name, cls, operands) from None
+    row = record(session, cls, operands, attributes, (_members(session, group), *further))
+    if name is not None:
+        note_name(session, name, row)
 
 
-_LISTS = "srcs, dsts, replica_group, "
-_END = "priority=None, name=None"
-_VECTOR = f"{_LISTS}metadata_tensor, recv_counts_known=False, has_rdispls=False, {_END}"
-_SIGNATURES = {
-    "all_reduce": f"{_LISTS}op, {_END}",
-    "all_gather": f"{_LISTS}collective_dim, {_END}",
-    "all_gather_v": _VECTOR,
-    "reduce_scatter": f"{_LISTS}collective_dim, op, {_END}",
-    "all_to_all": f"{_LISTS}collective_dim, {_END}",
-    "all_to_all_v": _VECTOR,
-    "collective_permute": f"srcs, dsts, source_target_pairs, {_END}",
-    "collective_permute_implicit":
-        f"srcs_by_channel, dsts_by_channel, replica_group, channel_ids=(0,), {_END}",
-    "collective_permute_implicit_reduce":
-        f"srcs0_by_channel, srcs1_by_channel, dsts_by_channel, replica_group, op, channel_ids=(0,), {_END}",
-    "collective_permute_implicit_current_processing_rank_id":
-        "iteration_id, replica_group, channel_id=0, name=None",
-    "rank_id": "name=None",
-}  # fmt: skip
+@placed("all_reduce")
+def all_reduce(
+    srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: Any = None, name: Any = None
+) -> None:
+    """Reduce each src over the ranks of a group; every rank gets the result in dst."""
+    group = _group_of(current(), replica_group)
+    for src, dst in _pairs(srcs, dsts):
+        _run(AllReduce, [src, dst], {"op": op}, group, name, priority)
+
+
+@placed("all_gather")
+def all_gather(
+    srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, priority: Any = None, name: Any = None
+) -> None:
+    """Put each src of all ranks of a group side by side in dst, along an axis."""
+    group = _group_of(current(), replica_group)
+    for src, dst in _pairs(srcs, dsts):
+        _run(AllGather, [src, dst], {"collective_dim": collective_dim}, group, name, priority)
+
+
+@placed("reduce_scatter")
+def reduce_scatter(
+    srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, op: Any, priority: Any = None,
+    name: Any = None,
+) -> None:  # fmt: skip
+    """Reduce each src over the ranks of a group; each gets its part of the result in dst."""
+    group = _group_of(current(), replica_group)
+    for src, dst in _pairs(srcs, dsts):
+        given = {"collective_dim": collective_dim, "op": op}
+        _run(ReduceScatter, [src, dst], given, group, name, priority)
+
+
+@placed("all_to_all")
+def all_to_all(
+    srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, priority: Any = None, name: Any = None
+) -> None:
+    """Send each rank of a group its part of src; dst has the parts of all in their order."""
+    group = _group_of(current(), replica_group)
+    for src, dst in _pairs(srcs, dsts):
+        _run(AllToAll, [src, dst], {"collective_dim": collective_dim}, group, name, priority)
+
+
+@placed("all_gather_v")
+def all_gather_v(
+    srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: Any = False,
+    has_rdispls: Any = False, priority: Any = None, name: Any = None,
+) -> None:  # fmt: skip
+    """Send as many elements of src as the metadata says to all ranks of a group."""
+    session = current()
+    group, (src, dst) = _group_of(session, replica_group), _one(srcs, dsts, "all_gather_v")
+    _check_cores(session, "all_gather_v")
+    given = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
+    _run(AllGatherV, [src, dst, metadata_tensor], given, group, name, priority)
+
+
+@placed("all_to_all_v")
+def all_to_all_v(
+    srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: Any = False,
+    has_rdispls: Any = False, priority: Any = None, name: Any = None,
+) -> None:  # fmt: skip
+    """Send each rank of a group as many elements of src as the metadata says."""
+    session = current()
+    group, (src, dst) = _group_of(session, replica_group), _one(srcs, dsts, "all_to_all_v")
+    _check_varying_group(session, group)
+    given = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
+    _run(AllToAllV, [src, dst, metadata_tensor], given, group, name, priority)
+
+
+def _check_cores(session: Session, called: str) -> None:
+    if session.together.count != 2:
+        raise RuleError(
+            f"{called} needs ranks of two cores each; those of this launch have {session.together.count}",
+            hint="launch kernel[2]",
+            source=f"{PAGE}.{called}",
+        )
+
+
+def _check_varying_group(session: Session, group: tuple[int, ...]) -> None:
+    """Refuse groups that all_to_all_v does not serve.
+
+    Raises:
+        RuleError: if with NeuronSwitch (trn3) the group is not several whole chips of ranks of two cores, or
+            elsewhere its ranks do not have the same place on different nodes.
+    """
+    together = session.together
+    topology = together.topology or topology_of(session.machine, together.count)
+    if session.machine.generation >= 4:
+        _check_cores(session, "all_to_all_v")
+        per = topology.ranks_per_chip
+        chips = {rank // per for rank in group}
+        if len(chips) < 2 or len(group) != per * len(chips):
+            raise RuleError(
+                f"the group {list(group)} is not all ranks of several chips, of which each has {per}",
+                hint="put whole chips in the group, and send 0 elements to those that are not meant",
+                source=f"{PAGE}.all_to_all_v, current restrictions",
+            )
+        return
+    per = topology.ranks_per_node
+    places, nodes = {rank % per for rank in group}, {rank // per for rank in group}
+    if len(places) != 1 or len(nodes) != len(group):
+        raise RuleError(
+            f"the group {list(group)} does not have ranks of one place on different nodes of {per} ranks",
+            hint="group ranks across nodes, or pass nkilab.launch the topology that is meant",
+            source=f"{PAGE}.all_to_all_v, current restrictions",
+        )
+
+
+@placed("collective_permute")
+def collective_permute(
+    srcs: Any, dsts: Any, source_target_pairs: Any, priority: Any = None, name: Any = None
+) -> None:
+    """Send src to the rank that is paired with this one, and receive into dst what is sent here.
+
+    A rank that is in no pair does nothing.
+    """
+    session = current()
+    src, dst = _one(srcs, dsts, "collective_permute")
+    pairs = _rings(source_target_pairs)
+    _check_launched(session, list(pairs), "source_target_pairs")
+    group = tuple(sorted(pairs))
+    if session.together.rank not in pairs:
+        return
+    sender = next(group.index(a) for a, b in pairs.items() if b == session.together.rank)
+    _run(CollectivePermute, [src, dst], {"is_implicit": False}, group, name, priority, (sender,))
+
+
+def _rings(given: Any) -> dict[int, int]:
+    """Targets by source.
+
+    Raises:
+        UseError: if it is no list of pairs of ranks, or a rank sends or receives twice.
+        RuleError: if they are no rings.
+    """
+    try:
+        pairs = [(int(a), int(b)) for a, b in given]
+    except (TypeError, ValueError):
+        raise UseError(
+            f"source_target_pairs is {given!r}; it is a list of pairs of ranks (source, target)"
+        ) from None
+    if not pairs or min(min(pair) for pair in pairs) < 0:
+        raise UseError(f"source_target_pairs is {given!r}; ranks are whole numbers of at least 0")
+    targets = dict(pairs)
+    if len(targets) != len(pairs) or len(set(targets.values())) != len(pairs):
+        raise UseError(f"in source_target_pairs {pairs} a rank sends twice, or receives twice")
+    if set(targets) != set(targets.values()):
+        raise RuleError(
+            f"source_target_pairs is {pairs}; in it every rank that sends also receives",
+            hint="close the pairs to rings",
+            source="What is Neuron Collective Communication, Permute Operation",
+        )
+    return targets
+
+
+def _channels(session: Session, lists: Sequence[Any], ids: Any, group: tuple[int, ...]) -> list[list[Any]]:
+    """The tensors of every channel.
+
+    Raises:
+        UseError: if the lists do not have one list of one tensor per channel.
+        RuleError: if the channels are not counted from 0, or too many.
+    """
+    held = list(ids)
+    if held != list(range(len(held))) or not held:
+        raise RuleError(
+            f"channel_ids is {held}; they are 0, 1, ... without a gap", source=f"{PAGE}, channel_ids"
+        )
+    together = session.together
+    topology = together.topology or topology_of(session.machine, together.count)
+    most = MOST_CHANNELS if len(group) >= topology.ranks_per_node else FEWER_CHANNELS
+    if len(held) > most:
+        raise RuleError(
+            f"there are {len(held)} channels; a group of {len(group)} ranks has at most {most}",
+            hint="a group of all ranks of a node has 4",
+            source=f"{PAGE}.collective_permute_implicit, channels",
+        )
+    for given in lists:
+        if len(given) != len(held) or any(len(tensors) != 1 for tensors in given):
+            raise UseError(
+                f"there are {len(held)} channels; each list of tensors has one list of one tensor per channel"
+            )
+    return [[given[channel][0] for given in lists] for channel in held]
+
+
+@placed("collective_permute_implicit")
+def collective_permute_implicit(
+    srcs_by_channel: Any, dsts_by_channel: Any, replica_group: Any, channel_ids: Any = (0,),
+    priority: Any = None, name: Any = None,
+) -> None:  # fmt: skip
+    """Send src to the next rank of the ring that a group makes, and receive into dst from the one before."""
+    session = current()
+    group = _group_of(session, replica_group)
+    sender = (group.index(session.together.rank) - 1) % len(group)
+    for tensors in _channels(session, (srcs_by_channel, dsts_by_channel), channel_ids, group):
+        _run(CollectivePermute, tensors, {"is_implicit": True}, group, name, priority, (sender,))
+
+
+@placed("collective_permute_implicit_reduce")
+def collective_permute_implicit_reduce(
+    srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any, replica_group: Any, op: Any,
+    channel_ids: Any = (0,), priority: Any = None, name: Any = None,
+) -> None:  # fmt: skip
+    """Send op(src0, src1) to the next rank of the ring, and receive into dst from the one before."""
+    session = current()
+    group = _group_of(session, replica_group)
+    sender = (group.index(session.together.rank) - 1) % len(group)
+    lists = (srcs0_by_channel, srcs1_by_channel, dsts_by_channel)
+    for tensors in _channels(session, lists, channel_ids, group):
+        _run(CollectivePermuteImplicitReduce, tensors, {"op": op}, group, name, priority, (sender,))
+
+
+@placed("collective_permute_implicit_current_processing_rank_id")
+def collective_permute_implicit_current_processing_rank_id(
+    iteration_id: Any, replica_group: Any, channel_id: Any = 0, name: Any = None
+) -> VirtualRegister:
+    """A register with the rank whose data are here after so many turns of the ring; at first this one's."""
+    session = current()
+    group = _group_of(session, replica_group)
+    turn = (
+        int(iteration_id)
+        if isinstance(iteration_id, VirtualRegister)
+        else whole_number(iteration_id, "iteration_id")
+    )
+    if whole_number(channel_id, "channel_id") not in range(MOST_CHANNELS):
+        raise RuleError(f"channel_id is {channel_id}; it is 0 to {MOST_CHANNELS - 1}", source=PAGE)
+    place = group.index(session.together.rank)
+    return _register(session, group[(place - turn) % len(group)], name)
+
+
+@placed("rank_id")
+def rank_id(name: Any = None) -> VirtualRegister:
+    """A register with the rank that runs this program."""
+    session = current()
+    return _register(session, session.together.rank, name)
+
+
+def _register(session: Session, value: int, name: Any) -> VirtualRegister:
+    register: VirtualRegister = register_alloc()
+    row = record(session, RegisterMove, [register, value], (), ())
+    if name is not None:
+        note_name(session, name, row)
+    return register
+
 
 COLLECTIVES: dict[str, Any] = {
     "ReplicaGroup": ReplicaGroup,
-    **{name: _refused(name, parameters) for name, parameters in _SIGNATURES.items()},
-}
+    **{
+        function.__name__: function
+        for function in (
+            all_reduce, all_gather, all_gather_v, reduce_scatter, all_to_all, all_to_all_v,
+            collective_permute, collective_permute_implicit, collective_permute_implicit_reduce,
+            collective_permute_implicit_current_processing_rank_id, rank_id,
+        )
+    },
+}  # fmt: skip

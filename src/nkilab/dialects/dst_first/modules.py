@@ -91,7 +91,7 @@ def get_nc_sub_version() -> int:
     return 0
 
 
-_SURFACES = {name: _surface(cls) for name, cls in REGISTRY.items()}
+_SURFACES = {name: _surface(cls) for name, cls in REGISTRY.items() if cls.module == "isa"}
 
 ISA: dict[str, Any] = {
     **_SURFACES,

@@ -21,7 +21,8 @@ Columns = dict[str, Any]
 _DEPENDENCES = {ANTI: "ANTI_DEPENDENCE", OUTPUT: "OUTPUT_DEPENDENCE"}
 # Scopes of tensors that a kernel returns.
 OUTPUTS = ("shared", "output")
-_OPS = {"load": "read", "store": "write", "on_chip": "copy", "spill_save": "write", "spill_reload": "read"}
+_OPS = {"load": "read", "store": "write", "on_chip": "copy", "spill_save": "write", "spill_reload": "read",
+        "collective": "copy"}  # fmt: skip
 
 
 def whole(times: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from .arrays import dtype_of, framework_of, from_numpy, to_numpy, write_back
-from .cores import Meeting, Schedule, instances_of, joined
+from .cores import Meeting, Schedule, Seats, instances_of, joined
 from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
 from .dialects.kernel import Kernel, raise_typed
@@ -22,9 +22,9 @@ from .dialects.outputs import check_outputs
 from .dialects.schedules import check_schedule
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
-from .errors import NkilabError, RuleError, UseError
+from .errors import NkilabError, RuleError, UsageError, UseError
 from .execute import execute, one_blas_thread, open_lanes
-from .machine import Machine
+from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .progress import phase
 from .tiles.coverage import covers_all
@@ -41,6 +41,45 @@ Watch = Callable[[Execute], Execute]
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 # From 0.3 on a kernel may write to any input, and the caller's array has the new values.
 NO_INPUT_IS_WRITTEN = ("0.1", "0.2")
+
+
+class PerRank:
+    """An argument that each rank has its own of.
+
+    Args:
+        values: one per rank, or a function from a rank to its value.
+    """
+
+    def __init__(self, values: Sequence[Any] | Callable[[int], Any]) -> None:
+        self._values = values
+
+    def of(self, rank: int, ranks: int) -> Any:
+        """The value of a rank.
+
+        Raises:
+            UsageError: if there is not one for each rank.
+        """
+        if callable(self._values):
+            return self._values(rank)
+        if len(self._values) != ranks:
+            raise UsageError(f"per_rank has {len(self._values)} values; the launch has {ranks} ranks")
+        return self._values[rank]
+
+
+# Positional and keyword arguments.
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def calls_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], ranks: int) -> list[Call]:
+    """The arguments of each rank: of a `PerRank` its own, of anything else the same."""
+
+    def own(value: Any, rank: int) -> Any:
+        return value.of(rank, ranks) if isinstance(value, PerRank) else value
+
+    return [
+        (tuple(own(a, rank) for a in args), {k: own(v, rank) for k, v in kwargs.items()})
+        for rank in range(ranks)
+    ]
 
 
 @dataclass(frozen=True)
@@ -91,28 +130,110 @@ def launch(
     """
     try:
         compute = _computing(watch) if has_data else None
-        return _launch(kernel, args, kwargs, machine, compute, keyed or {})
+        seats = Seats((0,), len(_instances(kernel, machine)))
+        return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed or {})[0]
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
         raise_typed(error, kernel.spelling)
 
 
+def launch_ranks(
+    kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, *, launched: int,
+    has_data: bool, topology: Topology | None = None, keyed: Mapping[Any, Any] | None = None,
+    own: Sequence[Kernel] = (),
+) -> list[Launched]:  # fmt: skip
+    """Run a kernel on several ranks of a launch, which meet in collectives.
+
+    Args:
+        kernel: with its grid, which every rank has.
+        calls: per rank that runs here its arguments.
+        ranks: their numbers, ascending.
+        machine: the chip.
+        launched: ranks of the whole launch, here and elsewhere.
+        has_data: whether to compute; False traces shapes alone.
+        topology: where ranks lie; None for chips and nodes as the machine has them.
+        keyed: what each session is told beforehand; see `Session.keyed`.
+        own: per rank the kernel as its own script made it; the same for all if not given.
+
+    Returns:
+        Per rank what its launch leaves; the meetings, of all of them, stand in the first.
+
+    Raises:
+        KernelError, DeadlockError, UseError: as `launch`, with the rank in a note.
+    """
+    seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
+    try:
+        compute = execute if has_data else None
+        return _launch(kernel, calls, seats, machine, topology, compute, keyed or {}, own)
+    except NkilabError as error:
+        if not error.where:
+            error.located(_place_in(error.__traceback__, kernel), kernel.name)
+        raise_typed(error, kernel.spelling)
+
+
+def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:
+    return instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
+
+
 def _computing(watch: Watch | None) -> Execute:
     return execute if watch is None else watch(execute)
 
 
+@dataclass
+class _Rank:
+    """One rank under way: its programs, its arguments as tensors, and of which framework they were."""
+
+    sessions: list[Session]
+    bound: BoundArguments
+    frameworks: list[str]
+
+
 def _launch(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, compute: Execute | None,
-    keyed: Mapping[Any, Any],
-) -> Launched:  # fmt: skip
-    cores = instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine)
-    has_data = compute is not None
-    sessions = _sessions(kernel, machine, len(cores), compute)
+    kernel: Kernel, calls: Sequence[Call], seats: Seats, machine: Machine, topology: Topology | None,
+    compute: Execute | None, keyed: Mapping[Any, Any], own: Sequence[Kernel] = (),
+) -> list[Launched]:  # fmt: skip
+    cores = _instances(kernel, machine)
+    kernels = own or [kernel] * len(calls)
+    ranks = [
+        _prepared(kernel, call, _sessions(kernel, machine, seats, rank, topology, compute), keyed)
+        for call, rank in zip(calls, seats.ranks, strict=True)
+    ]
+    sessions = [session for rank in ranks for session in rank.sessions]
+    works = [
+        partial(_run, session, held, rank.bound, instances)
+        for held, rank in zip(kernels, ranks, strict=True)
+        for session, instances in zip(rank.sessions, cores, strict=True)
+    ]
+    meetings: list[Meeting] = []
+    with nullcontext() if compute is None else one_blas_thread():
+        results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, seats, meetings)
+    _note_meetings([session.program for session in sessions], seats, meetings)
+    per = seats.cores
+    left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
+    left[0] = replace(left[0], meetings=tuple(meetings))
+    return left
+
+
+def _note_meetings(programs: Sequence[Program], seats: Seats, meetings: Sequence[Meeting]) -> None:
+    """Tell programs what they are called, which core runs them, and whom they met."""
+    if len(programs) == 1:
+        return
+    for number, (program, title) in enumerate(zip(programs, seats.names, strict=True)):
+        program.title = title.rstrip(",")
+        program.core = seats.ranks[number // seats.cores] * seats.cores + number % seats.cores
+    for meeting in meetings:
+        who = tuple((number, len(programs[number].met)) for number in meeting.programs)
+        for number in meeting.programs:
+            programs[number].met.append(who)
+
+
+def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mapping[Any, Any]) -> _Rank:
+    """A rank whose arrays have become tensors."""
     first = sessions[0]
     for session in sessions:
         session.keyed.update(keyed)
-    bound = _bind(kernel, args, kwargs)
+    bound = _bind(kernel, *call)
     frameworks: list[str] = []
     with tracing(first):
         given = {
@@ -120,14 +241,16 @@ def _launch(
             for name, value in bound.arguments.items()
         }
         bound.arguments.update(given)
-    works = [partial(_run, session, kernel, bound, own) for session, own in zip(sessions, cores, strict=True)]
-    meetings: list[Meeting] = []
-    with one_blas_thread() if has_data else nullcontext():
-        results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, meetings)
+    return _Rank(sessions, bound, frameworks)
+
+
+def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
+    """What a rank leaves once all programs ended."""
+    sessions, first = rank.sessions, rank.sessions[0]
     with tracing(first):
-        framework = next((f for f in frameworks if f in ("torch", "jax")), "numpy")
+        framework = next((f for f in rank.frameworks if f in ("torch", "jax")), "numpy")
         _check_results(kernel, sessions, results)
-        check_outputs(kernel, sessions, bound.arguments, _tensors(results[0]))
+        check_outputs(kernel, sessions, rank.bound.arguments, _tensors(results[0]))
         check_schedule(kernel.schedule, sessions)
         converted = _map_tensors(results[0], lambda t: _output(first, kernel, t, framework))
     for storage in first.changed_inputs:
@@ -138,21 +261,24 @@ def _launch(
         key: tuple(s.shared[key].number if key in s.shared else None for s in sessions)
         for key in first.together.storages
     }
-    return Launched(programs, converted if has_data else None, memories, tuple(meetings))
+    return Launched(programs, converted if first.has_data else None, memories)
 
 
-def _sessions(kernel: Kernel, machine: Machine, count: int, compute: Execute | None) -> list[Session]:
-    """A session per core."""
-    together = Together(count)
+def _sessions(
+    kernel: Kernel, machine: Machine, seats: Seats, rank: int, topology: Topology | None,
+    compute: Execute | None,
+) -> list[Session]:  # fmt: skip
+    """A session per core of a rank."""
+    together = Together(seats.cores, rank, seats.launched, topology)
     sizes = kernel.grid_sizes
     sessions = [
-        Session(machine, Program(machine, kernel.name), compute, kernel.version, sizes, together, rank)
-        for rank in range(count)
+        Session(machine, Program(machine, kernel.name), compute, kernel.version, sizes, together, core)
+        for core in range(seats.cores)
     ]
     for session in sessions:
         session.program.compiler = _compiler_of(kernel)
         # programs that run together see the same memory through storages of their own, which lanes tell apart
-        session.lanes = open_lanes() if compute is not None and count == 1 else None
+        session.lanes = open_lanes() if compute is not None and len(seats) == 1 else None
         session.changed_inputs = sessions[0].changed_inputs
     return sessions
 
@@ -193,11 +319,11 @@ def _seen_by(session: Session, tensor: View) -> View:
 
 
 def _run_together(
-    works: Sequence[Callable[[], Any]], sessions: list[Session], meetings: list[Meeting]
+    works: Sequence[Callable[[], Any]], sessions: list[Session], seats: Seats, meetings: list[Meeting]
 ) -> list[Any]:
     """Run the programs of several cores; returns what each returns."""
-    schedule = Schedule(works)
-    step = joined(schedule, sessions[0].execute, meetings)
+    schedule = Schedule(works, seats.names)
+    step = joined(schedule, seats, sessions[0].execute, meetings)
     for session in sessions:
         session.execute = step
     return schedule.run()

@@ -1,0 +1,155 @@
+"""Collectives where programs run: what the ranks of a group bring, and what each of them gets.
+
+Equal programs of the ranks meet: the first of each, the second of each. A group meets in the order of its
+calls; whoever comes with another call, another shape or another type is told where all of them stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import RuleError
+from ..execute import elements_of, put
+from ..isa.collectives import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    CollectivePermuteImplicitReduce,
+    ReduceScatter,
+)
+from ..isa.declare import Instruction
+from ..isa.varying_collectives import RECEIVED, AllGatherV, AllToAllV, receive
+from ..tiles.convert import cast, store
+from ..trace.session import Session
+from .schedule import Schedule, Wait
+from .seats import Seats
+
+ADVICE = "let all ranks of a group come to the same collectives, in the same order"
+PAGE = "nki.collectives"
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What a rank brings to a collective: its row, the form, and the elements of what is read."""
+
+    row: int
+    form: Instruction
+    arrays: tuple[np.ndarray, ...] = ()
+
+
+def gather(
+    session: Session, schedule: Schedule, seats: Seats, wait_for: Callable[..., Wait], form: Any,
+    operands: Sequence[Any], values: tuple[Any, ...],
+) -> list[Wait]:  # fmt: skip
+    """Run one rank's part of a collective; returns what each rank of the group brought.
+
+    Raises:
+        RuleError: if ranks do not agree, or a rank of the group runs elsewhere.
+    """
+    members = values[0]
+    group = members[1:]
+    absent = seats.absent(group)
+    if absent:
+        raise RuleError(
+            f"the group {list(group)} names rank {absent[0]}, which runs in another task of the executor",
+            hint="pass launch the groups= of ranks that run together",
+            source=PAGE,
+        )
+    reads = [operands[slot] for slot in form.read_slots]
+    arrays: tuple[np.ndarray, ...] = ()
+    if session.has_data:
+        arrays = tuple(elements_of(session, view).copy() for view in reads)
+        if isinstance(form, AllGatherV | AllToAllV):
+            arrays = (*arrays, _counts(session, form, operands[2]))
+    wait = wait_for(session, form, ("collective", group, session.rank), _what(form, group),
+                    Brought(len(session.program) - 1, form, arrays))  # fmt: skip
+    parties = tuple(seats.of(rank, session.rank) for rank in group)
+    wait = Wait(wait.key, wait.what, wait.called, wait.where, wait.letter, parties, ADVICE, PAGE)
+    met = schedule.meet(seats.of(session.together.rank, session.rank), wait)
+    _check_agreement(form, members, met)
+    if session.has_data:
+        _receive(form, operands, values, [waited.letter.arrays for waited in met])
+    return met
+
+
+def _what(form: Any, group: tuple[int, ...]) -> str:
+    given = form.layouts[form.read_slots[0]]
+    return f"{form.name} of {given.dtype}{list(given.shape)} with ranks {list(group)}"
+
+
+def _check_agreement(form: Any, members: tuple[int, ...], met: list[Wait]) -> None:
+    """Refuse a collective that ranks of a group call in different ways.
+
+    Raises:
+        RuleError: with where every rank of the group stands.
+    """
+    place, *group = members
+    mine = _terms(form)
+    for rank, wait in zip(group, met, strict=True):
+        theirs = _terms(wait.letter.form)
+        if theirs != mine:
+            name = next((k for k in mine if theirs.get(k) != mine[k]), "the call")
+            other = theirs.get(name, "absent")
+            error = RuleError(
+                f"{name} is {mine[name]} in rank {group[place]} and {other} in rank {rank}",
+                hint=ADVICE,
+                source=PAGE,
+            )
+            told = [f"rank {r} is at {w.where} in {w.what}" for r, w in zip(group, met, strict=True)]
+            raise error.located(met[place].where, form.name, told)
+
+
+def _terms(form: Any) -> dict[str, str]:
+    """What the ranks of a collective agree on, in words."""
+    terms = {"the call": form.name}
+    for name, value in zip(form.attributes, form.attribute_values, strict=True):
+        terms[name] = str(value)
+    skipped = {"dst"} if isinstance(form, AllGatherV | AllToAllV) else set()
+    for (name, spec), given in zip(form.operands.items(), form.layouts, strict=True):
+        if name in skipped or name == "metadata":
+            continue
+        terms[name] = f"{given.dtype}{list(given.shape)} in {given.memory}"
+        if isinstance(form, AllGatherV | AllToAllV) and not spec.is_written:
+            terms[name] = f"{given.dtype}"
+    return terms
+
+
+def _counts(session: Session, form: Any, metadata: Any) -> np.ndarray:
+    """The metadata of a collective, whose row of received counts may not be written yet."""
+    mask = np.ones(metadata.layout.shape, np.bool_)
+    mask[..., RECEIVED, :] = False
+    return elements_of(session, metadata, mask).copy()
+
+
+def _receive(
+    form: Any, operands: Sequence[Any], values: tuple[Any, ...], brought: list[tuple[np.ndarray, ...]]
+) -> None:
+    """Write what a rank gets."""
+    result = form.combined(brought, *values)
+    if isinstance(form, AllGatherV | AllToAllV):
+        _, dst, metadata = operands
+        held = np.zeros(dst.layout.shape, np.bool_)
+
+        def write(elements: np.ndarray, counts: np.ndarray) -> None:
+            held[...] = receive(form, elements, counts, result)
+
+        counted = np.zeros(metadata.layout.shape, np.bool_) if form.recv_counts_known else None
+        put(dst, lambda elements: put(metadata, lambda counts: write(elements, counts), counted), held)
+        return
+    (slot,) = form.written_slots
+    dst = operands[slot]
+    if isinstance(form, AllReduce | ReduceScatter | CollectivePermuteImplicitReduce):
+        put(dst, lambda elements: store(elements, result, dst.layout.dtype))
+    else:
+        put(dst, lambda elements: cast(elements, dst.layout.dtype, result, dst.layout.dtype))
+
+
+COLLECTIVES: tuple[type[Instruction], ...] = (
+    AllGather, AllGatherV, AllReduce, AllToAll, AllToAllV, CollectivePermute, CollectivePermuteImplicitReduce,
+    ReduceScatter,
+)  # fmt: skip

@@ -1,0 +1,459 @@
+"""Collectives: what the ranks of a launch do together, each with one row.
+
+What a declaration says here is one rank's side: `compute` is what a rank gets whose partners bring the same
+as it does, and `combined` what it gets of what they really bring, which enters where programs run. A call
+over several tensors is a row per pair of them.
+
+`members` of a row is the place of this rank in its group, then the ranks of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import RuleError
+from ..machine import REACHES
+from ..tiles.convert import cast, store, widen
+from ..tiles.tile import HBM
+from .declare import (
+    ANY_DTYPE,
+    EVERY_DTYPE,
+    Attr,
+    Example,
+    Flag,
+    Immediate,
+    In,
+    Instruction,
+    Out,
+    Spelled,
+    Step,
+    rule,
+)
+from .links import collective_step, gathering_hops
+from .operators import operator_named
+
+PAGE = "nki.collectives"
+BOTH, HBM_ONLY = ("hbm", "sbuf"), ("hbm",)
+REDUCING = ("add", "minimum", "maximum")
+NUMBERS = tuple(dtype for dtype in ANY_DTYPE if dtype)
+TYPES_DIFFER = "src and dst are of two types; they share one"
+MEMORIES_DIFFER = "src and dst lie in two memories; a collective stays in hbm or in sbuf"
+CAST = "cast one of them with tensor_copy first"
+Brought = Sequence[tuple[np.ndarray, ...]]
+_MEMBERS = "the place of this rank in its group, then the ranks of the group"
+_PAIR = {"ranks": 2, "members": (0, 0, 1)}
+
+
+def _count(spelled: Any) -> int:
+    if not isinstance(spelled, int) or spelled < 1:
+        raise RuleError(f"ranks is {spelled!r}; it is a number of ranks")
+    return spelled
+
+
+def _axis(spelled: Any) -> int:
+    if spelled not in (0, 1):
+        raise RuleError(
+            f"collective_dim is {spelled!r}; it is 0, or 1 for an all_gather in sbuf", source=PAGE
+        )
+    return int(spelled)
+
+
+def Ranks() -> Any:
+    """Declare how many ranks take part."""
+    return Spelled(_count, "a number of ranks")
+
+
+def Members() -> Any:
+    """Declare who takes part."""
+    return Immediate(allowed=_MEMBERS)
+
+
+def alone(members: tuple[int, ...], *arrays: Any) -> Brought:
+    """What all ranks bring if each brings the same."""
+    return [arrays] * (len(members) - 1)
+
+
+def reduced(op: Any, arrays: Sequence[np.ndarray], dtype: Any) -> np.ndarray:
+    """Arrays of one type reduced in the order of the ranks, in float32."""
+    total = widen(arrays[0], dtype)
+    for array in arrays[1:]:
+        total = op.function(total, widen(array, dtype))
+    return total
+
+
+def _bytes(given: Any) -> int:
+    return int(given.size * given.itemsize)
+
+
+class AllReduce(Instruction):
+    """Reduce src over the ranks of a group, element by element; every rank gets the result in dst.
+
+    In float32, in the order of the group, rounded once.
+    """
+
+    module: ClassVar[str] = "collectives"
+    source = f"{PAGE}.all_reduce"
+    engines = ("dma",)
+    src = In("*", BOTH, NUMBERS)
+    dst = Out("*", BOTH, NUMBERS)
+    op = Spelled(operator_named, "add, minimum, maximum")
+    ranks = Ranks()
+    reach = Attr("chip", REACHES)
+    members = Members()
+    example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4], [6, 8]]}, {"op": "add", **_PAIR})
+
+    @rule(
+        "op is not add, minimum or maximum",
+        source=f"{PAGE}.all_reduce, op",
+        broken_by={"op": "multiply"},
+    )
+    def op_reduces(self) -> bool:
+        return self.op.name in REDUCING
+
+    @rule(MEMORIES_DIFFER, source=f"{PAGE}.all_reduce", broken_by={"src.memory": "sbuf"})
+    def memories_agree(self) -> bool:
+        return self.src.memory == self.dst.memory
+
+    @rule(TYPES_DIFFER, source=f"{PAGE}.all_reduce", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
+    def types_agree(self) -> bool:
+        return self.src.dtype is self.dst.dtype
+
+    @rule(
+        "src and dst have two shapes; they share one",
+        source=f"{PAGE}.all_reduce",
+        broken_by={"src.shape": (16, 8)},
+    )
+    def shapes_agree(self) -> bool:
+        return self.src.shape == self.dst.shape
+
+    def combined(self, brought: Brought, members: tuple[int, ...]) -> np.ndarray:
+        """What a rank gets, in float32."""
+        return reduced(self.op, [src for (src,) in brought], self.src.dtype)
+
+    def compute(self, src: Any, dst: Any, members: Any) -> None:
+        store(dst, self.combined(alone(members, src), members), self.dst.dtype)
+
+    def cost(self) -> list[Step]:
+        # a reduce-scatter, then an all-gather
+        hops = 2 * gathering_hops(self.ranks, self.reach, _bytes(self.src))
+        moved = 2 * (self.ranks - 1) * _bytes(self.src) // self.ranks
+        return [collective_step(self, "ALL_REDUCE", hops, moved)]
+
+
+class AllGather(Instruction):
+    """Put src of all ranks of a group side by side along an axis, in the order of the group, in every dst."""
+
+    module: ClassVar[str] = "collectives"
+    source = f"{PAGE}.all_gather"
+    engines = ("dma",)
+    src = In("*", BOTH, EVERY_DTYPE)
+    dst = Out("*", BOTH, EVERY_DTYPE)
+    collective_dim = Spelled(_axis, "0, or 1 in sbuf")
+    ranks = Ranks()
+    reach = Attr("chip", REACHES)
+    members = Members()
+    smallest = {"dst.shape": (32, 16)}
+    example = Example(
+        {"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4], [1, 2], [3, 4]]}, {"collective_dim": 0, **_PAIR}
+    )
+
+    @rule(MEMORIES_DIFFER, source=f"{PAGE}.all_gather", broken_by={"src.memory": "sbuf"})
+    def memories_agree(self) -> bool:
+        return self.src.memory == self.dst.memory
+
+    @rule(TYPES_DIFFER, source=f"{PAGE}.all_gather", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
+    def types_agree(self) -> bool:
+        return self.src.dtype is self.dst.dtype
+
+    @rule(
+        "collective_dim is 1; of tensors in hbm it is 0",
+        source=f"{PAGE}.all_gather, collective_dim",
+        broken_by={"collective_dim": 1},
+    )
+    def axis_is_served(self) -> bool:
+        return self.collective_dim == 0 or self.src.memory != HBM
+
+    @rule(
+        "tiles in sbuf are not 2-dimensional; those of an all_gather are",
+        source=f"{PAGE}.all_gather, collective_dim",
+        broken_by={
+            "src.memory": "sbuf",
+            "dst.memory": "sbuf",
+            "src.shape": (16, 4, 4),
+            "dst.shape": (32, 4, 4),
+        },
+        hint="reshape them to [partitions, elements]",
+    )
+    def tiles_are_flat(self) -> bool:
+        return self.src.memory == HBM or len(self.src.shape) == 2 == len(self.dst.shape)
+
+    @rule(
+        "dst does not hold the src of every rank of the group",
+        source=f"{PAGE}.all_gather",
+        broken_by={"dst.shape": (16, 16)},
+        hint="make dst as many times longer along collective_dim as the group has ranks",
+    )
+    def dst_holds_all(self) -> bool:
+        if self.src.memory == HBM:
+            # along the first axis parts follow each other whatever the shapes
+            return bool(self.dst.size == self.ranks * self.src.size)
+        wanted = list(self.src.shape)
+        wanted[self.collective_dim] *= self.ranks
+        return self.dst.shape == tuple(wanted)
+
+    def combined(self, brought: Brought, members: tuple[int, ...]) -> np.ndarray:
+        """What a rank gets."""
+        together = np.concatenate([src for (src,) in brought], self.collective_dim)
+        return together.reshape(self.dst.shape)
+
+    def compute(self, src: Any, dst: Any, members: Any) -> None:
+        cast(dst, self.dst.dtype, self.combined(alone(members, src), members), self.src.dtype)
+
+    def cost(self) -> list[Step]:
+        hops = gathering_hops(self.ranks, self.reach, _bytes(self.dst))
+        return [collective_step(self, "ALL_GATHER", hops, (self.ranks - 1) * _bytes(self.src))]
+
+
+class ReduceScatter(Instruction):
+    """Reduce src over the ranks of a group; each rank gets its part of the result along the first axis.
+
+    In float32, in the order of the group, rounded once.
+    """
+
+    module: ClassVar[str] = "collectives"
+    source = f"{PAGE}.reduce_scatter"
+    engines = ("dma",)
+    src = In("*", BOTH, NUMBERS)
+    dst = Out("*", BOTH, NUMBERS)
+    collective_dim = Spelled(_axis, "0")
+    op = Spelled(operator_named, "add, minimum, maximum")
+    ranks = Ranks()
+    reach = Attr("chip", REACHES)
+    members = Members()
+    smallest = {"src.shape": (32, 16)}
+    example = Example(
+        {"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4]]}, {"collective_dim": 0, "op": "add", **_PAIR}
+    )
+
+    @rule(
+        "op is not add, minimum or maximum",
+        source=f"{PAGE}.reduce_scatter, op",
+        broken_by={"op": "multiply"},
+    )
+    def op_reduces(self) -> bool:
+        return self.op.name in REDUCING
+
+    @rule(MEMORIES_DIFFER, source=f"{PAGE}.reduce_scatter", broken_by={"src.memory": "sbuf"})
+    def memories_agree(self) -> bool:
+        return self.src.memory == self.dst.memory
+
+    @rule(TYPES_DIFFER, source=f"{PAGE}.reduce_scatter", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
+    def types_agree(self) -> bool:
+        return self.src.dtype is self.dst.dtype
+
+    @rule(
+        "collective_dim is 1; of a reduce_scatter it is 0",
+        source=f"{PAGE}.reduce_scatter, collective_dim",
+        broken_by={"collective_dim": 1},
+    )
+    def axis_is_served(self) -> bool:
+        return self.collective_dim == 0
+
+    @rule(
+        "src does not hold one dst for every rank of the group",
+        source=f"{PAGE}.reduce_scatter",
+        broken_by={"src.shape": (48, 16)},
+        hint="make src as many times longer along its first axis as the group has ranks",
+    )
+    def src_holds_all(self) -> bool:
+        return self.src.size == self.ranks * self.dst.size and self.src.shape[0] % self.ranks == 0
+
+    def combined(self, brought: Brought, members: tuple[int, ...]) -> np.ndarray:
+        """What a rank gets, in float32."""
+        rows = len(brought[0][0]) // self.ranks
+        mine = slice(members[0] * rows, (members[0] + 1) * rows)
+        total = reduced(self.op, [src[mine] for (src,) in brought], self.src.dtype)
+        return total.reshape(self.dst.shape)
+
+    def compute(self, src: Any, dst: Any, members: Any) -> None:
+        store(dst, self.combined(alone(members, src), members), self.dst.dtype)
+
+    def cost(self) -> list[Step]:
+        hops = gathering_hops(self.ranks, self.reach, _bytes(self.src))
+        return [collective_step(self, "REDUCE_SCATTER", hops, (self.ranks - 1) * _bytes(self.dst))]
+
+
+class AllToAll(Instruction):
+    """Send each rank of a group its part of src along the first axis; dst has the parts in their order."""
+
+    module: ClassVar[str] = "collectives"
+    source = f"{PAGE}.all_to_all"
+    engines = ("dma",)
+    src = In("*", HBM_ONLY, EVERY_DTYPE)
+    dst = Out("*", HBM_ONLY, EVERY_DTYPE)
+    collective_dim = Spelled(_axis, "0")
+    ranks = Ranks()
+    reach = Attr("chip", REACHES)
+    members = Members()
+    example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [1, 2]]}, {"collective_dim": 0, **_PAIR})
+
+    @rule(TYPES_DIFFER, source=f"{PAGE}.all_to_all", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
+    def types_agree(self) -> bool:
+        return self.src.dtype is self.dst.dtype
+
+    @rule(
+        "collective_dim is 1; of an all_to_all it is 0",
+        source=f"{PAGE}.all_to_all, collective_dim",
+        broken_by={"collective_dim": 1},
+    )
+    def axis_is_served(self) -> bool:
+        return self.collective_dim == 0
+
+    @rule(
+        "src and dst have different sizes, or their first axis no equal part for every rank of the group",
+        source=f"{PAGE}.all_to_all",
+        broken_by={"src.shape": (17, 16), "dst.shape": (17, 16)},
+    )
+    def parts_are_equal(self) -> bool:
+        return self.src.size == self.dst.size and self.src.shape[0] % self.ranks == 0
+
+    def combined(self, brought: Brought, members: tuple[int, ...]) -> np.ndarray:
+        """What a rank gets."""
+        rows = len(brought[0][0]) // self.ranks
+        mine = slice(members[0] * rows, (members[0] + 1) * rows)
+        return np.concatenate([src[mine] for (src,) in brought]).reshape(self.dst.shape)
+
+    def compute(self, src: Any, dst: Any, members: Any) -> None:
+        cast(dst, self.dst.dtype, self.combined(alone(members, src), members), self.src.dtype)
+
+    def cost(self) -> list[Step]:
+        hops = gathering_hops(self.ranks, self.reach, _bytes(self.src))
+        moved = (self.ranks - 1) * _bytes(self.src) // self.ranks
+        return [collective_step(self, "ALL_TO_ALL", hops, moved)]
+
+
+class CollectivePermute(Instruction):
+    """Receive into dst the src of the rank that is paired with this one.
+
+    `sender` is the place of that rank in the group; `is_implicit` is a ring that the group makes.
+    """
+
+    module: ClassVar[str] = "collectives"
+    source = f"{PAGE}.collective_permute"
+    engines = ("dma",)
+    # in sbuf the implicit form alone, which stands in a ring
+    src = In("*", BOTH, EVERY_DTYPE)
+    dst = Out("*", BOTH, EVERY_DTYPE)
+    is_implicit = Flag()
+    ranks = Ranks()
+    reach = Attr("chip", REACHES)
+    members = Members()
+    sender = Immediate(0, "the place in the group of the rank that sends")
+    example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4]]}, _PAIR)
+
+    @rule(
+        "src or dst is in sbuf; tensors of a collective_permute are in hbm",
+        source=f"{PAGE}.collective_permute",
+        broken_by={"src.memory": "sbuf", "dst.memory": "sbuf"},
+        hint="use collective_permute_implicit, or copy it to hbm first",
+    )
+    def memory_is_served(self) -> bool:
+        return self.is_implicit or self.src.memory == HBM == self.dst.memory
+
+    @rule(
+        MEMORIES_DIFFER,
+        source=f"{PAGE}.collective_permute",
+        broken_by={"src.memory": "sbuf", "is_implicit": True},
+    )
+    def memories_agree(self) -> bool:
+        return self.src.memory == self.dst.memory
+
+    @rule(TYPES_DIFFER, source=f"{PAGE}.collective_permute", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
+    def types_agree(self) -> bool:
+        return self.src.dtype is self.dst.dtype
+
+    @rule(
+        "src and dst hold different numbers of elements",
+        source=f"{PAGE}.collective_permute",
+        broken_by={"src.shape": (16, 8)},
+    )
+    def sizes_agree(self) -> bool:
+        return self.src.size == self.dst.size
+
+    def combined(self, brought: Brought, members: tuple[int, ...], sender: int) -> np.ndarray:
+        """What a rank gets."""
+        return brought[sender][0].reshape(self.dst.shape)
+
+    def compute(self, src: Any, dst: Any, members: Any, sender: Any) -> None:
+        cast(dst, self.dst.dtype, src.reshape(dst.shape), self.src.dtype)
+
+    def cost(self) -> list[Step]:
+        return [collective_step(self, "PERMUTE", min(1, self.ranks - 1), _bytes(self.src))]
+
+
+class CollectivePermuteImplicitReduce(Instruction):
+    """Send op(src0, src1) to the next rank of a ring and receive into dst what the rank before sends.
+
+    In float32, rounded once. `sender` is the place in the group of the rank before.
+    """
+
+    module: ClassVar[str] = "collectives"
+    source = f"{PAGE}.collective_permute_implicit_reduce"
+    engines = ("dma",)
+    src0 = In("*", BOTH, NUMBERS)
+    src1 = In("*", BOTH, NUMBERS)
+    dst = Out("*", BOTH, NUMBERS)
+    op = Spelled(operator_named, "add, minimum, maximum")
+    ranks = Ranks()
+    reach = Attr("chip", REACHES)
+    members = Members()
+    sender = Immediate(0, "the place in the group of the rank that sends")
+    example = Example({"src0": [[1, 2]], "src1": [[10, 20]]}, {"dst": [[11, 22]]}, {"op": "add", **_PAIR})
+
+    @rule(
+        "op is not add, minimum or maximum",
+        source=f"{PAGE}.collective_permute_implicit_reduce, op",
+        broken_by={"op": "multiply"},
+    )
+    def op_reduces(self) -> bool:
+        return self.op.name in REDUCING
+
+    @rule(
+        "src0, src1 and dst lie in two memories; a collective stays in hbm or in sbuf",
+        source=f"{PAGE}.collective_permute_implicit_reduce",
+        broken_by={"src1.memory": "sbuf"},
+    )
+    def memories_agree(self) -> bool:
+        return self.src0.memory == self.dst.memory == self.src1.memory
+
+    @rule(
+        "src0, src1 and dst are of several types; they share one",
+        source=f"{PAGE}.collective_permute_implicit_reduce",
+        broken_by={"src1.dtype": "bfloat16"},
+        hint=CAST,
+    )
+    def types_agree(self) -> bool:
+        return self.src0.dtype is self.dst.dtype is self.src1.dtype
+
+    @rule(
+        "src0, src1 and dst hold different numbers of elements",
+        source=f"{PAGE}.collective_permute_implicit_reduce",
+        broken_by={"src1.shape": (16, 8)},
+    )
+    def sizes_agree(self) -> bool:
+        return self.src0.size == self.dst.size == self.src1.size
+
+    def combined(self, brought: Brought, members: tuple[int, ...], sender: int) -> np.ndarray:
+        """What a rank gets, in float32."""
+        first, second = brought[sender]
+        total = reduced(self.op, [first.reshape(-1), second.reshape(-1)], self.src0.dtype)
+        return total.reshape(self.dst.shape)
+
+    def compute(self, src0: Any, src1: Any, dst: Any, members: Any, sender: Any) -> None:
+        store(dst, self.combined([(src0, src1)], members, 0), self.dst.dtype)
+
+    def cost(self) -> list[Step]:
+        return [collective_step(self, "PERMUTE_REDUCE", min(1, self.ranks - 1), _bytes(self.dst))]

@@ -1,0 +1,381 @@
+"""Kernels on many ranks: each with inputs of its own, all in this process or groups of them elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from importlib import util
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from . import api, errors
+from .cores import Schedule
+from .cores.schedule import Wait
+from .dialects.dst_first.collectives import ReplicaGroup
+from .dialects.kernel import Kernel, raise_typed
+from .errors import NkilabError, UsageError
+from .hook import ServedFinder, switch_on
+from .launches import Call, Launched, PerRank, calls_of, launch_ranks
+from .machine import Topology
+from .trace.session import ask, set_world
+from .trace.source import place_of, user_frame
+
+# ranks of one process take turns; its threads are those of one launch at a time
+_BUSY = Lock()
+
+
+def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
+    """An argument that each rank has its own of: one value per rank, or a function of the rank."""
+    return PerRank(values)
+
+
+@dataclass(frozen=True)
+class Results(Sequence[Any]):
+    """What each rank returns, by rank.
+
+    Args:
+        values: by rank, of those that ended.
+        missing: by rank, why there is no result: what happened to the worker that ran it.
+    """
+
+    values: Mapping[int, Any]
+    missing: Mapping[int, str]
+
+    def __len__(self) -> int:
+        return len(self.values) + len(self.missing)
+
+    def __getitem__(self, rank: Any) -> Any:
+        if isinstance(rank, slice):
+            return [self[at] for at in range(*rank.indices(len(self)))]
+        at = rank + len(self) if rank < 0 else rank
+        if at in self.missing:
+            raise UsageError(
+                f"rank {at} has no result: {self.missing[at]}",
+                hint="launch again; ranks that ended have theirs in .values",
+            )
+        if at not in self.values:
+            raise IndexError(f"rank is {rank}; the launch has {len(self)}")
+        return self.values[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[rank] for rank in range(len(self)))
+
+
+def launch(
+    kernel: Any,
+    ranks: int,
+    *,
+    topology: Topology | None = None,
+    executor: Executor | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+    target: str = "",
+) -> Callable[..., Results]:
+    """A function that runs a kernel on so many ranks, which meet in collectives.
+
+    Its arguments are those of the kernel; every rank gets the same, but of `per_rank(...)` its own. It
+    returns what each rank returns, by rank.
+
+    Args:
+        kernel: decorated by nki.jit, with or without a grid, which every rank has.
+        ranks: how many, each a logical core.
+        topology: how many ranks share a chip and a node; as on the chip's servers if None.
+        executor: runs groups of ranks that have nothing to do with each other; None for this process.
+        groups: ranks that run together; if None, what the ReplicaGroups among the arguments join, and all
+            ranks where there is none.
+        target: chip; see `api.machine_for` for the default.
+
+    Raises:
+        UsageError: if `ranks` is no whole number of at least 1, or `groups` does not name each rank once.
+    """
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+        raise UsageError(f"ranks is {ranks!r}; it is a whole number of at least 1")
+    held = api.as_kernel(kernel)
+    if groups is not None and sorted(rank for group in groups for rank in group) != list(range(ranks)):
+        raise UsageError(f"groups is {groups!r}; each of the ranks 0 to {ranks - 1} stands in one of them")
+
+    def run(*args: Any, **kwargs: Any) -> Results:
+        calls = calls_of(args, kwargs, ranks)
+        if executor is None:
+            machine = api.machine_for(held, target)
+            with _BUSY:
+                left = launch_ranks(
+                    held, calls, range(ranks), machine, launched=ranks, has_data=True, topology=topology
+                )
+            return Results({rank: one.results for rank, one in enumerate(left)}, {})
+        together = [sorted(group) for group in groups] if groups is not None else joined_ranks(calls)
+        tasks = [_Task.of(held, calls, part, ranks, topology, target) for part in together]
+        return _gathered(held, [(task, executor.submit(_run_task, task)) for task in tasks])
+
+    return run
+
+
+def joined_ranks(calls: Sequence[Call]) -> list[list[int]]:
+    """The ranks that have to do with each other, by the ReplicaGroups among their arguments.
+
+    Where there is none, the kernel may make one, so that all belong together.
+    """
+    groups = [g for args, kwargs in calls for v in (*args, *kwargs.values()) for g in _groups_in(v)]
+    if not groups:
+        return [list(range(len(calls)))]
+    leader = list(range(len(calls)))
+    for group in groups:
+        here = [rank for rank in group if rank < len(calls)]
+        leaders = {leader[rank] for rank in here}
+        if leaders:
+            least = min(leaders)
+            leader = [least if held in leaders else held for held in leader]
+    return [[r for r, held in enumerate(leader) if held == first] for first in sorted(set(leader))]
+
+
+def _groups_in(value: Any) -> Iterator[list[int]]:
+    if isinstance(value, ReplicaGroup):
+        yield from value.groups
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _groups_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _groups_in(item)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A kernel at the top of a module, as another process finds it."""
+
+    module: str
+    name: str
+    path: str
+    grid: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> _Reference | None:
+        function = kernel.function
+        module = sys.modules.get(function.__module__)
+        held = getattr(module, function.__name__, None)
+        path = getattr(module, "__file__", None)
+        if not isinstance(held, Kernel) or held.function is not function or path is None:
+            return None
+        return cls(function.__module__, function.__name__, str(Path(path).resolve()), kernel.grid)
+
+    def kernel(self) -> Kernel:
+        """The kernel in this process; its module is run if it was not."""
+        module = sys.modules.get(self.module)
+        known = getattr(module, "__file__", None)
+        if module is None or known is None or Path(known).resolve() != Path(self.path):
+            name = self.module if self.module != "__main__" else Path(self.path).stem
+            spec = util.spec_from_file_location(name, self.path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = util.module_from_spec(spec)
+            sys.modules.setdefault(name, module)
+            sys.path.append(str(Path(self.path).parent))
+            spec.loader.exec_module(module)
+        held: Kernel = getattr(module, self.name)
+        return held[self.grid] if self.grid else held
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Ranks that run together in one worker."""
+
+    kernel: _Reference | Kernel
+    calls: bytes
+    ranks: tuple[int, ...]
+    launched: int
+    topology: Topology | None
+    target: str
+    version: str
+
+    @classmethod
+    def of(
+        cls, kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], launched: int,
+        topology: Topology | None, target: str,
+    ) -> _Task:  # fmt: skip
+        own = pickle.dumps([calls[rank] for rank in ranks])
+        chip = target or api.settings().target
+        held = _Reference.of(kernel) or kernel
+        return cls(held, own, tuple(ranks), launched, topology, chip, api.settings().version)
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """One of our errors on its way between processes, where its class may have no name."""
+
+    kind: str
+    problem: str
+    facts: tuple[str, ...]
+    where: str
+    called: str
+    hint: str
+    source: str
+    key: str
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, error: NkilabError) -> _Refusal:
+        kind = next(c.__name__ for c in type(error).__mro__ if c.__module__ == errors.__name__)
+        return cls(
+            kind, error.problem, tuple(error.facts), error.where, error.called, error.hint, error.source,
+            error.key, tuple(getattr(error, "__notes__", ())),
+        )  # fmt: skip
+
+    def error(self) -> NkilabError:
+        """The error again."""
+        made: NkilabError = getattr(errors, self.kind)(
+            self.problem, hint=self.hint, source=self.source, key=self.key
+        )
+        made.located(self.where, self.called, self.facts)
+        for note in self.notes:
+            made.add_note(note)
+        return made
+
+
+def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
+    """What the ranks of a task return, or what one of them raised; runs in a worker."""
+    if not any(isinstance(finder, ServedFinder) for finder in sys.meta_path):
+        switch_on(task.version)
+    try:
+        kernel = task.kernel.kernel() if isinstance(task.kernel, _Reference) else task.kernel
+        calls = pickle.loads(task.calls)
+        machine = api.machine_for(kernel, task.target)
+        with _BUSY:
+            left = launch_ranks(
+                kernel, calls, task.ranks, machine, launched=task.launched, has_data=True,
+                topology=task.topology,
+            )  # fmt: skip
+        return [one.results for one in left], None
+    except NkilabError as error:
+        return None, _Refusal.of(error)
+    except Exception as error:
+        return None, _sent(error)
+
+
+def _sent(error: Exception) -> Exception:
+    """An error of the user's as another process can read it."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        told = RuntimeError(f"{type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        return told
+    return error
+
+
+def _gathered(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]]) -> Results:
+    """The results of all tasks; the first rank that raised, in order of tasks, stops all."""
+    values: dict[int, Any] = {}
+    missing: dict[int, str] = {}
+    for task, future in tasks:
+        try:
+            results, failure = future.result()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise UsageError(
+                f"{kernel.name} cannot be sent to a worker: {error}",
+                hint="define the kernel at the top of a module",
+            ) from None
+        except Exception as error:
+            # the worker died; what other workers finished stays
+            told = f"{type(error).__name__}: {error}".splitlines()[0]
+            missing.update(dict.fromkeys(task.ranks, told))
+            continue
+        if failure is not None:
+            for _, other in tasks:
+                other.cancel()
+            if isinstance(failure, _Refusal):
+                raise_typed(failure.error(), kernel.spelling)
+            raise failure
+        values.update(zip(task.ranks, results, strict=True))
+    return Results(values, missing)
+
+
+_RANK: ContextVar[int] = ContextVar("nkilab_rank", default=0)
+
+
+class RankedWorld(api.NkilabWorld):
+    """The world of scripts that run once per rank: a launch waits until every rank has come to it.
+
+    Args:
+        ranks: how many there are.
+        work: the script, run once for each.
+    """
+
+    def __init__(self, ranks: int, work: Callable[[], object]) -> None:
+        super().__init__()
+        self._ranks = ranks
+        self._work = work
+        names = [f"rank {rank}" for rank in range(ranks)]
+        self._schedule = Schedule([partial(self._run_script, rank) for rank in range(ranks)], names)
+        self._turns = [0] * ranks
+        self._done: dict[int, list[Any]] = {}
+
+    def run_scripts(self) -> None:
+        """Run the script of every rank to its end."""
+        self._schedule.run()
+
+    def _run_script(self, rank: int) -> None:
+        _RANK.set(rank)
+        self._enter(rank)
+        try:
+            self._work()
+        except SystemExit as request:
+            if request.code:
+                raise
+
+    def _enter(self, rank: int) -> None:
+        """Tell the script of a rank which it is, where scripts of many processes look."""
+        os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(self._ranks)})
+
+    def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
+        rank = _RANK.get()
+        where = place_of(user_frame())
+        wait = Wait("launch", f"the launch of {kernel.name}", kernel.name, where, (kernel, (args, kwargs)),
+                    None, "let every rank launch the same kernels", "nkilab run --ranks")  # fmt: skip
+        met = self._schedule.meet(rank, wait)
+        self._enter(rank)
+        turn = self._turns[rank]
+        self._turns[rank] += 1
+        if turn not in self._done:
+            self._done[turn] = self._together(met)
+        mine: Launched = self._done[turn][rank]
+        return mine
+
+    def _together(self, met: Sequence[Wait]) -> list[Any]:
+        kernels = [wait.letter[0] for wait in met]
+        same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
+        if len(same) > 1:
+            told = [f"rank {rank} is at {wait.where} in {wait.what}" for rank, wait in enumerate(met)]
+            error = errors.RuleError(
+                "ranks launch different kernels, or grids", hint="let every rank launch the same kernels"
+            )
+            raise error.located(met[0].where, met[0].called, told)
+        machine = api.machine_for(kernels[0])
+        calls = [wait.letter[1] for wait in met]
+        return launch_ranks(
+            kernels[0], calls, range(self._ranks), machine, launched=self._ranks, has_data=True, own=kernels
+        )
+
+
+def run_ranked(ranks: int, work: Callable[[], object]) -> None:
+    """Run a script once per rank; kernels that it launches run on all ranks together.
+
+    Raises:
+        UsageError: if `ranks` is below 1.
+        DeadlockError: if a rank ends, or waits elsewhere, while others wait for it.
+    """
+    if ranks < 1:
+        raise UsageError(f"--ranks is {ranks}; it is at least 1")
+    world = RankedWorld(ranks, work)
+    before = ask()
+    set_world(world)
+    try:
+        world.run_scripts()
+    finally:
+        set_world(before)
