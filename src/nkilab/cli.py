@@ -349,11 +349,9 @@ def diff(
 
 
 @main.command()
+@click.option("-o", "output", default="", metavar="KERNEL.py", help="Write the kernel's module there.")
 @click.option(
-    "-o", "output", default="", metavar="KERNEL.py", help="Write the kernel there, not to standard output."
-)
-@click.option(
-    "--dialect", type=click.Choice(["nki", "neuronxcc"]), default="nki", show_default=True, help="Spelling."
+    "--dialect", type=click.Choice(["nki", "neuronxcc"]), default=None, help="Spelling; nki if not given."
 )
 @click.option("--as-written", is_flag=True, help="Print what the published generator prints, faults and all.")
 @click.option("--strict", is_flag=True, help="Refuse what is otherwise repaired.")
@@ -361,22 +359,23 @@ def diff(
     "--search", default=0.0, metavar="SECONDS", help="Try other choices on the timing model so long."
 )
 @click.option(
-    "--test", "tests", is_flag=True, help="Check the kernel in the simulator; write its scripts beside it."
+    "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
 )
 @click.option("--notebook", default="", metavar="F.ipynb", help="Write all six parts as a notebook.")
-@click.option(
-    "--explain", "explains", is_flag=True, help="Tell the story: loops, tensors, traffic, what binds."
-)
+@click.option("--explain", "explains", is_flag=True, help="Tell loops, places, traffic, and what binds.")
 @click.option(
     "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
 )
 @click.option("--dtype", "dtypes", multiple=True, metavar="[TENSOR=]TYPE", help="Type of inputs and outputs.")
-@click.option("--target", default="", metavar="CHIP", help="trn1, trn2 (default) or trn3.")
+@click.option("--target", default="trn2", metavar="CHIP", help="trn1, trn2 (default) or trn3.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
 @click.argument("spec")
-def einsum(spec: str, **options: Any) -> None:
-    """Compile the Einsums of SPEC (YAML, docstring, notebook or an expression) into a kernel."""
-    sys.exit(part("einsum.verb").run(spec, **options))
+def einsum(spec: str, dialect: str | None, **options: Any) -> None:
+    """Compile the Einsums of SPEC (YAML, docstring, notebook or expressions) into a kernel."""
+    status: list[int] = []
+    verb = part("einsum.verb")
+    code = part("runner").guarded(lambda: status.append(verb.run(spec, dialect=dialect or "", **options)))
+    sys.exit(code or status[0])
 
 
 main.add_command(tune)

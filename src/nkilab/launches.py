@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from .arrays import dtype_of, framework_of, from_numpy, to_numpy, write_back
-from .cores import Meeting, Schedule, Seats, instances_of, joined
+from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
 from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
 from .dialects.kernel import Kernel, raise_typed
@@ -32,7 +32,7 @@ from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
 from .trace.marks import Returned
 from .trace.program import Program
-from .trace.session import Execute, MemoryKey, Session, Together, tracing
+from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
 from .trace.source import is_users, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
@@ -191,7 +191,8 @@ class _Rank:
 
 def _launch(
     kernel: Kernel, calls: Sequence[Call], seats: Seats, machine: Machine, topology: Topology | None,
-    compute: Execute | None, keyed: Mapping[Any, Any], own: Sequence[Kernel] = (),
+    compute: Execute | None, keyed: Mapping[Any, Any], own: Sequence[Kernel] = (), *,
+    takes_turns: bool = False,
 ) -> list[Launched]:  # fmt: skip
     cores = _instances(kernel, machine)
     kernels = own or [kernel] * len(calls)
@@ -201,13 +202,17 @@ def _launch(
     ]
     sessions = [session for rank in ranks for session in rank.sessions]
     works = [
-        partial(_run, session, held, rank.bound, instances)
+        partial(_run_in_turns if takes_turns else _run, session, held, rank.bound, instances)
         for held, rank in zip(kernels, ranks, strict=True)
         for session, instances in zip(rank.sessions, cores, strict=True)
     ]
     meetings: list[Meeting] = []
-    with nullcontext() if compute is None else one_blas_thread():
-        results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, seats, meetings)
+    try:
+        with nullcontext() if compute is None else one_blas_thread():
+            results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, seats, meetings)
+    except TurnsNeeded:
+        # nothing left the launch yet: it starts again
+        return _launch(kernel, calls, seats, machine, topology, compute, keyed, own, takes_turns=True)
     _note_meetings([session.program for session in sessions], seats, meetings)
     per = seats.cores
     left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
@@ -308,6 +313,15 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
                 # what this program computed is there before another one runs
                 session.lanes.drain()
     return results
+
+
+def _run_in_turns(
+    session: Session, kernel: Kernel, bound: BoundArguments, instances: list[tuple[int, ...]]
+) -> Any:
+    """Run the instances of one core that meet each other; returns what the last one returns."""
+    session.keyed["options"] = kernel.options
+    session.lanes = None
+    return run_in_turns(session, instances, lambda: kernel.function(*bound.args, **bound.kwargs))[-1]
 
 
 def _seen_by(session: Session, tensor: View) -> View:

@@ -11,7 +11,7 @@ from tests.dialects.spellings import marked_line, nisa1, nki1, nl1, ramp, traced
 
 import nkilab
 from nkilab.dialects.value_returning.programs import COLLECTIVES, PRIVATE
-from nkilab.errors import NkilabError, NkilabWarning, RuleError, UnsupportedError, UseError
+from nkilab.errors import DeadlockError, NkilabError, NkilabWarning, RuleError, UnsupportedError, UseError
 
 with nkilab.activate():
     import neuronxcc.nki.language.constants as constants
@@ -297,16 +297,67 @@ def test_offloaded_copies_and_sums_take_tensors_of_any_length():
 
 
 @nki.jit
-def reduced_over_programs(x, axes):
+def reduced_over_programs(x, axes, op):
+    i, j = nl.program_id(0), nl.program_id(1)
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.all_reduce(nl.load(x), op=np.add, program_axes=axes))
+    tile = nl.load(x[i, j])
+    total = nl.all_reduce(tile, op=op, program_axes=axes)
+    # what this instance does next does not reach the others
+    tile[...] = nl.zeros(tile.shape, tile.dtype)
+    nl.store(out[i, j], total)
     return out
 
 
-def test_a_reduction_over_programs_is_one_over_one_program():
-    np.testing.assert_array_equal(reduced_over_programs[1](ramp(4, 3), 0), ramp(4, 3))
-    with pytest.raises(UnsupportedError, match="all_reduce over 2 x 3 program instances is not modelled"):
-        reduced_over_programs[2, 3](ramp(4, 3), (0, 1))
+@pytest.mark.parametrize(("axes", "over"), [(0, 0), (1, 1), ((0, 1), (0, 1)), ([1, 0], (0, 1))])
+@pytest.mark.parametrize("op", [np.add, np.maximum, np.multiply])
+def test_a_reduction_over_programs_is_numpys(axes, over, op):
+    x = np.random.default_rng(4).integers(-3, 4, (2, 3, 4, 5)).astype(np.float32)
+    expected = np.broadcast_to(op.reduce(x, axis=over, keepdims=True), x.shape)
+    np.testing.assert_array_equal(reduced_over_programs[2, 3](x, axes, op), expected)
+    # over one instance alone it is the tile
+    np.testing.assert_array_equal(reduced_over_programs[1, 1](x[:1, :1], axes, op), x[:1, :1])
+
+
+def test_reductions_over_programs_follow_each_other_and_are_timed():
+    @nki.jit
+    def twice(x):
+        i = nl.program_id(0)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        total = nl.all_reduce(nl.load(x[i]), op=np.add, program_axes=0)
+        nl.store(out[i], nl.all_reduce(total * (i + 1.0), op=np.add, program_axes=0))
+        return out
+
+    x = ramp(3, 4, 5)
+    # hand: (1 + 2 + 3) times the sum
+    np.testing.assert_array_equal(twice[3](x), np.broadcast_to(6 * x.sum(0), x.shape))
+    assert nkilab.estimate(twice[3], nkilab.spec(x.shape, "float32")).program.opcodes()["tensor_tensor"] == 12
+
+
+def test_an_instance_that_does_not_come_to_a_reduction_is_a_deadlock():
+    @nki.jit
+    def leaves(x):
+        tile = nl.load(x)
+        if nl.program_id(0) != 1:
+            tile = nl.all_reduce(tile, op=np.add, program_axes=0)  # refused
+        return x
+
+    with pytest.raises(DeadlockError) as caught:
+        leaves[3](ramp(4, 3))
+    here = marked_line(leaves.function)
+    assert str(caught.value) == (
+        f"{here}: all_reduce: nobody can run: each program waits for one that does not come\n"
+        f"  instance [0] waits at {here} for all_reduce over program axes [0]\n"
+        "  instance [1] has returned\n"
+        f"  instance [2] waits at {here} for all_reduce over program axes [0]\n"
+        "  hint: let all program instances along the axes come to the same calls of all_reduce, in the same "
+        "order\n"
+        "  source: nki.language.all_reduce"
+    )
+
+
+def test_a_reduction_over_programs_of_two_cores_is_refused():
+    with pytest.raises(UnsupportedError, match="all_reduce over program instances on several cores"):
+        reduced_over_programs[nl.nc(2), 1](np.ones((2, 1, 4, 5), np.float32), 0, np.add)
 
 
 def custom_operator(x):

@@ -57,21 +57,52 @@ binding:
         - {einsum: ZH, component: DMAEngine, instruction: Store, ranks: [N0]}
     tensor:
         - {name: AH, einsum: AS, component: HBM, ranks: {unbound: [], noncontiguous: [K1], contiguous: [K0]}}
-        - {name: AS, einsum: AS, component: SBUF, constructor: empty, ranks: {unbound: [K1], partition: [K0], free: []}}
+        - name: AS
+          einsum: AS
+          component: SBUF
+          constructor: empty
+          ranks: {unbound: [K1], partition: [K0], free: []}
         - {name: AS, einsum: TP, component: SBUF, ranks: {unbound: [K1], partition: [K0], free: []}}
-        - {name: BH, einsum: BS, component: HBM, ranks: {unbound: [], noncontiguous: [K1, K0], contiguous: [N0]}}
-        - {name: BS, einsum: BS, component: SBUF, constructor: empty, ranks: {unbound: [K1], partition: [K0], free: [N0]}}
+        - name: BH
+          einsum: BS
+          component: HBM
+          ranks: {unbound: [], noncontiguous: [K1, K0], contiguous: [N0]}
+        - name: BS
+          einsum: BS
+          component: SBUF
+          constructor: empty
+          ranks: {unbound: [K1], partition: [K0], free: [N0]}
         - {name: BS, einsum: TP, component: SBUF, ranks: {unbound: [K1], partition: [K0], free: [N0]}}
-        - {name: TP, einsum: TP, component: PSUM, constructor: zeros, ranks: {unbound: [K1], partition: [N0], free: []}}
+        - name: TP
+          einsum: TP
+          component: PSUM
+          constructor: zeros
+          ranks: {unbound: [K1], partition: [N0], free: []}
         - {name: TP, einsum: TS, component: PSUM, ranks: {unbound: [K1], partition: [N0], free: []}}
-        - {name: TS, einsum: TS, component: SBUF, constructor: zeros, ranks: {unbound: [], partition: [N0], free: []}}
+        - name: TS
+          einsum: TS
+          component: SBUF
+          constructor: zeros
+          ranks: {unbound: [], partition: [N0], free: []}
         - {name: TS, einsum: US, component: SBUF, ranks: {unbound: [], partition: [N0], free: []}}
         - {name: TS, einsum: ZS, component: SBUF, ranks: {unbound: [], partition: [N0], free: []}}
-        - {name: US, einsum: US, component: SBUF, constructor: empty, ranks: {unbound: [], partition: [N0], free: []}}
+        - name: US
+          einsum: US
+          component: SBUF
+          constructor: empty
+          ranks: {unbound: [], partition: [N0], free: []}
         - {name: US, einsum: ZS, component: SBUF, ranks: {unbound: [], partition: [N0], free: []}}
-        - {name: ZS, einsum: ZS, component: SBUF, constructor: empty, ranks: {unbound: [], partition: [N0], free: []}}
+        - name: ZS
+          einsum: ZS
+          component: SBUF
+          constructor: empty
+          ranks: {unbound: [], partition: [N0], free: []}
         - {name: ZS, einsum: ZH, component: SBUF, ranks: {unbound: [], partition: [N0], free: []}}
-        - {name: ZH, einsum: ZH, component: HBM, constructor: empty, ranks: {unbound: [], noncontiguous: [], contiguous: [N0]}}
+        - name: ZH
+          einsum: ZH
+          component: HBM
+          constructor: empty
+          ranks: {unbound: [], noncontiguous: [], contiguous: [N0]}
 options:
     kernel-name: scaled_sum
     cascade-outputs: [ZH]

@@ -1,4 +1,4 @@
-"""Cascades that the compiler was not written for: both spellings, three classes of shapes, NumPy as the judge."""
+"""Cascades that the compiler was not written for: both spellings, ragged extents and extents of one."""
 
 from __future__ import annotations
 

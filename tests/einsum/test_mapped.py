@@ -86,7 +86,8 @@ def test_the_order_of_a_fusion_group_names_the_loop_alone(members: list[str], sp
 def test_renaming_ranks_and_tensors_keeps_the_kernel(order: list[int]) -> None:
     letters = [f"{c}{c}" for c in "PQRST"]
     m, n, k = (letters[i] for i in order[:3])
-    text = f"Z[{m.lower()}, {n.lower()}] = A[{k.lower()}, {m.lower()}] . B[{k.lower()}, {n.lower()}] ;; M mul V add"
+    a, b, c = m.lower(), n.lower(), k.lower()
+    text = f"Z[{a}, {b}] = A[{c}, {a}] . B[{c}, {b}] ;; M mul V add"
     kernel = nkilab.einsum.compile(text, sizes={m: 131, n: 600, k: 137})
     plain = nkilab.einsum.compile(
         "Z[m, n] = A[k, m] . B[k, n] ;; M mul V add", sizes={"M": 131, "N": 600, "K": 137}

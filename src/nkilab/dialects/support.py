@@ -44,9 +44,6 @@ REFUSED: dict[str, dict[str, str]] = {
     "beta1": {
         "isa.builtin_custom_op": "the operator is a compiled library of the vendor's",
         "FrameworkKernel": "it lowers kernels to custom calls of XLA, which nkilab does not make",
-        "language.all_reduce": (
-            "the program instances of a core run one after another; over one alone it is the tile"
-        ),
         "nccl": "moves data between ranks; nki.collectives does, from NKI 0.2 on",
     },
     "nki": {
@@ -80,7 +77,7 @@ SUPPORTED: dict[str, frozenset[str]] = {
             tensor_tensor tensor_tensor_scan unknown_engine vector_engine
         """,
         language="""
-            abs add affine_range all arange arctan atomic_rmw bfloat16 bfp16 bitwise_and bitwise_or
+            abs add affine_range all all_reduce arange arctan atomic_rmw bfloat16 bfp16 bitwise_and bitwise_or
             bitwise_xor bool_ broadcast_to ceil constants copy cos device_print divide dropout ds empty_like
             equal erf erf_dx exp expand_dims finfo float16 float32 float8_e4m3 float8_e5m2 floor fmod fp32
             full gather_flattened gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx gemm_grid

@@ -26,7 +26,7 @@ from .language.spec import Spec
 from .language.text import yaml_of
 from .probes import Verdict, verdicts
 from .reference import evaluate
-from .roofline import Roofline, roofline
+from .roofline import Roofline, roofline, work_of
 from .tree.nodes import Kernel
 
 _numbers = count(1)
@@ -221,6 +221,12 @@ class CompiledEinsum:
     def roofline(self) -> Roofline:
         """The least time that the cascade needs."""
         return roofline(self.cascade, self.dtypes, self.machine)
+
+    @property
+    def engine_roofline_us(self) -> float:
+        """Microseconds that the busiest engine needs for the kernel's instructions, or HBM for the bytes."""
+        engines = max(work_of(self.estimate).values(), default=0.0) / 1000
+        return max(engines, self.roofline.times_ns["hbm"] / 1000)
 
     @cached_property
     def estimate(self) -> Estimate:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import UnsupportedError, UsageError
+from ..errors import SpecError, UnsupportedError, UsageError
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from .checks.judge import judge
@@ -15,14 +15,14 @@ from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
 from .grades import Finding, enforce
-from .language.ast import Cascade
+from .language.ast import Affine, Cascade, Iterate, Step, is_variable
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.spec import Spec
 from .mapped.build import build
 from .plan.lower import lower
 from .probes import Verdict, verdicts
-from .prove import prove
+from .prove import ProofError, prove
 from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
@@ -88,8 +88,11 @@ def compile(
             raise UsageError(f"{told} is given beside a mapping, which decides", hint="leave one of them out")
         return _mapped(held, cascade, machine, dialect, found)
     cascade = sized(cascade)
+    _need_forward_indices(cascade)
+    cascade, unread = live(cascade)
     result = _lowered(held, cascade, types_of(cascade, held, dtypes), dialect, machine, search)
-    return replace(result, findings=found)
+    dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
+    return replace(result, findings=found, changes=(*dropped, *result.changes))
 
 
 def _lowered(
@@ -99,7 +102,7 @@ def _lowered(
     name, title = spec.kernel_name, title_of(cascade)
 
     def compiled(kernel: Kernel, choices: Sequence[str], tried: tuple[str, ...] = ()) -> CompiledEinsum:
-        proofs = tuple(prove(kernel, machine))
+        proofs = _proved(kernel, cascade, machine)
         return CompiledEinsum(
             spec, cascade, name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(), tree=kernel,
             changes=tuple(choices), alternatives=tried, proofs=proofs,
@@ -116,6 +119,55 @@ def _lowered(
     for output in sorted(spec.any_layout & set(cascade.outputs)):
         result = _cheaper_layout(result, output, machine)
     return result
+
+
+def _proved(kernel: Kernel, cascade: Cascade, machine: Machine) -> tuple[str, ...]:
+    """What was proved of a tree.
+
+    Raises:
+        SpecError: if the cascade leaves part of an output unwritten; other failed proofs are faults of ours.
+    """
+    try:
+        return tuple(prove(kernel, machine))
+    except ProofError as error:
+        name = str(error).partition(" ")[0]
+        if not str(error).endswith("is not stored whole") or name not in cascade.outputs:
+            raise
+        refused = SpecError(f"the output {name} is written in part only", hint="write the rest of it")
+        place = cascade.tensors[name].place
+        raise refused.located(str(place), f"einsum.declaration.{name}") from None
+
+
+def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
+    """A cascade without the Einsums that no output depends on, and the tensors that went with them."""
+    needed = set(cascade.outputs)
+    while True:
+        more = {t for e in cascade.einsums if e.name in needed for t in e.reads} - needed
+        if not more:
+            break
+        needed |= more
+    steps: list[Step] = []
+    for step in cascade.steps:
+        if isinstance(step, Iterate):
+            body = tuple(e for e in step.body if e.name in needed)
+            steps += [replace(step, body=body)] if body else []
+        elif step.name in needed:
+            steps.append(step)
+    gone = [t for t in cascade.written if t not in needed]
+    tensors = {name: t for name, t in cascade.tensors.items() if name not in gone}
+    return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
+
+
+def _need_forward_indices(cascade: Cascade) -> None:
+    """Refuse indices that run backwards."""
+    for einsum in cascade.einsums:
+        for access in (einsum.output, *einsum.accesses):
+            for index in access.indices:
+                if isinstance(index, Affine) and any(c < 0 for n, c in index.terms if is_variable(n)):
+                    error = UnsupportedError(f"the index {index} of {access.tensor} runs backwards",
+                                             hint="count the variable the other way round")  # fmt: skip
+                    place = access.place if access.place.line else einsum.place
+                    raise error.located(str(place), "einsum.expressions")
 
 
 def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> CompiledEinsum:

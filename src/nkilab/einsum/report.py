@@ -14,7 +14,7 @@ from .tree.expr import expr
 from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements
 
 SCHEMA = "nkilab.einsum/1"
-ENGINES = {"hbm": "HBM", "tensor": "TensorE", "vector": "VectorE", "scalar": "ScalarE"}
+ENGINES = {"hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines"}
 
 
 def data(compiled: CompiledEinsum) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def data(compiled: CompiledEinsum) -> dict[str, Any]:
             "interval_us": list(estimate.interval_us),
             "roofline_us": roof.least_us,
             "roofline_bound": roof.bound,
+            "engine_roofline_us": compiled.engine_roofline_us,
             "roofline_ns": dict(roof.times_ns),
             "bound": estimate.summary.bound,
             "instructions": estimate.program.opcodes(),
@@ -100,7 +101,10 @@ def summary(compiled: CompiledEinsum) -> str:
         )
         told = ", ".join(f"{ENGINES[n]} {t / 1000:.1f}" for n, t in roof.times_ns.items() if t)
         ratio = estimate.latency_us / roof.least_us if roof.least_us else float("inf")
-        lines.append(f"  roofline {roof.least_us:.1f} us ({told}); {ratio:.2f} times of it")
+        lines.append(f"  roofline of the cascade {roof.least_us:.1f} us ({told}); {ratio:.2f} times of it")
+        own = compiled.engine_roofline_us
+        ratio = estimate.latency_us / own
+        lines.append(f"  roofline of these instructions {own:.1f} us; {ratio:.2f} times of it")
         lines.append(f"  moves {traffic(compiled):,} bytes; inputs and outputs have {roof.bytes:,}")
     return "\n".join(lines)
 

@@ -1,7 +1,10 @@
-"""The roofline of a cascade: the least time that its bytes need, and its operations on their engine.
+"""The roofline of a cascade, below which no kernel comes, and that of a kernel.
 
-Every Einsum counts once: sums of products on TensorE at its peak, functions of one value on ScalarE, all
-other maps and reductions on VectorE, at one element per lane and cycle. Inputs and outputs cross HBM once.
+Of a cascade: inputs and outputs cross HBM once; sums of products run on TensorE at its peak, functions
+of one value on ScalarE; all element-wise work together is shared by VectorE in its fastest mode, ScalarE
+and GpSimdE. An instruction takes two operators; sums ride along with what computes their terms, other
+reductions are a pass of their own. Of a kernel: its instructions at full rate, without overhead or
+waits.
 """
 
 from __future__ import annotations
@@ -10,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
+from ..api import Estimate
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
 from .language.ast import Cascade, Einsum, Iterate
@@ -22,7 +28,7 @@ class Roofline:
     """Nanoseconds per resource.
 
     Args:
-        times_ns: by resource: hbm, tensor, vector, scalar.
+        times_ns: by resource: hbm, tensor, scalar, elementwise.
         bytes: that inputs and outputs have.
     """
 
@@ -42,15 +48,63 @@ class Roofline:
 
 def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Roofline:
     """The roofline of a cascade whose ranks have extents."""
-    times = {"hbm": 0.0, "tensor": 0.0, "vector": 0.0, "scalar": 0.0}
+    times = {"hbm": 0.0, "tensor": 0.0, "scalar": 0.0, "elementwise": 0.0}
     total = 0
     for name in (*cascade.inputs, *cascade.outputs):
         total += _bytes_moved(cascade, name, dtypes)
     times["hbm"] = total / machine["hbm_bytes_per_ns"]
     narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize == 2 for t in cascade.inputs)
+    passes: dict[tuple[Iterate | None, frozenset[str]], list[Einsum]] = {}
     for einsum, block in cascade.walk():
-        _add(times, cascade, einsum, block, machine, narrow)
+        if is_contraction(einsum):
+            rate = machine["peak_tflops_bf16"] * 1000 / (1 if narrow else machine["fp32_passes"])
+            times["tensor"] += 2 * _points(cascade, einsum, block) / rate
+        else:
+            passes.setdefault((block, frozenset(einsum.variables)), []).append(einsum)
+    for (block, _), einsums in passes.items():
+        points = _points(cascade, einsums[0], block) / machine["partitions"]
+        times["scalar"] += points * sum(map(_is_function, einsums)) / machine["scalar_clock_ghz"]
+        times["elementwise"] += points * _other_passes(einsums)
+    functions = times["scalar"] * machine["scalar_clock_ghz"]
+    fastest = machine["vector_mode_speedup" if narrow else "vector_fp32_lanes"] * machine["vector_clock_ghz"]
+    shared = fastest + machine["scalar_clock_ghz"] + machine["gpsimd_clock_ghz"]
+    times["elementwise"] = (times["elementwise"] + functions) / shared
     return Roofline(times, total)
+
+
+def _points(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> int:
+    extents = [cascade.extent(v, einsum) for v in einsum.variables if not block or v != block.variable]
+    return prod(extents) * (block_extent(block, cascade) if block else 1)
+
+
+def _is_function(einsum: Einsum) -> bool:
+    """Whether ScalarE computes the map of an Einsum."""
+    op = OPERATORS.get(einsum.map_op)
+    return op is not None and (op.arity == 1 or any(OPERATORS[s].arity == 1 for s, _ in op.steps))
+
+
+def _other_passes(einsums: list[Einsum]) -> int:
+    """Passes besides those of functions over what Einsums with the same variables compute."""
+    functions = sum(map(_is_function, einsums))
+    maps = sum(bool(e.map_op) for e in einsums) - functions
+    sums = sum(e.reduce_op == "add" for e in einsums)
+    others = sum(bool(e.reduce_op) for e in einsums) - sums
+    # a function takes a scale and a bias along, an instruction of VectorE two operators and a sum
+    least = max(0, maps - functions)
+    return -(-least // 2) + others + (1 if sums and not functions and not maps else 0)
+
+
+def work_of(estimate: Estimate) -> dict[str, float]:
+    """Nanoseconds that each engine needs for a kernel's instructions at full rate, without waits."""
+    machine, forms = estimate.program.machine, estimate.program.forms
+    overhead = {"vector": machine["vector_overhead_ns"], "scalar": machine["scalar_overhead_ns"]}
+    counts = np.bincount(np.asarray(estimate.program.form_column, np.int64), minlength=len(forms)).tolist()
+    found: dict[str, float] = {}
+    for form, count in zip(forms, counts, strict=True):
+        for step in form.steps:
+            busy = max(0.0, step.busy_ns - overhead.get(step.engine, 0.0))
+            found[step.engine] = found.get(step.engine, 0.0) + count * busy
+    return found
 
 
 def _bytes_moved(cascade: Cascade, name: str, dtypes: Mapping[str, str]) -> int:
@@ -63,30 +117,6 @@ def _bytes_moved(cascade: Cascade, name: str, dtypes: Mapping[str, str]) -> int:
         if a.tensor == name and a.gathers
     ]
     return min(whole, max(gathered)) if gathered else whole
-
-
-def _add(
-    times: dict[str, float],
-    cascade: Cascade,
-    einsum: Einsum,
-    block: Iterate | None,
-    machine: Machine,
-    narrow: bool,
-) -> None:
-    extents = {v: cascade.extent(v, einsum) for v in einsum.variables if not block or v != block.variable}
-    points = prod(extents.values()) * (block_extent(block, cascade) if block else 1)
-    lanes = machine["partitions"]
-    if is_contraction(einsum):
-        rate = machine["peak_tflops_bf16"] * 1000 / (1 if narrow else machine["fp32_passes"])
-        times["tensor"] += 2 * points / rate
-        return
-    op = OPERATORS.get(einsum.map_op)
-    if op is not None and (op.arity == 1 or any(OPERATORS[s].arity == 1 for s, _ in op.steps)):
-        times["scalar"] += points / lanes / machine["scalar_clock_ghz"]
-    elif einsum.map_op:
-        times["vector"] += points / lanes / machine["vector_clock_ghz"]
-    if einsum.reduce_op and not (einsum.reduce_op == "add" and op is not None and op.arity == 1):
-        times["vector"] += points / lanes / machine["vector_clock_ghz"] if not einsum.map_op or op else 0.0
 
 
 def is_contraction(einsum: Einsum) -> bool:

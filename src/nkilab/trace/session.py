@@ -26,6 +26,15 @@ Execute = Callable[["Session", Instruction, Sequence[Any], tuple[Any, ...], Any]
 # What a memory that all programs of a launch see is called: "input" or "shared", its name, and which of that
 # name it is.
 MemoryKey = tuple[str, str, int]
+# In `Session.keyed`: how an instance of a grid meets others that run on its core. The first call that needs
+# it leaves the kernel, which then starts again with all instances taking turns.
+TURNS = "turns"
+
+
+class TurnsNeeded(BaseException):
+    """An instance meets others of its core, which run one after another; the user's except lets it pass."""
+
+
 # A form and its number in the program.
 Known = tuple[Instruction, int]
 
@@ -109,6 +118,16 @@ class Session:
         self.program_id = instance
         self.program.marks.instances.append((len(self.program), instance))
         self._created.clear()
+
+    def leave(self) -> tuple[Any, ...]:
+        """Where this instance stands, while another one of its core runs."""
+        self.flush()
+        return self.program_id, dict(self._created), self.position, self.where
+
+    def come_back(self, held: tuple[Any, ...]) -> None:
+        """Go on where an instance left."""
+        self.program_id, created, self.position, self.where = held
+        self._created = created
 
     def new_storage(
         self, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = ""

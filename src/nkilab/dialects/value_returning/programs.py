@@ -14,7 +14,7 @@ from ...isa.elementwise import TensorCopy, TensorScalar, TensorTensor
 from ...isa.operators import OPERATORS, operator_named
 from ...tiles.dtypes import FLOAT32, as_dtype
 from ...tiles.tile import SBUF
-from ...trace.session import Session, ask, current
+from ...trace.session import TURNS, Session, TurnsNeeded, ask, current
 from ...trace.source import Site
 from ..calls import surface
 from ..indexing import whole_number
@@ -31,27 +31,43 @@ def all_reduce(
     x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
     parallel_reduce: bool = True, asynchronous: bool = False, **ignored: Any,
 ) -> Tensor:  # fmt: skip
-    """A tile reduced over the program instances along axes of the grid; here over one instance alone.
+    """A tile reduced over the program instances along axes of the grid, in their order, in float32.
 
     Raises:
         RuleError: if op may not reduce.
-        UnsupportedError: if there are several instances along the axes; they run one after another.
+        UnsupportedError: if the instances lie on several cores.
     """
     operator = operator_named(op)
     if not operator.reduces:
         raise RuleError(f"op is {operator}; it may not reduce")
     axes = program_axes if isinstance(program_axes, tuple | list) else (program_axes,)
-    counts = [num_programs(whole_number(a, "a program axis")) for a in axes]
-    if any(n > 1 for n in counts):
+    axes = tuple(sorted({whole_number(a, "a program axis") for a in axes}))
+    session, tile = current(), whole_tile(x)
+    held = tile.layout.dtype if dtype is None else as_dtype(dtype)
+    if any(num_programs(a) > 1 for a in axes):
+        tile = _over_instances(session, tile, operator, axes)
+    return fresh(session, TensorCopy, [None, tile], ("unknown",), (), dtype=held, mask=mask, memory=SBUF)
+
+
+def _over_instances(session: Session, tile: Tensor, operator: Any, axes: tuple[int, ...]) -> Tensor:
+    """The tiles of all instances along some axes of the grid, reduced in their order."""
+    if session.together.count > 1:
         raise UnsupportedError(
-            f"all_reduce over {' x '.join(map(str, counts))} program instances is not modelled; "
-            "they run one after another",
+            "all_reduce over program instances on several cores is not modelled",
             hint="store each instance's tile to a place of its own and add them in a second kernel",
         )
-    held = None if dtype is None else as_dtype(dtype)
-    return fresh(
-        current(), TensorCopy, [None, whole_tile(x)], ("unknown",), (), dtype=held, mask=mask, memory=SBUF
-    )
+    turns = session.keyed.get(TURNS)
+    if turns is None:
+        raise TurnsNeeded
+    # what the others read stays as it is now
+    kept = settled(fresh(session, TensorCopy, [None, tile], ("unknown",), (), memory=SBUF))
+    total, *others = turns(kept, axes)
+    dtype = tile.layout.dtype if operator.is_bitvec else FLOAT32
+    for other in others:
+        total = settled(
+            fresh(session, TensorTensor, [None, total, other], (operator, "unknown"), (), dtype=dtype)
+        )
+    return total
 
 
 @placed("_tiled_offloaded_memcpy")

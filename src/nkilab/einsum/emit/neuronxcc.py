@@ -68,6 +68,8 @@ class NeuronxccPrinter(Printer):
         """A part of an HBM tensor: slices, or grids of indices where it is turned or repeated."""
         if view.folded is not None:
             return self.in_blocks(view)
+        if view.order:
+            return self.in_order(view)
         if view.is_turned:
             first, second = "[None, :]", "[:, None]"
             parts, seen = [], 0
@@ -106,6 +108,21 @@ class NeuronxccPrinter(Printer):
                 step = f"{index.step} * " if index.step != 1 else ""
                 parts.append(f"{start}{step}{grid(index.count, place)}")
             place += 1
+        return f"{self.base(view)}[{', '.join(parts)}]"
+
+    def in_order(self, view: View) -> str:
+        """A view whose axes come in another order than in HBM: grids of indices."""
+        parts, seen = [], 0
+        for index in view.index:
+            if isinstance(index, At):
+                parts.append(str(index.at))
+                continue
+            axis = view.order.index(seen)
+            grid = ", ".join(":" if n == axis else "None" for n in range(len(view.order)))
+            start = f"{index.start} + " if index.start.value != 0 else ""
+            step = f"{index.step} * " if index.step != 1 else ""
+            parts.append(f"{start}{step}nl.arange({index.count})[{grid}]")
+            seen += 1
         return f"{self.base(view)}[{', '.join(parts)}]"
 
     def with_row(self, view: View) -> View:
@@ -158,13 +175,14 @@ class NeuronxccPrinter(Printer):
         match statement:
             case Transpose(dst, src):
                 self.result(dst, "nisa.nc_transpose", self.view(src))
-            case Combine(dst, left, op, right):
+            case Combine(dst, left, op, right, engine):
                 self.result(
                     dst,
                     "nisa.tensor_tensor",
                     self.view(left),
                     self.view(right),
                     op=f"nl.{op}",
+                    **({"engine": f"nisa.engine.{engine}"} if engine else {}),
                     **self.typed(dst),
                 )
             case Invert(dst, src):

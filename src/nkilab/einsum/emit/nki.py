@@ -57,7 +57,7 @@ class NkiPrinter(Printer):
 
     def hbm(self, view: View) -> str:
         """A part of an HBM tensor: slices, or an access pattern where it is turned or repeated."""
-        if not view.is_turned and view.repeat is None and view.folded is None:
+        if not view.is_turned and view.repeat is None and view.folded is None and not view.order:
             return self.view(view)
         steps = strides(view.buffer)
         steps = [ZERO] * (len(view.index) - len(steps)) + steps
@@ -71,6 +71,8 @@ class NkiPrinter(Printer):
                 offset += index.at * steps[axis]
         if view.folded is not None:
             pattern = self.in_blocks(view, steps)
+        if view.order:
+            pattern = [pattern[n] for n in view.order]
         if view.is_turned:
             pattern.reverse()
         if view.repeat is not None:
@@ -112,13 +114,14 @@ class NkiPrinter(Printer):
                 )
             case Transpose(dst, src):
                 self.put_call("nc_transpose", dst=self.view(dst), data=self.view(src))
-            case Combine(dst, left, op, right):
+            case Combine(dst, left, op, right, engine):
                 self.put_call(
                     "tensor_tensor",
                     dst=self.view(dst),
                     data1=self.view(left),
                     data2=self.view(right),
                     op=f"nl.{op}",
+                    **({"engine": f"nisa.engine.{engine}"} if engine else {}),
                 )
             case Invert(dst, src):
                 self.put_call("reciprocal", dst=self.view(dst), data=self.view(src))

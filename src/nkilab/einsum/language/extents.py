@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...errors import SpecError
-from .ast import Affine, Cascade, Einsum, Iterate
+from .ast import Affine, Cascade, Einsum, Iterate, is_variable
 
 
 def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
@@ -80,6 +80,12 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
                 f"the variable {v} has no extent",
                 f"add {v.upper()}: NUMBER under einsum.shape, or give --size {v.upper()}=NUMBER",
             ) from None
+    for name in _extent_names(einsum):
+        if name not in cascade.sizes:
+            raise _at(
+                einsum, f"{name} stands in an index and has no extent",
+                f"add {name}: NUMBER under einsum.shape, or write a variable in small letters",
+            )  # fmt: skip
     for rank, index in zip(cascade.tensors[einsum.name].ranks, einsum.output.indices, strict=True):
         if not isinstance(index, Affine):
             continue
@@ -91,6 +97,16 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
                 f"{cascade.sizes[rank]} elements",
                 "change the extents, or the index",
             )
+
+
+def _extent_names(einsum: Einsum) -> list[str]:
+    """Names of extents in the indices and the condition of an Einsum."""
+    accesses = [einsum.output, *einsum.accesses]
+    accesses += [g.access for a in accesses for g in a.gathers]
+    indices = [i for a in accesses for i in a.indices if isinstance(i, Affine)]
+    if einsum.condition is not None:
+        indices += [einsum.condition.left, einsum.condition.right]
+    return [name for i in indices for name, _ in i.terms if not is_variable(name)]
 
 
 def block_extent(block: Iterate, cascade: Cascade) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from io import StringIO
 from typing import Any
 
@@ -11,9 +12,11 @@ from ..._lazy import ruamel_yaml
 from ...errors import SpecError
 from .ast import Place
 
-MOST_CHARACTERS = 1 << 20
-MOST_NODES = 100_000
-DEEPEST = 32
+MOST_CHARACTERS = 1 << 18
+MOST_NODES = 20_000
+LONGEST_VALUE = 4000
+DEEPEST = 16
+CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map")}
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,10 @@ class Node:
         held = self.entries()
         for key, node in held.items():
             if key not in known:
-                close = [k for k in known if k.lower().replace("_", "-") == key.lower().replace("_", "-")]
+                close = get_close_matches(key.lower().replace("_", "-"), known, 1, 0.6)
                 raise node.fail(
-                    f"{key} is no key here; the keys are {', '.join(known)}",
-                    f"write {close[0]}" if close else "",
+                    f"{key[:60]} is no key here; the keys are {', '.join(known)}",
+                    f"write {close[0]}, if that is meant" if close else "",
                     at_key=True,
                 )
         return held
@@ -125,28 +128,24 @@ def shown(value: Any) -> str:
 
 class _Builder:
     def __init__(self, file: str, first_line: int) -> None:
-        self.file, self.first, self.count = file, first_line, 0
+        self.file, self.first = file, first_line
 
     def place(self, mark: tuple[int, int] | None) -> Place:
         return Place(self.file, mark[0] + self.first, mark[1] + 1) if mark else Place(self.file)
 
-    def node(self, value: Any, path: str, place: Place, key_place: Place, depth: int = 0) -> Node:
-        self.count += 1
-        if self.count > MOST_NODES or depth > DEEPEST:
-            told = f"more than {MOST_NODES} values" if depth <= DEEPEST else f"more than {DEEPEST} levels"
-            raise SpecError(f"the specification has {told}").located(str(place), path or "spec")
+    def node(self, value: Any, path: str, place: Place, key_place: Place) -> Node:
         if isinstance(value, Mapping):
             marks: Any = value
             held = {}
             for key in value:
                 at_key, at = self.place(marks.lc.key(key)), self.place(marks.lc.value(key))
                 name = f"{path}.{key}" if path else str(key)
-                held[str(key)] = self.node(value[key], name, at, at_key, depth + 1)
+                held[str(key)] = self.node(value[key], name, at, at_key)
             return Node(held, path, place, key_place)
         if isinstance(value, list):
             marks = value
             entries = [
-                self.node(entry, f"{path}[{i}]", self.place(marks.lc.item(i)), key_place, depth + 1)
+                self.node(entry, f"{path}[{i}]", self.place(marks.lc.item(i)), key_place)
                 for i, entry in enumerate(value)
             ]
             return Node(entries, path, place, key_place)
@@ -178,29 +177,56 @@ def read_nodes(text: str, file: str = "", first_line: int = 1) -> Node:
             f"the specification has {len(text)} characters; at most {MOST_CHARACTERS} are read"
         ).located(file, "spec")
     yaml = ruamel_yaml()
+    guard = _Guard(file, first_line)
     try:
+        # events come one after the other: what is too much is refused before anything is built of it
         for event in yaml.YAML(typ="rt").parse(StringIO(text)):
-            _refuse(event, file, first_line)
+            guard.look(event)
         loaded = yaml.YAML(typ="rt").load(text)
-    except yaml.error.YAMLError as error:
+    except (yaml.error.YAMLError, ValueError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f"{file}:{mark.line + first_line}:{mark.column + 1}" if mark else file
-        told = (getattr(error, "problem", None) or "it does not parse").split("\n")[0]
-        raise SpecError(f"this is no YAML: {told}").located(line, "spec") from None
+        told = (getattr(error, "problem", None) or str(error) or "it does not parse").split("\n")[0]
+        raise SpecError(f"this is no YAML: {told[:200]}").located(line.lstrip(":"), "spec") from None
     builder = _Builder(file, first_line)
     return builder.node(loaded, "", Place(file, first_line, 1), Place())
 
 
-def _refuse(event: Any, file: str, first_line: int) -> None:
-    """Refuse tags, and aliases, which can make a small text large."""
-    told = ""
-    if getattr(event, "tag", None) and not str(event.tag).startswith("tag:yaml.org,2002:"):
-        told = f"the tag {event.tag} is refused; a specification holds texts, numbers, lists and mappings"
-    elif type(event).__name__ == "AliasEvent":
-        told = f"the alias *{event.anchor} is refused; write the value out"
-    if told:
-        mark = event.start_mark
-        raise SpecError(told).located(f"{file}:{mark.line + first_line}:{mark.column + 1}", "spec")
+class _Guard:
+    """Refuses tags, aliases, which can make a small text large, and what is too deep or too much."""
+
+    def __init__(self, file: str, first_line: int) -> None:
+        self.file, self.first, self.depth, self.count = file, first_line, 0, 0
+
+    def look(self, event: Any) -> None:
+        """Take one event into account.
+
+        Raises:
+            SpecError: if it is refused.
+        """
+        kind, told = type(event).__name__, ""
+        self.count += 1
+        self.depth += kind in ("SequenceStartEvent", "MappingStartEvent")
+        self.depth -= kind in ("SequenceEndEvent", "MappingEndEvent")
+        tag = getattr(event, "tag", None)
+        if tag and str(tag) not in CORE_TAGS:
+            told = f"the tag {tag} is refused; a specification holds texts, numbers, lists and mappings"
+        elif kind == "AliasEvent":
+            told = f"the alias *{event.anchor} is refused; write the value out"
+        elif kind == "ScalarEvent" and event.value == "<<":
+            told = "the key << is refused; write the keys out"
+        elif kind == "DocumentStartEvent" and self.count > 2:
+            told = "a second document begins; one is read"
+        elif self.depth > DEEPEST:
+            told = f"the specification has more than {DEEPEST} levels"
+        elif self.count > MOST_NODES:
+            told = f"the specification has more than {MOST_NODES} values"
+        elif len(str(getattr(event, "value", ""))) > LONGEST_VALUE:
+            told = f"a value has more than {LONGEST_VALUE} characters"
+        if told:
+            mark = event.start_mark
+            place = f"{self.file}:{mark.line + self.first}:{mark.column + 1}".lstrip(":")
+            raise SpecError(told).located(place, "spec")
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -90,9 +90,12 @@ def _notebook(text: str, path: Path) -> list[Source]:
         sources = ["".join(cell["source"]) for cell in cells]
     except (ValueError, KeyError, TypeError):
         raise SpecError("this is no notebook: it has no list of cells").located(str(path), "spec") from None
-    found = []
+    found, alone = [], []
     for number, source in enumerate(sources):
         name = f"{path}[cell {number + 1}]"
         quoted = _quoted(source, name, 1)
         found.extend(quoted or ([Source(source, name)] if _KEY.match(source) else []))
-    return found
+        # a cell of its own counts before what stands among other code, such as a test's copy
+        if len(quoted) == 1 and source.strip().strip("\"'") == quoted[0].text:
+            alone.extend(quoted)
+    return alone if len(alone) == 1 else found

@@ -8,16 +8,17 @@ other read become one instruction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ...machine import Machine
-from ..language.ast import Access, Einsum
+from ..language.ast import Access
 from ..language.operators import OPERATORS
 from ..language.spec import Placement, Spec
 from ..plan.build import Builder, Scope
 from ..plan.context import Context, part_of
 from ..plan.values import Tile, Value
+from ..prove import prove
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, Whole, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, View
@@ -50,7 +51,9 @@ def build(spec: Spec, machine: Machine, name: str, title: str) -> tuple[Kernel, 
     Raises:
         UnsupportedError: if it has an instruction, or a combination, that is not served.
     """
-    return _Build(spec, machine, name, title).kernel()
+    kernel, notes = _Build(spec, machine, name, title).kernel()
+    prove(kernel, machine)
+    return kernel, notes
 
 
 class _Build:
@@ -76,7 +79,12 @@ class _Build:
         cascade = self.spec.cascade
         arguments = []
         for tensor in cascade.inputs:
-            placed = next(p for p in self.spec.placements.values() if p.tensor == tensor)
+            placed = next((p for p in self.spec.placements.values() if p.tensor == tensor), None)
+            if placed is None:
+                raise UnsupportedError(
+                    f"the binding does not place {tensor}, which is an input",
+                    hint=f"take {tensor} out of the declaration",
+                )
             axes = digits(self.ranks, placed.einsum, placed.ranks)
             shape = tuple(d.extent for d in axes) or (1,)
             self.places[tensor] = Place(
@@ -100,8 +108,8 @@ class _Build:
         return kernel, self.notes
 
     def is_first(self, name: str) -> bool:
-        """Whether an Einsum left loops that others stay in: it runs before them."""
-        return bool(self.plans[name].dropped)
+        """Whether an Einsum left loops around those that it stays in: it runs before them."""
+        return self.plans[name].is_apart
 
     def asserts(self) -> tuple[str, ...]:
         """What must hold of the parameters."""
@@ -182,7 +190,7 @@ class _Build:
             return
         plan = self.plans[name]
         unbound = [r for r in placed.unbound if r not in plan.dropped]
-        if plan.dropped:
+        if plan.is_apart:
             # loops that it shares with others only outside become axes of its place
             extra, unbound = unbound, []
         else:
@@ -225,11 +233,11 @@ class _Build:
         einsum, name = plan.einsum, plan.einsum.name
         match self.spec.engines[name].instruction:
             case "Load":
-                self.ctx.build.add(
-                    nodes.Load(self.view(name, name, plan), self.view(einsum.reads[0], name, plan))
-                )
+                source = self.in_order(einsum.reads[0], name, plan)
+                self.ctx.build.add(nodes.Load(self.view(name, name, plan), source))
             case "Store":
-                self.ctx.build.add(nodes.Store(self.view(name, name, plan), self.in_sbuf(einsum, plan)))
+                target = self.in_order(name, einsum.reads[0], plan, einsum.reads[0])
+                self.ctx.build.add(nodes.Store(target, self.view(einsum.reads[0], name, plan)))
             case "BroadcastTo":
                 self.broadcast(plan)
             case "MatVec":
@@ -243,42 +251,50 @@ class _Build:
             case other:
                 raise UnsupportedError(f"the instruction {other} of {name} is not served")
 
-    def in_sbuf(self, einsum: Einsum, plan: Plan) -> View:
-        return self.view(einsum.reads[0], einsum.name, plan)
-
     def broadcast(self, plan: Plan) -> None:
         """Read a row of an input to every partition."""
         name = plan.einsum.name
         loader = self.plans[plan.einsum.reads[0]].einsum
         dst = self.view(name, name, plan)
-        columns = [c for c in dst.index[1:] if isinstance(c, Cut)]
         tensor = loader.reads[0]
         held = self.places[tensor]
-        source = self.row(plan, tensor, loader.name, held, columns[0].count)
+        source = self.row(plan, tensor, loader.name, held)
         self.ctx.build.add(nodes.Load(dst, View(source.buffer, source.index, repeat=dst.index[0].count)))  # type: ignore[union-attr]
 
-    def row(self, plan: Plan, tensor: str, einsum: str, held: Place, columns: Expr) -> View:
-        """The row of an HBM tensor that a broadcast covers, its ranks taken together."""
-        axes = merged(held.axes)
-        flat = Buffer(
-            held.buffer.name, tuple(d.extent for d in axes), held.buffer.dtype, HBM, held.buffer.role, tensor
-        )
+    def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
+        """What a broadcast covers of an HBM tensor, its digits taken together where they lie side by side."""
         name = plan.einsum.name
+        own = {digit(self.ranks, name, r): r for r in self.spec.loop_order[name]}
         index: list[At | Cut] = []
-        for axis in axes:
-            looped = [
-                g
-                for g in plan.loops
-                for e, r in g.members
-                if e == name and digit(self.ranks, name, r).base == axis.base
-            ]
-            index.append(At(name_of(self.variables[looped[0].variable])) if looped else Cut(ZERO, columns))
-        if flat.shape != held.buffer.shape:
-            shape = ", ".join(str(expr(e)) for e in flat.shape)
-            flat = Buffer(
-                f"{held.buffer.name}.reshape(({shape}))", flat.shape, flat.dtype, HBM, flat.role, tensor
-            )
-        return View(flat, tuple(index))
+        covered: list[Digit] = []
+        for one in held.axes:
+            rank = own.get(one)
+            group = self.ranks.group(name, rank) if rank is not None else None
+            if rank is not None and rank not in plan.consumed and group is not None:
+                index.append(At(name_of(self.variables[group.variable])))
+            else:
+                covered.append(one)
+        rest = merged(covered)
+        if held.axes[len(index) :] != covered or len(rest) != 1:
+            raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
+        shape = (*(d.extent for d in held.axes[: len(index)]), rest[0].extent)
+        flat = Buffer(held.buffer.name, shape, held.buffer.dtype, HBM, held.buffer.role, tensor)
+        if shape != held.buffer.shape:
+            text = ", ".join(str(expr(e)) for e in shape)
+            flat = Buffer(f"{held.buffer.name}.reshape(({text}))", shape, flat.dtype, HBM, flat.role, tensor)
+        return View(flat, (*index, Cut(ZERO, expr(rest[0].extent))))
+
+    def in_order(self, tensor: str, chip: str, plan: Plan, seen_as: str = "") -> View:
+        """The part of an HBM tensor that a transfer covers, its axes in the order of the tile `chip`."""
+        name = plan.einsum.name
+        view = self.view(tensor, name, plan)
+        tile = self.ranks.placement(seen_as or name, name)
+        cuts = [a for a, i in zip(self.places[tensor].axes, view.index) if isinstance(i, Cut)]
+        wanted = [d for d in digits(self.ranks, name, (*tile.outer, *tile.inner)) if d in cuts]
+        if len(wanted) != len(cuts):
+            raise UnsupportedError(f"{tensor} and {chip} are not cut into the same digits in {name}")
+        order = tuple(cuts.index(d) for d in wanted)
+        return view if order == tuple(range(len(order))) else replace(view, order=order)
 
     def product(self, plan: Plan) -> None:
         """A sum of products; the operand with the rank of the result's partitions is stationary."""

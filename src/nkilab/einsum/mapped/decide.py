@@ -22,6 +22,7 @@ class Plan:
         consumed: ranks that its statement covers at once.
         dropped: ranks whose loops it left, because nothing it reads depends on them.
         is_skipped: whether another statement does its work.
+        is_apart: whether a loop that it left stands around one that it stays in: it has loops of its own.
     """
 
     einsum: Einsum
@@ -29,6 +30,7 @@ class Plan:
     consumed: set[str]
     dropped: list[str] = field(default_factory=list)
     is_skipped: bool = False
+    is_apart: bool = False
 
 
 class Decisions:
@@ -45,6 +47,12 @@ class Decisions:
         self.notes: list[str] = []
         self.sequential: set[tuple[str, str]] = set()
         self.einsums = {e.name: e for e in spec.cascade.einsums}
+        for name in self.einsums:
+            if name not in spec.engines or name not in spec.loop_order:
+                raise UnsupportedError(
+                    f"{name} has no engine or no loop order while others have; that is not completed",
+                    hint=f"give {name} both, or leave mapping and binding out",
+                )
         self.plans = {e.name: self.planned(e) for e in spec.cascade.einsums}
         self.drop_broadcast_sources()
         self.mark_sums()
@@ -55,12 +63,17 @@ class Decisions:
         looped = {r for g in loops for e, r in g.members if e == name}
         consumed = {r for r in self.spec.engines[name].ranks if r not in looped}
         plan = Plan(einsum, loops, consumed)
-        for rank in invariant(self.spec, einsum):
+        before = tuple(loops)
+        # what lies in HBM is written for every value of every rank
+        for rank in (
+            invariant(self.spec, einsum) if self.ranks.placement(name, name).component != "HBM" else ()
+        ):
             group = self.ranks.group(name, rank)
             if group in plan.loops:
                 assert group is not None
                 plan.loops.remove(group)
                 plan.dropped.append(rank)
+        plan.is_apart = before[: len(plan.loops)] != tuple(plan.loops)
         if plan.dropped:
             self.notes.append(
                 f"changed: {name} does not depend on {', '.join(plan.dropped)} and is done once"
@@ -123,17 +136,9 @@ class Decisions:
             if rank not in placed.inner:
                 break
             own = digit(self.ranks, name, rank)
-            joined = merged(
-                [
-                    own,
-                    *(
-                        d
-                        for d in digits(self.ranks, name, placed.inner)
-                        if d.base == own.base and d.stride < own.stride
-                    ),
-                ]
-            )
-            if len(joined) != 1:
+            inner = digits(self.ranks, name, placed.inner)
+            finer = [d for d in inner if d.base == own.base and d.stride < own.stride]
+            if not own.is_unit and (not finer or len(merged([own, *finer])) != 1):
                 break
             plan.consumed.add(rank)
             plan.loops.pop()

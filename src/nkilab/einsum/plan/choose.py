@@ -10,6 +10,7 @@ from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Gather
 from .build import Span
 from .context import Context
+from .stage import leaving
 from .storage import PARTITIONS, Storage
 
 # nanoseconds that an instruction, a transfer and a transposed block cost whatever their size
@@ -164,6 +165,14 @@ def _is_legal(
     for variable in (part, free):
         if variable and sum(variable in i.variables for i in access.indices) > 1:
             return False
+    is_input = not is_out and ctx.hbm(access.tensor) is not None and not access.gathers
+    # what is read beyond an edge lies on chip with a tensor's own axis on the partitions
+    if (
+        part
+        and is_input
+        and any(part in i.variables and i.plain != part for i in leaving(ctx, access, spans))
+    ):
+        return False
     chip = ctx.chip(access.tensor)
     if chip is not None:
         return _is_reachable(chip, access, spans, part, free)

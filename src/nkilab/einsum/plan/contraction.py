@@ -61,7 +61,8 @@ class Contraction:
                 span = stack.enter_context(
                     build.tiles(variable, self.spans[variable].most, 1, comment=comment)
                 )
-                self.spans[variable] = span
+                start = self.spans[variable].start + span.start
+                self.spans[variable] = Span(start, span.count, span.most)
                 comment = ""
             if comment:
                 build.add(nodes.Comment(comment))

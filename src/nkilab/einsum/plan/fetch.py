@@ -133,7 +133,32 @@ def _made(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> Vie
         return view
     if (not q or want.spans[q].is_point) and not want.has(want.part):
         return view
+    if want.has(want.part) and want.has(want.free) and storage.part_variable(want.access) != want.free:
+        return _dealt(ctx, want, storage)
     return _turned_tiles(ctx, want, storage)
+
+
+def _dealt(ctx: Context, want: Want, storage: Storage) -> View:
+    """What lies on one partition, both axes along its columns, dealt out to partitions by transfers."""
+    order = [v for i in want.access.indices for v in i.variables]
+    rows, columns = want.rows, want.columns
+    dtype, hint = storage.buffer.dtype, f"{want.access.tensor.lower()}_rows"
+    tile = ctx.temporary(hint, rows.most, columns.most, dtype)
+    if order.index(want.part) < order.index(want.free):
+        dealt = part_of(tile, rows.count, columns.count)
+        ctx.build.add(nodes.Move(dealt, storage.view(positions(want.access, want.spans))))
+        return dealt
+    total = columns.most if columns.most <= PARTITIONS else columns.count.value
+    assert total is not None, "ragged columns are cut to 128 before they are transposed"
+    with ctx.build.tiles(want.free, total, PARTITIONS) as block:
+        count = columns.count if block.most == columns.most else block.count
+        span = Span(columns.start + block.start, count, block.most)
+        straight = ctx.temporary(hint, block.most, rows.most, dtype)
+        dealt = part_of(straight, count, rows.count)
+        source = storage.view(positions(want.access, {**want.spans, want.free: span}))
+        ctx.build.add(nodes.Move(dealt, source))
+        turn(ctx, dealt, part_of(tile, rows.count, count, block.start), rows.most)
+    return part_of(tile, rows.count, columns.count)
 
 
 def _moved(ctx: Context, view: View, want: Want) -> View:

@@ -21,6 +21,7 @@ from .nest import Cluster, Nest
 from .normal import normal
 from .product import product_of
 from .recurrence import without_turns
+from .stage import leaving
 from .storage import PARTITIONS, in_hbm
 from .units import Units
 
@@ -91,6 +92,10 @@ class _Lowering:
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
+        idle = [
+            e for e in self.given.written if e not in cascade.written and f"{e}_now" not in cascade.tensors
+        ]
+        ctx.choices.extend(f"{name} is left out: no output depends on it" for name in idle)
         self.homes.bar_turns()
         groups = groups_of(cascade)
         for number, group in enumerate(groups):
@@ -108,6 +113,7 @@ class _Lowering:
         loops = self.loops_of(group)
         is_trivial = all(-(-e // b) == 1 for _, e, b in loops)
         self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
+        self.tell(group, loops)
         self.homes.bar(group)
         ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
         ctx.blocks = {v: b for v, _, b in loops}
@@ -135,6 +141,24 @@ class _Lowering:
             for tensor in {e.name for e in group.einsums}:
                 ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
 
+    def tell(self, group: Group, loops: list[tuple[str, int, int]]) -> None:
+        """Note for the report how a group runs and where its results lie."""
+        ctx = self.ctx
+        names = list(dict.fromkeys(e.name for e in group.einsums))
+        turning = [f"{v} in tiles of {b}" if b > 1 else f"{v}" for v, e, b in loops if -(-e // b) > 1]
+        if turning:
+            ctx.choices.append(f"{', '.join(names)} share loops over {', '.join(turning)}")
+        products = {e.name for e in self.homes.products}
+        for name in names:
+            told = [f"computed by {'TensorE' if name in products else 'VectorE and ScalarE'}"]
+            if name in ctx.memories:
+                told.append("stays in PSUM")
+            elif ctx.homes[name] == "hbm" and name not in ctx.cascade.outputs:
+                told.append("kept in HBM between its nests, because SBUF has no room or others need it later")
+            if name in ctx.chip_dtypes:
+                told.append(f"{ctx.chip_dtypes[name]} on chip, as TensorE alone reads it")
+            ctx.choices.append(f"{name}: {'; '.join(told)}")
+
     def loops_of(self, group: Group) -> list[tuple[str, int, int]]:
         """Variable, extent and block of each loop around a group; none where one nest does it all."""
         if len(group.steps) == 1 and isinstance(group.steps[0], Einsum):
@@ -143,6 +167,7 @@ class _Lowering:
             return []
         cascade = self.ctx.cascade
         shared = [v for v in group.shared if cascade.extent(v, group.einsums[-1]) > 1]
+        shared = [v for v in shared if not self.is_beyond(v, group)]
         products = self.units.products_of(group)
         single = batches(products, shared)
         rest = [v for v in shared if v not in single]
@@ -151,6 +176,17 @@ class _Lowering:
             extent = cascade.extent(rest[0], group.einsums[-1])
             loops.append((rest[0], extent, self.group_block(group, rest[0], extent, products)))
         return loops
+
+    def is_beyond(self, variable: str, group: Group) -> bool:
+        """Whether an operand is read beyond its edge along a variable: then it is brought on chip whole."""
+        ctx = self.ctx
+        return any(
+            variable in index.variables
+            for e in group.einsums
+            for a in e.accesses
+            if not a.gathers and a.tensor in ctx.cascade.inputs
+            for index in leaving(ctx, a, ctx.spans(e, {}))
+        )
 
     def group_block(self, group: Group, variable: str, extent: int, products: list[Einsum]) -> int:
         """Elements of a group's tile: more than one block of partitions where TensorE has something to gain.

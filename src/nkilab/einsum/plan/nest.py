@@ -113,6 +113,8 @@ class Nest:
             return part_of(self.ctx.temporary(hint, PARTITIONS, blocks), PARTITIONS, blocks)
 
         tile = Tile(self.ctx, new, new)
+        # a few elements take GpSimdE no longer than VectorE, which has the wide tiles to go through
+        tile.engine = "gpsimd"
         self.locals = {}
         for einsum in self.cluster.einsums:
             operands = []
@@ -266,13 +268,7 @@ class Nest:
         made = self.new(f"{einsum.name.lower()}_selected")
         source = value
         if value.is_column or value.number is not None:
-            wide = self.new("t")
-            if value.number is not None:
-                tile.fill(wide, value.number)
-            else:
-                tile.fill(wide, 0.0)
-                tile.add(nodes.Scale(wide, wide, "add", tile.scalar(value)))
-            source = Value(view=wide)
+            source = self.widened(value, tile)
         tile.add(
             nodes.Select(
                 made,
@@ -289,12 +285,7 @@ class Nest:
     def keep(self, einsum: Einsum, value: Value, tile: Tile, along: _Sum | None = None) -> None:
         """Write a value where the tensor lies, with the sum of its rows if one goes along."""
         target = self.targets[einsum.name]
-        wide = value
-        if value.is_column and self.columns.most > 1:
-            made = self.new("t")
-            tile.fill(made, 0.0)
-            tile.add(nodes.Scale(made, made, "add", tile.scalar(value)))
-            wide = Value(view=made)
+        wide = self.widened(value, tile) if value.is_column and self.columns.most > 1 else value
         direct = target.direct(self.ctx, einsum, self.spans, self.choice.part, self.choice.free)
         if direct is not None and wide.view is None:
             self.into(wide, direct, tile, along)
@@ -325,6 +316,16 @@ class Nest:
                 self.ctx.build.add(nodes.Combine(into, into, "add", total))
             along.is_taken = True
         value.view = dst
+
+    def widened(self, value: Value, tile: Tile) -> Value:
+        """A number or a column along all columns of the tile."""
+        made = self.new("t")
+        if value.number is not None:
+            tile.fill(made, value.number)
+        else:
+            tile.fill(made, 0.0)
+            tile.add(nodes.Scale(made, made, "add", tile.scalar(value)))
+        return Value(view=made)
 
     def rows_of(self, view: View) -> View:
         """The rows of a sum's place that the present tile has."""
@@ -390,11 +391,9 @@ class Nest:
         if one.is_taken:
             return
         into = self.rows_of(one.into)
-        if over_free and value.is_scalar:
-            wide = self.new("t")
-            tile.fill(wide, 0.0)
-            tile.add(nodes.Scale(wide, wide, "add", tile.scalar(value)))
-            value = Value(view=wide)
+        is_wide = int(str(one.into.buffer.shape[-1])) > 1 or over_free
+        if is_wide and value.is_scalar and self.columns.most > 1:
+            value = self.widened(value, tile)
         if over_free:
             dst = into if one.is_single else self.new_column("partial")
             tile.total(value, einsum.reduce_op, dst)

@@ -15,7 +15,25 @@ LONG = 1 << 14
 
 def normal(cascade: Cascade) -> Cascade:
     """A cascade that means the same, in the form that nests expect."""
-    return _rows(_pairs(cascade))
+    return _rows(_pairs(_live(cascade)))
+
+
+def _live(cascade: Cascade) -> Cascade:
+    """The cascade without Einsums that no output depends on."""
+    needed = set(cascade.outputs)
+    while True:
+        more = {t for e in cascade.einsums if e.name in needed for t in e.reads} - needed
+        if not more:
+            break
+        needed |= more
+    steps: list[Step] = []
+    for step in cascade.steps:
+        if isinstance(step, Iterate):
+            body = tuple(e for e in step.body if e.name in needed)
+            steps.extend([replace(step, body=body)] if body else [])
+        elif step.name in needed:
+            steps.append(step)
+    return replace(cascade, steps=tuple(steps))
 
 
 def _pairs(cascade: Cascade) -> Cascade:

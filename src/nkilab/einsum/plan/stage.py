@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...errors import UnsupportedError
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine
+from ..language.extents import bounds
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
@@ -30,14 +31,19 @@ def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
 
 def leaves(ctx: Context, access: Access, spans: dict[str, Span]) -> bool:
     """Whether an access reads outside of its tensor, where values are 0."""
-    for index, size in zip(access.indices, ctx.cascade.shape(access.tensor), strict=True):
+    return bool(leaving(ctx, access, spans))
+
+
+def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine]:
+    """The indices of an access that run outside of its tensor, whatever loops around it choose."""
+    found = []
+    for rank, index in zip(ctx.cascade.tensors[access.tensor].ranks, access.indices, strict=True):
         if isinstance(index, Affine):
-            whole = {n: s if n.isupper() else Span(ZERO, s.count, s.most) for n, s in spans.items()}
-            start, most = reach(index, whole)
-            assert start.value is not None
-            if start.value < 0 or start.value + most > size:
-                return True
-    return False
+            extents = {n: ctx.cascade.sizes.get(n.upper(), spans[n].most) for n in index.variables}
+            low, high = bounds(index.at(ctx.cascade.sizes), extents)
+            if low < 0 or high >= ctx.cascade.sizes[rank]:
+                found.append(index)
+    return found
 
 
 def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, Span] | None:

@@ -71,6 +71,7 @@ class Tile:
         is_narrow: bool = False,
     ) -> None:
         self.ctx, self.new, self.new_column, self.is_narrow = ctx, new, new_column, is_narrow
+        self.engine = ""
 
     def add(self, statement: nodes.Statement) -> None:
         self.ctx.build.add(statement)
@@ -163,7 +164,8 @@ class Tile:
         cache = self.ctx.build.scopes[-1].cache
         if key not in cache:
             cache[key] = self.new_column("negated")
-            self.add(nodes.Scale(cache[key], source, "multiply", -1.0))
+            # ScalarE, which is going to read it, has time where VectorE has none
+            self.add(nodes.Activate(cache[key], "copy", source, -1.0))
         made: View = cache[key]
         return made
 
@@ -194,7 +196,9 @@ class Tile:
             first, second = self.view(left), self.view(right)
             if first.buffer.memory == nodes.PSUM and (second.buffer.memory == nodes.PSUM or op == "power"):
                 first = self.in_sbuf(first)
-            self.add(nodes.Combine(dst, first, op, second if op != "power" else self.in_sbuf(second)))
+            second = second if op != "power" else self.in_sbuf(second)
+            in_sbuf = nodes.PSUM not in (first.buffer.memory, second.buffer.memory, dst.buffer.memory)
+            self.add(nodes.Combine(dst, first, op, second, self.engine if in_sbuf else ""))
 
     def is_silu(self, left: Value, right: Value, dst: View) -> bool:
         """x * sigmoid(x) is one function of ScalarE."""

@@ -65,6 +65,8 @@ class View:
         folded: axis of HBM whose cut, a multiple of 128, is seen as [128, blocks], in front and in its place;
             None for none.
 
+        order: of its cut axes, where it is not that of HBM; () where it is.
+
     An index longer than the buffer's shape views it with an axis of one in front.
     """
 
@@ -73,6 +75,7 @@ class View:
     is_turned: bool = False
     repeat: Expr | None = None
     folded: int | None = None
+    order: tuple[int, ...] = ()
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
@@ -176,12 +179,13 @@ class Transpose(Statement):
 
 @dataclass(frozen=True)
 class Combine(Statement):
-    """dst = left op right, two tiles."""
+    """dst = left op right, two tiles; on VectorE, or the engine named."""
 
     dst: View
     left: View
     op: str
     right: View
+    engine: str = ""
 
 
 @dataclass(frozen=True)
