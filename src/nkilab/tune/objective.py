@@ -293,7 +293,8 @@ def _content(program: Program) -> Hashable:
         tuple(program.unrolled),
         repr(program.values),
         tuple(program.storages),
-        (program.kernel_name, program.compiler, program.has_static_descriptors),
+        (program.kernel_name, program.compiler, program.has_static_descriptors, program.core),
+        tuple(program.met),
         sha256(b"".join(column.tobytes() for column in columns)).digest(),
     )
 
