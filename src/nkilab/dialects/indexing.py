@@ -100,13 +100,14 @@ def cut(view: V, key: Any) -> V | None:
         else:
             return None
     storage = view.storage
-    first = 0
-    if known.partition_axis is not None:
-        if known.dtype is storage.dtype:
-            first = offset // storage.strides[0]
-        else:
-            first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
-    cut = (*counts, first)
+    if known.partition_axis is None:
+        first = 0
+    elif known.dtype is storage.dtype:
+        first = offset // storage.strides[0]
+    else:
+        first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
+    counts.append(first)
+    cut = tuple(counts)
     held = known.cuts.get(cut) or _cut_layout(known, cut)
     return None if held is None else type(view)(storage, offset, held)
 
