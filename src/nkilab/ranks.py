@@ -192,6 +192,7 @@ class _Task:
     topology: Topology | None
     target: str
     version: str
+    process: int
 
     @classmethod
     def of(
@@ -201,7 +202,7 @@ class _Task:
         own = pickle.dumps([calls[rank] for rank in ranks])
         chip = target or api.settings().target
         held = _Reference.of(kernel) or kernel
-        return cls(held, own, tuple(ranks), launched, topology, chip, api.settings().version)
+        return cls(held, own, tuple(ranks), launched, topology, chip, api.settings().version, os.getpid())
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,9 @@ class _Refusal:
 
 def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
     """What the ranks of a task return, or what one of them raised; runs in a worker."""
-    if not any(isinstance(finder, ServedFinder) for finder in sys.meta_path):
+    is_served = any(isinstance(finder, ServedFinder) for finder in sys.meta_path)
+    if not is_served and os.getpid() != task.process:
+        # a process of its own, which imports the kernel's module
         switch_on(task.version)
     try:
         kernel = task.kernel.kernel() if isinstance(task.kernel, _Reference) else task.kernel
