@@ -178,3 +178,20 @@ def test_the_order_of_a_group_and_the_names_of_ranks_change_names_alone(
         text = re.sub(rf"(?<=[\[ .]){old.lower()}(?=[],])", f"@{new.lower()}", text)
     other = compile_einsum(text.replace("@", ""))
     assert shape_of(other.source) == shape_of(compile_einsum(PRODUCT).source)
+
+
+PARTS = {
+    "partitioning": "  partitioning:\n    S: {M: [uniform_shape(64)]}\n",
+    "spacetime": "  spacetime:\n    S: {space: [M], time: [N]}\n",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_a_mapping_is_never_ignored(part: str) -> None:
+    text = (
+        "einsum:\n  declaration:\n    A: [M, N]\n    S: [M]\n  expressions:\n    - S[m] = A[m, n] ;; V add\n"
+        "  shape: {M: 256, N: 512}\n"
+    )
+    assert compile_einsum(text).source
+    with pytest.raises(NkilabError, match="S has no entry in mapping.loop-order; part of a mapping is not"):
+        compile_einsum(f"{text}mapping:\n{PARTS[part]}")

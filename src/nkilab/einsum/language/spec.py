@@ -104,8 +104,9 @@ class Spec:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether it says how Einsums run: a loop order, engines or placements."""
-        return bool(self.loop_order or self.engines or self.placements)
+        """Whether it says how Einsums run: splits, loops, space and time, fusion, engines or placements."""
+        timed = self.partitioning or self.loop_order or self.spacetime
+        return bool(timed or self.fusion or self.engines or self.placements)
 
     def node(self, path: str) -> Node:
         """The node at a path, or the nearest above it that is written."""
