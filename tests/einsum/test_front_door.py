@@ -193,5 +193,5 @@ def test_a_part_of_a_mapping_is_never_ignored(part: str) -> None:
         "  shape: {M: 256, N: 512}\n"
     )
     assert compile_einsum(text).source
-    with pytest.raises(NkilabError, match="S has no entry in mapping.loop-order; part of a mapping is not"):
+    with pytest.raises(NkilabError, match=r"S has no entry in mapping\.loop-order; part of a mapping is not"):
         compile_einsum(f"{text}mapping:\n{PARTS[part]}")
