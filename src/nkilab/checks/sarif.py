@@ -39,7 +39,6 @@ def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, An
     driver = {
         "name": "nkilab",
         "version": version,
-        "informationUri": "https://pypi.org/project/nkilab/",
         "rules": [_rule(RULES[name]) for name in used],
     }
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
