@@ -1,4 +1,4 @@
-"""Seed 004: the Stanford CS149 assignment, with published solutions of several people."""
+"""The Stanford CS149 assignment, with published solutions of several people."""
 
 from __future__ import annotations
 

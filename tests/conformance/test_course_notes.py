@@ -1,4 +1,4 @@
-"""Seed 001: the vector additions of a page of notes, with its slips."""
+"""The vector additions of a page of notes, with its slips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The specification of seed 000."""
+"""The one published specification."""
 
 from __future__ import annotations
 

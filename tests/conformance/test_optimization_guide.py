@@ -1,4 +1,4 @@
-"""Seed 003: the five matrix products of the kernel optimization guide, with its two host drivers."""
+"""The five matrix products of the kernel optimization guide, with its two host drivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seed 000: a generated kernel with its test, benchmark and profile cells."""
+"""A generated kernel with its test, benchmark and profile cells."""
 
 from __future__ import annotations
 

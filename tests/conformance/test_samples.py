@@ -1,4 +1,4 @@
-"""Seed 002: the tensor additions over a grid from nki-samples; each script asserts its own result."""
+"""The tensor additions over a grid from nki-samples; each script asserts its own result."""
 
 from __future__ import annotations
 
