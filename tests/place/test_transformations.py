@@ -218,3 +218,13 @@ def test_only_the_middle_end_writes_descriptors_beforehand() -> None:
     k.program.compiler = MIDDLE_END
     assert compiled(k.program).has_static_descriptors
     assert not k.program.has_static_descriptors
+
+
+def test_what_is_left_out_is_told() -> None:
+    k = Kernel("trn1")
+    repeated(k, "tensor_tensor")
+    k.program.compiler = MIDDLE_END
+    assert compiled(k.program).notes == [
+        "1 copies are left out: who reads them reads PSUM, where TensorE repeats a partition"
+    ]
+    assert k.program.notes == []

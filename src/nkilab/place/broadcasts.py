@@ -21,10 +21,12 @@ from .slots import Slots, slots_of
 
 def without_broadcast_copies(program: Program) -> Program:
     """A program whose instructions read what TensorE repeats over partitions in PSUM; itself if none can."""
-    copies = _copies(program)
-    if not copies:
+    if not any(_is_plain_copy(form) for form in program.forms):
         return program
     slots = slots_of(program)
+    copies = _copies(program, slots)
+    if not copies:
+        return program
     readers = _Readers(program, slots)
     banks = _Banks(program, slots)
     removed, stored = [], np.arange(len(program.storages))
@@ -41,12 +43,9 @@ def without_broadcast_copies(program: Program) -> Program:
     return program.with_forms(readers.forms, readers.column).selected(keep, stored)
 
 
-def _copies(program: Program) -> list[tuple[int, int, int]]:
+def _copies(program: Program, slots: Slots) -> list[tuple[int, int, int]]:
     """Rows that copy a whole tile, made by a product over one partition; the tiles they write and read."""
     is_copy = np.array([_is_plain_copy(form) for form in program.forms], np.bool_)
-    if not is_copy.any():
-        return []
-    slots = slots_of(program)
     writes = np.bincount(slots.storage[slots.is_written], minlength=len(program.storages))
     repeats = np.array([_repeats(form) for form in program.forms], np.bool_)[program.form_column]
     made = np.zeros(len(program.storages), np.bool_)

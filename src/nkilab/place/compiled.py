@@ -17,19 +17,31 @@ AS_WRITTEN, STANDALONE, MIDDLE_END = "as written", "standalone", "middle end"
 
 
 def compiled(program: Program) -> Program:
-    """The program that is placed and timed, with a note per transformation that changed it."""
+    """The program that is placed and timed, with a note per transformation that left rows out."""
     if program.compiler == MIDDLE_END:
-        program = balanced(without_broadcast_copies(without_loop_invariants(program)))
+        program = _noted(
+            program,
+            without_loop_invariants(program),
+            "instructions are left out: their loop did the same before",
+        )
+        program = _noted(
+            program,
+            without_broadcast_copies(program),
+            "copies are left out: who reads them reads PSUM, where TensorE repeats a partition",
+        )
+        program = balanced(program)
         program = program.with_forms(list(program.forms), program.form_column)
         program.has_static_descriptors = True
     window = _window(program)
-    shorter = without_redundant_loads(program, window)
+    held = f"loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB"
+    return _noted(program, without_redundant_loads(program, window), held)
+
+
+def _noted(program: Program, shorter: Program, told: str) -> Program:
+    """What a transformation made of a program, with a note of how many rows it left out."""
     left_out = len(program) - len(shorter)
     if left_out:
-        shorter.notes = [
-            *program.notes,
-            f"{left_out} loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB",
-        ]
+        shorter.notes = [*program.notes, f"{left_out} {told}"]
     return shorter
 
 
