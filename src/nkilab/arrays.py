@@ -54,14 +54,25 @@ def framework_of(value: Any) -> str:
         return "spec"
     if isinstance(value, np.ndarray):
         return "numpy"
-    root = type(value).__module__.partition(".")[0]
-    if root == "torch" and hasattr(value, "detach"):
+    roots = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
+    if "torch" in roots and hasattr(value, "detach"):
         return "torch"
-    if root in ("jax", "jaxlib") and hasattr(value, "dtype"):
+    if roots & {"jax", "jaxlib"} and hasattr(value, "dtype"):
         return "jax"
     if hasattr(value, "__array__") and not isinstance(value, np.generic) and hasattr(value, "shape"):
         return "array"
     return ""
+
+
+def origin_of(value: Any) -> str:
+    """The framework of an array; of a tensor of PyTorch that lies elsewhere than on the CPU also where.
+
+    As in "torch@xla:1".
+    """
+    framework = framework_of(value)
+    if framework != "torch" or value.device.type == "cpu":
+        return framework
+    return f"{framework}@{value.device}"
 
 
 def dtype_of(value: Any, name: str) -> DType:
@@ -114,11 +125,14 @@ _TORCH_BITS = {
 }
 
 
-def from_numpy(array: np.ndarray, framework: str) -> Any:
-    """`array` as an array of a framework; NumPy for everything but torch and jax.
+def from_numpy(array: np.ndarray, origin: str) -> Any:
+    """`array` as an array of where others came from; NumPy for everything but torch and jax.
 
     Neither has packed types: their elements become unsigned integers of the same bits.
     """
+    framework, _, device = origin.partition("@")
+    if device:
+        return from_numpy(array, framework).to(device)
     if framework in ("torch", "jax") and as_dtype(array.dtype).is_packed:
         array = array.view(np.dtype(f"uint{array.itemsize * 8}"))
     if framework == "torch":

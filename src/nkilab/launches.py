@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .arrays import dtype_of, framework_of, from_numpy, to_numpy, write_back
+from .arrays import dtype_of, framework_of, from_numpy, origin_of, to_numpy, write_back
 from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
 from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
@@ -182,11 +182,11 @@ def _computing(watch: Watch | None) -> Execute:
 
 @dataclass
 class _Rank:
-    """One rank under way: its programs, its arguments as tensors, and of which framework they were."""
+    """One rank under way: its programs, its arguments as tensors, and where they came from."""
 
     sessions: list[Session]
     bound: BoundArguments
-    frameworks: list[str]
+    origins: list[str]
 
 
 def _launch(
@@ -239,25 +239,25 @@ def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mappin
     for session in sessions:
         session.keyed.update(keyed)
     bound = _bind(kernel, *call)
-    frameworks: list[str] = []
+    origins: list[str] = []
     with tracing(first):
         given = {
-            name: _map_arrays(value, name, lambda v, n: _input(first, kernel, v, n, frameworks))
+            name: _map_arrays(value, name, lambda v, n: _input(first, kernel, v, n, origins))
             for name, value in bound.arguments.items()
         }
         bound.arguments.update(given)
-    return _Rank(sessions, bound, frameworks)
+    return _Rank(sessions, bound, origins)
 
 
 def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
     """What a rank leaves once all programs ended."""
     sessions, first = rank.sessions, rank.sessions[0]
     with tracing(first):
-        framework = next((f for f in rank.frameworks if f in ("torch", "jax")), "numpy")
+        origin = next((o for o in rank.origins if o.startswith(("torch", "jax"))), "numpy")
         _check_results(kernel, sessions, results)
         check_outputs(kernel, sessions, rank.bound.arguments, _tensors(results[0]))
         check_schedule(kernel.schedule, sessions)
-        converted = _map_tensors(results[0], lambda t: _output(first, kernel, t, framework))
+        converted = _map_tensors(results[0], lambda t: _output(first, kernel, t, origin))
     for storage in first.changed_inputs:
         if storage.data is not None:
             write_back(storage.given, storage.data)
@@ -422,8 +422,8 @@ def _map_tensors(value: Any, convert: Callable[[View], Any]) -> Any:
     return value
 
 
-def _input(session: Session, kernel: Kernel, value: Any, name: str, frameworks: list[str]) -> View:
-    frameworks.append(framework_of(value))
+def _input(session: Session, kernel: Kernel, value: Any, name: str, origins: list[str]) -> View:
+    origins.append(origin_of(value))
     dtype = dtype_of(value, name)
     shape = tuple(int(n) for n in value.shape)
     if not shape or 0 in shape:
@@ -436,7 +436,7 @@ def _input(session: Session, kernel: Kernel, value: Any, name: str, frameworks: 
     if kernel.spelling == "nki" and session.version not in NO_INPUT_IS_WRITTEN:
         storage.given = value
     if session.has_data:
-        if frameworks[-1] == "spec":
+        if origins[-1] == "spec":
             raise UseError(
                 f"argument {name} is a spec, which has no data", hint="pass an array to run the kernel"
             )
@@ -448,12 +448,12 @@ def _input(session: Session, kernel: Kernel, value: Any, name: str, frameworks: 
     return TENSORS[kernel.spelling](storage, 0, whole_layout(storage))
 
 
-def _output(session: Session, kernel: Kernel, tensor: View, framework: str) -> Any:
+def _output(session: Session, kernel: Kernel, tensor: View, origin: str) -> Any:
     storage = tensor.storage
     if storage.memory != HBM and kernel.is_simulated and session.has_data:
         session.where = (kernel.function.__code__.co_filename, kernel.function.__code__.co_firstlineno)
         session.warn(f"{kernel.name} returns {tensor.describe()}; on a device results lie in hbm")
-        return from_numpy(array_of(tensor).copy(), framework)
+        return from_numpy(array_of(tensor).copy(), origin)
     if storage.memory != HBM:
         raise RuleError(
             f"{kernel.name} returns a tile in {storage.memory}; results lie in hbm",
@@ -478,8 +478,8 @@ def _output(session: Session, kernel: Kernel, tensor: View, framework: str) -> A
     array = array_of(tensor)
     if covers_all(tensor):
         array = storage.data.reshape(tensor.layout.shape) if storage.dtype is tensor.layout.dtype else array
-        return from_numpy(array, framework)
-    return from_numpy(array.copy(), framework)
+        return from_numpy(array, origin)
+    return from_numpy(array.copy(), origin)
 
 
 def _definition(kernel: Kernel) -> str:

@@ -8,16 +8,16 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from .._lazy import torch
 from ..dialects.serve import modules_from
 from ..dialects.value_returning.top import names
 from . import frontend, neuron_dtypes
+from . import xla_device as xla
 from .cpu_simulator import simulator_tree
 
 
 def xla_device(*args: Any, **kwargs: Any) -> Any:
-    """The device of this process: the CPU."""
-    return torch().device("cpu")
+    """The device of this process, whose tensors compute on the CPU."""
+    return xla.device()
 
 
 def mark_step(*args: Any, **kwargs: Any) -> None:
