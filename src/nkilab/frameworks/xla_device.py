@@ -67,9 +67,7 @@ def _tensor_class() -> Any:
 
         def numpy(self, *args: Any, **kwargs: Any) -> Any:
             """Refused, as for every tensor that does not lie on the CPU."""
-            raise TypeError(
-                f"the tensor lies at {self.device}: copy it to the host with Tensor.cpu() first"
-            )
+            raise TypeError(f"the tensor lies at {self.device}: copy it to the host with Tensor.cpu() first")
 
         __array__ = numpy
 
