@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import environ
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from .timing import Timeline
 from .timing import simulate as run_clock
 from .trace.program import Program
 from .trace.session import set_world
-from .views.cores import Cores
+from .views.cores import Cores, OneCore, Together
 from .views.notebook import short_html
 from .views.run import Run
 from .views.summary import Summary, summarize
@@ -43,6 +43,24 @@ REPORTS = "json_reports"
 
 
 @dataclass(frozen=True)
+class Shown:
+    """A launch of a script, as whoever watches sees it.
+
+    Args:
+        programs: of all cores and ranks.
+        kernel: with its grid.
+        args, kwargs: of the first rank; of arrays only shapes and types.
+        ranks: how many ran together.
+    """
+
+    programs: tuple[Program, ...]
+    kernel: Kernel
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    ranks: int = 1
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a user chose for a process or a block.
 
@@ -50,13 +68,13 @@ class Settings:
         target: chip that overrides the kernel's and the environment's; "" for none.
         version: NKI version asked for; "" for whatever some version accepts.
         shows_notices: whether notices go to standard error.
-        watch: called with the programs of every launch of a script; None for nobody.
+        watch: called with every launch of a script; None for nobody.
     """
 
     target: str = ""
     version: str = ""
     shows_notices: bool = True
-    watch: Callable[[tuple[Program, ...]], None] | None = None
+    watch: Callable[[Shown], None] | None = None
 
 
 _DEFAULTS = Settings()
@@ -152,6 +170,7 @@ class Estimate:
         timeline: when everything happens.
         notes: what the numbers leave out.
         cores: of a launch over several cores, all of them; program, plan and timeline are of the slowest.
+        one_core: the same launch on one core; None if one does not do all of it, or nobody looked.
     """
 
     kernel_name: str
@@ -161,6 +180,7 @@ class Estimate:
     timeline: Timeline = field(repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
     cores: tuple[Cores, ...] = field(default=(), repr=False)
+    one_core: OneCore | None = field(default=None, repr=False)
 
     @property
     def latency_us(self) -> float:
@@ -205,6 +225,11 @@ class Estimate:
         """Microseconds that a profile of the kernel spans: the latency, and what the profiler adds."""
         return self.latency_us + self.program.machine["profile_extra_ns"] / 1000
 
+    @property
+    def mfu_percent(self) -> float:
+        """Model FLOPs utilization of all cores together."""
+        return self.summary["mfu_estimated_percent"] if self.together is None else self.together.mfu_percent
+
     @cached_property
     def summary(self) -> Summary:
         """Metrics under the names of the vendor's profiler."""
@@ -213,7 +238,18 @@ class Estimate:
     @cached_property
     def run(self) -> Run:
         """What views of the run are made from: critical path, stalls, lines, memories, transfers."""
-        return Run(self.program, self.plan, self.timeline, self.summary, self.interval_us, self.notes)
+        notes = tuple(self.program.notes)
+        return Run(
+            self.program, self.plan, self.timeline, self.summary, self.interval_us, notes, self.together
+        )
+
+    @cached_property
+    def together(self) -> Together | None:
+        """All cores of the launch; None if there is one."""
+        if not self.cores:
+            return None
+        shown = next(c for c, one in enumerate(self.cores) if one.estimate.timeline is self.timeline)
+        return Together(self.cores, shown, self.one_core)
 
     def _repr_html_(self) -> str:
         return short_html(self.run)
@@ -234,7 +270,11 @@ class Estimate:
             "instructions": self.program.opcodes(),
             "summary": self.summary.to_dict(),
             "cores": [cores.to_dict() for cores in self.cores],
+            "together": None if self.together is None else self.together.to_dict(),
         }
+
+
+_Estimated = TypeVar("_Estimated", bound=Estimate)
 
 
 def estimate(
@@ -259,32 +299,29 @@ def estimate(
         UsageError: if no loop that asks stands on a line of `trips`.
     """
     made = estimate_programs(traced(kernel, args, kwargs, target, trips, ranks, topology))
-    if len(made.cores) == 0 or ranks > 1:
+    return made if ranks > 1 else beside_one_core(made, as_kernel(kernel), args, kwargs, target, trips)
+
+
+def beside_one_core(
+    made: _Estimated, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], target: str = "",
+    trips: Mapping[str, int] | None = None,
+) -> _Estimated:  # fmt: skip
+    """An estimate of a launch over several cores, with what one core takes for it if one does all of it."""
+    if not made.cores:
         return made
-    alone = _on_one_core(as_kernel(kernel), args, kwargs, target, trips, made)
-    return made if alone is None else replace(made, notes=(*made.notes, alone))
-
-
-def _on_one_core(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], target: str,
-    trips: Mapping[str, int] | None, made: Estimate,
-) -> str | None:  # fmt: skip
-    """How much faster several cores are than one; None for a kernel that does not do all of it on one."""
     grid = (1,) if kernel.spelling == "nki" else kernel.grid_sizes
     single = Kernel(kernel.function, kernel.spelling, kernel.version, kernel.options, grid)
     try:
         alone = estimate_programs(traced(single, args, kwargs, target, trips))
     except Exception:
         # it needs its partner
-        return None
-    count = sum(len(cores.titles) for cores in made.cores)
-    written = sum(len(c.titles) * c.estimate.summary["hbm_write_bytes"] for c in made.cores)
-    if alone.summary["hbm_write_bytes"] < 0.99 * written:
-        return None
-    return (
-        f"one core takes {alone.latency_us:.2f} us, bound by {alone.summary.bound}; {count} cores are "
-        f"{alone.latency_us / made.latency_us:.2f} times as fast, bound by {made.summary.bound}"
-    )
+        return made
+    assert made.together is not None
+    if alone.summary["hbm_write_bytes"] < 0.99 * made.together.total("hbm_write_bytes"):
+        return made
+    beside = replace(made, one_core=OneCore(alone.latency_us, alone.summary.bound))
+    assert beside.together is not None
+    return replace(beside, notes=(*made.notes, beside.together.speed_up()))
 
 
 def traced(
@@ -367,14 +404,14 @@ class NkilabWorld:
 
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
         launched = self.launching(kernel, args, kwargs, machine_for(kernel), has_data=True)
-        _show(launched.programs)
+        _show(launched.programs, kernel, args, kwargs)
         return launched
 
     def _estimate(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Estimate:
         """Time a kernel from the shapes of arrays."""
-        shapes = tuple(map(_shape_only, args))
-        programs = traced(kernel, shapes, {name: _shape_only(value) for name, value in kwargs.items()})
-        _show(programs)
+        args, kwargs = _shapes_only(args, kwargs)
+        programs = traced(kernel, args, kwargs)
+        _show(programs, kernel, args, kwargs)
         return estimate_programs(programs)
 
     def baremetal(
@@ -458,16 +495,23 @@ def _executions(nth: Any, count: Any) -> list[int]:
     return list(range(nth, count + 1, nth)) or [nth]
 
 
-def _show(programs: tuple[Program, ...]) -> None:
-    """Show the programs of a launch to whoever watches."""
+def _show(
+    programs: tuple[Program, ...], kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: int = 1
+) -> None:
+    """Show a launch to whoever watches."""
     watch = settings().watch
     if watch is not None:
-        watch(programs)
+        watch(Shown(programs, kernel, *_shapes_only(args, kwargs), ranks))
 
 
-def _shape_only(value: Any) -> Any:
-    """An array as its spec; anything else as it is."""
-    return ArraySpec(tuple(value.shape), value.dtype) if framework_of(value) not in ("", "spec") else value
+def _shapes_only(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with specs in the place of arrays."""
+
+    def shape_only(value: Any) -> Any:
+        is_array = framework_of(value) not in ("", "spec")
+        return ArraySpec(tuple(value.shape), value.dtype) if is_array else value
+
+    return tuple(map(shape_only, args)), {name: shape_only(value) for name, value in kwargs.items()}
 
 
 def _save(program: Program, neff_path: Any, trace_path: Any, timeline: Timeline | None = None) -> None:

@@ -9,10 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .api import Estimate, estimate_programs, traced
+from .api import Estimate, as_kernel, beside_one_core, estimate_programs, traced
 from .errors import UsageError
 from .files import neff
 from .files.container import write_whole, write_whole_folder
+from .machine import Topology
 from .trace.program import Program
 from .trace.recosting import recosted
 from .views.difference import Difference
@@ -118,22 +119,24 @@ class Profile(Estimate):
 
 
 def profile(
-    kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, **kwargs: Any
-) -> Profile:
+    kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, ranks: int = 1,
+    topology: Topology | None = None, **kwargs: Any,
+) -> Profile:  # fmt: skip
     """Time a kernel from the shapes of its arguments and keep everything that can be seen of it.
 
     Args:
         kernel: decorated by nki.jit of either spelling, with or without a grid.
         args: arrays or specs, and whatever else the kernel takes.
         target: chip; see `api.machine_for` for the default.
-        trips: how often loops over registers go round; see `api.estimate`.
-        kwargs: likewise.
+        trips, ranks, topology: see `api.estimate`.
+        kwargs: as args.
     """
-    return profile_of(traced(kernel, args, kwargs, target, trips))
+    made = profile_of(traced(kernel, args, kwargs, target, trips, ranks, topology))
+    return made if ranks > 1 else beside_one_core(made, as_kernel(kernel), args, kwargs, target, trips)
 
 
 def profile_of(programs: Sequence[Program]) -> Profile:
-    """The profile of the programs of a launch: of the slowest, each timed alone."""
+    """The profile of the programs of a launch, all in one time; details are of the slowest."""
     made = estimate_programs(programs)
     own = {f.name: getattr(made, f.name) for f in fields(Estimate)}
     return Profile(**own, traced=tuple(programs))

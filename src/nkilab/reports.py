@@ -7,11 +7,11 @@ import sys
 from html import escape
 from pathlib import Path
 
+from .api import Shown, beside_one_core
 from .errors import FileError
 from .files import neff
 from .files.container import write_whole
 from .profiles import profile_of
-from .trace.program import Program
 from .views.quantities import duration
 from .views.report import report_html
 from .views.report.page import page
@@ -33,8 +33,8 @@ class Reports:
         self._known: dict[tuple[str, ...], tuple[bytes, tuple[str, ...]]] = {}
         self._rows: list[tuple[str, ...]] = []
 
-    def __call__(self, programs: tuple[Program, ...]) -> None:
-        """Write the report of a launch, whose programs these are, and bring the index up to date.
+    def __call__(self, shown: Shown) -> None:
+        """Write the report of a launch, and bring the index up to date.
 
         Raises:
             FileError: if the folder cannot be made or written.
@@ -44,13 +44,15 @@ class Reports:
         except OSError as error:
             told = (error.strerror or str(error)).lower()
             raise FileError(f"{self._folder} cannot be made: {told}") from None
-        key = tuple(neff.digest_of(program) for program in programs)
+        key = tuple(neff.digest_of(program) for program in shown.programs)
         known = self._known.get(key)
         if known is None:
-            made = profile_of(programs)
+            made = profile_of(shown.programs)
+            if shown.ranks == 1:
+                made = beside_one_core(made, shown.kernel, shown.args, shown.kwargs)
             cells: tuple[str, ...] = (
                 made.kernel_name, made.target, duration(made.timeline.latency_ns), made.summary.bound,
-                f"{made.summary['mfu_estimated_percent']:.1f} %",
+                f"{made.mfu_percent:.1f} %",
             )  # fmt: skip
             known = self._known[key] = (report_html(made.run).encode(), cells)
         content, cells = known

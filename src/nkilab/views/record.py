@@ -34,6 +34,7 @@ def profile_dict(run: Run) -> dict[str, Any]:
         "dma": _dma(run),
         "memory": _memory(run),
         "roofline": _roofline(run),
+        "together": None if run.together is None else run.together.to_dict(),
     }
 
 

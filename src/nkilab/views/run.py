@@ -9,6 +9,7 @@ from ..place.plan import Plan
 from ..timing.timeline import Timeline
 from ..timing.work import Work, work_of
 from ..trace.program import Program
+from .cores import Together
 from .lanes import Lanes, lanes_of
 from .lines import LineCost, lines_of
 from .nodes import Nodes, nodes_of
@@ -32,6 +33,7 @@ class Run:
         summary: metrics.
         interval_us: between which the latency is believed to lie.
         notes: what the numbers leave out.
+        together: all cores of the launch, of which this is the slowest; None if there is one.
     """
 
     program: Program
@@ -40,6 +42,14 @@ class Run:
     summary: Summary
     interval_us: tuple[float, float]
     notes: tuple[str, ...] = ()
+    together: Together | None = None
+
+    @property
+    def runs(self) -> tuple[tuple[str, Run], ...]:
+        """Those that do the same by what they are called, with a run of one of them; this alone if there is one."""
+        if self.together is None:
+            return (("", self),)
+        return tuple((one.name, one.estimate.run) for one in self.together.cores)
 
     @cached_property
     def nodes(self) -> Nodes:

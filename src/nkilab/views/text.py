@@ -8,6 +8,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from .._lazy import rich
+from .cores import HEADINGS, Together
 from .difference import Difference, metric_cells, time_cells
 from .quantities import duration, quantity
 from .run import Run
@@ -36,12 +37,16 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
     )
     for note in run.notes:
         console.print(f"note: {note}")
+    if run.together is not None:
+        _print_cores(run.together, console)
     console.print()
     for sentence in verdict(run):
         console.print(sentence)
     console.print(summary_table(run.summary))
     console.print("timeline: how busy each engine and DMA queue is")
-    console.print(lane_bars(run))
+    for name, own in run.runs:
+        console.print(f"{name}:" if name else "", end="\n" if name else "")
+        console.print(lane_bars(own, last=run.timeline.latency_ns))
     console.print("\ncritical path: what the time went to")
     console.print(_path_table(run))
     console.print("engines: where their time went, from the launch on")
@@ -53,6 +58,18 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         console.print(f"\n{finding.where}: {finding.rule}: {finding.message}")
         if finding.fix:
             console.print(f"  hint: {finding.fix}")
+
+
+def _print_cores(together: Together, console: Any) -> None:
+    """Print what each core does, how much faster they are than one, and whom the rest is told of."""
+    rows = together.rows()
+    sides = {heading: "right" for heading in HEADINGS} | {"cores": "left", "bound by": "left"}
+    console.print()
+    console.print(_table(sides, rows, "cores"))
+    if together.one_core is not None:
+        console.print(together.speed_up())
+    shown = together.cores[together.shown].name
+    console.print(f"what follows is of {shown}" + (", the slowest" if len(together.cores) > 1 else ""))
 
 
 def print_difference(difference: Difference, file: TextIO | None = None) -> None:
