@@ -27,7 +27,7 @@ def test_estimate_prints_json_alone_and_its_schema_is_stable(kernels):
     found = json.loads(done.stdout)
     assert list(found) == [
         "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "window_us", "profile_us",
-        "notes", "instructions", "summary", "cores",
+        "notes", "instructions", "summary", "cores", "together",
     ]  # fmt: skip
     assert (found["schema"], found["kernel"], found["target"]) == ("nkilab.estimate/1", "added", "trn2")
     assert found["instructions"] == {"dma_copy": 3, "tensor_tensor": 1}

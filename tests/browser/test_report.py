@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nkilab.api import Shown
 from nkilab.reports import Reports
 from nkilab.timing import REASON_TEXTS, REASONS
 from nkilab.views.difference import Difference
@@ -182,7 +183,7 @@ def test_source_and_timeline_are_linked_both_ways(opened) -> None:
     assert "nisa.nc_matmul(dst=product" in page.page.inner_text('#code [data-line="50"]')
     page.page.click('#code [data-line="50"]')
     assert page.page.input_value("#search") == "matmul.py:50"
-    lit = page.js("nkilab.search.mask.reduce((a, b) => a + b)")
+    lit = page.js("nkilab.search.masks[0].reduce((a, b) => a + b)")
     assert lit == sum(1 for row in run.timeline.row if run.program.place_of(int(row)) == "matmul.py:50")
     page.js("nkilab.timeline.select(nkilab.columns.start.length - 1)")
     assert page.page.locator("#code .marked").get_attribute("data-line") == page.field("line").split(":")[1]
@@ -323,7 +324,7 @@ def test_two_runs_side_by_side_load_without_complaint(opened) -> None:
 def test_the_page_of_launches_loads_without_complaint(opened, tmp_path) -> None:
     run = kernel_run("tiled")
     reports = Reports(tmp_path / "reports")
-    reports((run.program,))
+    reports(Shown((run.program,), None, (), {}))
     page = opened((tmp_path / "reports" / "index.html").read_text())
     assert page.page.get_attribute("td a", "href") == "001-tiled.html"
 

@@ -1,5 +1,7 @@
 """Traces for ui.perfetto.dev: the lanes of the report, flows from what decided a start, counters.
 
+A core is a process.
+
 Two forms of one content: JSON, which needs nothing, and Perfetto's own protobuf, which the package `perfetto`
 writes. Times are whole nanoseconds.
 
@@ -155,14 +157,29 @@ def counters(run: Run) -> tuple[Counter, ...]:
     )
 
 
+def _title(name: str, run: Run) -> str:
+    """What a process of the trace is called: the kernel, and the core if there are several."""
+    core = f"{name}: " if name else ""
+    return f"{core}{run.summary.kernel} on {run.summary.machine}, predicted by nkilab"
+
+
 def trace_json(run: Run) -> bytes:
-    """The trace as JSON."""
-    title = f"{run.summary.kernel} on {run.summary.machine}, predicted by nkilab"
+    """The trace as JSON; cores are processes."""
+    events: list[dict[str, Any]] = []
+    for process, (name, own) in enumerate(run.runs, PROCESS):
+        events += _process_json(process, _title(name, own), own, len(events))
+    content = {"traceEvents": events, "displayTimeUnit": "ns"}
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _process_json(process: int, title: str, run: Run, first_flow: int) -> list[dict[str, Any]]:
+    """The events of one core."""
     events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": PROCESS, "args": {"name": title}},
+        {"ph": "M", "name": "process_name", "pid": process, "args": {"name": title}},
+        {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}},
     ]
     for number, name in enumerate(lane_names(run), 1):
-        own = {"ph": "M", "pid": PROCESS, "tid": number}
+        own = {"ph": "M", "pid": process, "tid": number}
         events.append({**own, "name": "thread_name", "args": {"name": name}})
         events.append({**own, "name": "thread_sort_index", "args": {"sort_index": number}})
     held = list(slices(run))
@@ -170,25 +187,24 @@ def trace_json(run: Run) -> bytes:
     for one in held:
         events.append(
             {
-                "ph": "X", "name": one.name, "cat": "nkilab", "pid": PROCESS, "tid": one.lane,
+                "ph": "X", "name": one.name, "cat": "nkilab", "pid": process, "tid": one.lane,
                 "ts": one.start_ns / 1000, "dur": (one.end_ns - one.start_ns) / 1000, "args": one.details,
             }
         )  # fmt: skip
         if one.waited >= 0:
-            events += _flow(by_event[one.waited], one)
+            events += _flow(by_event[one.waited], one, process, first_flow)
     for counter in counters(run):
         name = f"{counter.name} ({counter.unit})"
         for at, value in zip(_whole(counter.moments), counter.values.tolist(), strict=True):
             events.append(
-                {"ph": "C", "name": name, "pid": PROCESS, "ts": at / 1000, "args": {"value": value}}
+                {"ph": "C", "name": name, "pid": process, "ts": at / 1000, "args": {"value": value}}
             )
-    content = {"traceEvents": events, "displayTimeUnit": "ns"}
-    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    return events
 
 
-def _flow(earlier: Slice, later: Slice) -> list[dict[str, Any]]:
+def _flow(earlier: Slice, later: Slice, process: int, first: int) -> list[dict[str, Any]]:
     """An arrow from one slice to another."""
-    own = {"name": "waits for", "cat": "nkilab", "id": later.event, "pid": PROCESS}
+    own = {"name": "waits for", "cat": "nkilab", "id": first + later.event, "pid": process}
     return [
         {**own, "ph": "s", "tid": earlier.lane, "ts": earlier.start_ns / 1000},
         {**own, "ph": "f", "bp": "e", "tid": later.lane, "ts": later.start_ns / 1000},
@@ -211,6 +227,10 @@ def trace_protobuf(run: Run) -> bytes:
     return _Writer(classes, run).written()
 
 
+# Numbers of tracks, from that of the process on.
+_LANES, _COUNTERS, _TRACKS = 100, 500, 1000
+
+
 class _Writer:
     """A trace under construction; names and texts are written once and then called by number."""
 
@@ -220,29 +240,37 @@ class _Writer:
         self._event = classes.TrackEvent
         self._names: dict[tuple[str, str], int] = {}
         self._first = True
+        # of the core that is being written: its track, and the flows before its first
+        self._base, self._flows = 0, 0
 
     def written(self) -> bytes:
-        run = self._run
+        """The trace; cores are processes."""
+        for number, (name, run) in enumerate(self._run.runs, PROCESS):
+            self._base = number * _TRACKS
+            self._process(number, _title(name, run), run)
+            self._flows += len(run.timeline)
+        return self._trace.SerializeToString()
+
+    def _process(self, number: int, title: str, run: Run) -> None:
         names = lane_names(run)
         process = self._packet().track_descriptor
-        process.uuid, process.process.pid = PROCESS, PROCESS
-        process.process.process_name = f"{run.summary.kernel} on {run.summary.machine}, predicted by nkilab"
+        process.uuid, process.process.pid = self._base, number
+        process.process.process_name = title
         process.child_ordering = self._classes.TrackDescriptor.EXPLICIT
-        for number, name in enumerate(names, 1):
+        for lane, name in enumerate(names, 1):
             track = self._packet().track_descriptor
-            track.uuid, track.parent_uuid, track.name = 100 + number, PROCESS, name
-            track.sibling_order_rank = number
+            track.uuid, track.parent_uuid, track.name = self._base + _LANES + lane, self._base, name
+            track.sibling_order_rank = lane
         held = list(slices(run))
         # an arrow per pair: a flow ends where it arrives first
         flows: dict[int, list[int]] = {}
         for one in held:
             if one.waited >= 0:
-                flows.setdefault(one.waited, []).append(one.event + 1)
+                flows.setdefault(one.waited, []).append(self._flows + one.event + 1)
         for one in held:
             self._slice(one, flows)
-        for number, counter in enumerate(counters(run)):
-            self._counter(500 + number, len(names) + 1 + number, counter)
-        return self._trace.SerializeToString()
+        for place, counter in enumerate(counters(run)):
+            self._counter(self._base + _COUNTERS + place, len(names) + 1 + place, counter)
 
     def _packet(self) -> Any:
         packet = self._trace.packet.add()
@@ -271,11 +299,11 @@ class _Writer:
         packet = self._packet()
         packet.timestamp = one.start_ns
         event = packet.track_event
-        event.type, event.track_uuid = self._event.TYPE_SLICE_BEGIN, 100 + one.lane
+        event.type, event.track_uuid = self._event.TYPE_SLICE_BEGIN, self._track(one)
         event.name_iid = self._number(packet, "event_names", one.name)
         event.flow_ids.extend(flows.get(one.event, ()))
         if one.waited >= 0:
-            event.terminating_flow_ids.append(one.event + 1)
+            event.terminating_flow_ids.append(self._flows + one.event + 1)
         for name, value in one.details.items():
             note = event.debug_annotations.add()
             note.name_iid = self._number(packet, "debug_annotation_names", name)
@@ -286,11 +314,14 @@ class _Writer:
         closing = self._packet()
         closing.timestamp = one.end_ns
         closing.track_event.type = self._event.TYPE_SLICE_END
-        closing.track_event.track_uuid = 100 + one.lane
+        closing.track_event.track_uuid = self._track(one)
+
+    def _track(self, one: Slice) -> int:
+        return self._base + _LANES + one.lane
 
     def _counter(self, uuid: int, rank: int, counter: Counter) -> None:
         track = self._packet().track_descriptor
-        track.uuid, track.parent_uuid, track.name = uuid, PROCESS, counter.name
+        track.uuid, track.parent_uuid, track.name = uuid, self._base, counter.name
         track.counter.unit_name, track.sibling_order_rank = counter.unit, rank
         for at, value in zip(_whole(counter.moments), counter.values.tolist(), strict=True):
             packet = self._packet()

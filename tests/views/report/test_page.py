@@ -52,11 +52,13 @@ class Page(HTMLParser):
             self.scripts[-1] = (held, text + data)
 
 
-def read(text: str) -> tuple[dict, dict[str, np.ndarray]]:
-    """Tables and columns of a page, decoded by other means than it was made."""
+def read(text: str, core: int = 0) -> tuple[dict, dict[str, np.ndarray]]:
+    """Tables and columns of a core in a page, decoded by other means than it was made."""
     blocks = {held.get("id"): content for held, content in Page(text).scripts}
-    tables = json.loads(blocks["tables"])
-    content, at, columns = gzip.decompress(base64.b64decode(blocks["columns"])), 0, {}
+    page = json.loads(blocks["tables"])
+    tables = {**page, **page["parts"][core]}
+    ends = [part["offset"] for part in page["parts"][core + 1 :]]
+    content, at, columns = gzip.decompress(base64.b64decode(blocks["columns"])), tables["offset"], {}
     for name, kind, length, is_delta in tables["columns"]:
         values = np.frombuffer(content, f"<{kind}", length, at)
         at += -(-length * int(kind[1]) // 4) * 4
@@ -65,7 +67,7 @@ def read(text: str) -> tuple[dict, dict[str, np.ndarray]]:
                 np.cumsum(values.astype(np.int64)).astype(np.uint32).view(np.int32 if kind == "i4" else "u4")
             )
         columns[name] = values
-    assert at == len(content)
+    assert at == [*ends, len(content)][0]
     return tables, columns
 
 

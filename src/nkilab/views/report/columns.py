@@ -24,6 +24,7 @@ class Columns:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._listed: list[list[object]] = []
+        self._size = 0
 
     def add(self, name: str, values: np.ndarray, kind: str = "u4", *, is_delta: bool = False) -> None:
         """Append a column.
@@ -46,10 +47,16 @@ class Columns:
         content = held.astype("<u4" if is_delta else f"<{kind}").tobytes()
         self._listed.append([name, kind, len(held), is_delta])
         self._parts.append(content + bytes(-len(content) % 4))
+        self._size += len(self._parts[-1])
+
+    def begin(self) -> int:
+        """Begin another directory; returns the bytes that stand before its first column."""
+        self._listed = []
+        return self._size
 
     @property
     def directory(self) -> list[list[object]]:
-        """Per column its name, type, length and whether it holds differences."""
+        """Per column since `begin` its name, type, length and whether it holds differences."""
         return self._listed
 
     def text(self) -> str:

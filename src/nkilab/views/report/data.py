@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ...tiles.tile import Layout
 from ...timing.timeline import REASON_TEXTS, REASONS
 from ...timing.work import QUEUES
 from ..colours import label_colours
+from ..cores import HEADINGS
 from ..metrics import METRICS
 from ..occupancy import Stays
 from ..path import KINDS
@@ -24,12 +26,51 @@ from .columns import Columns, narrowest, tick_of
 # Operands that a form's text names at most; a longer list ends in "...".
 _OPERANDS = 8
 _LONGEST_NAME = 200
+# Cores that a page shows; a page of more would be slow to open.
+_MOST_CORES = 16
 
 
 def page_data(run: Run) -> tuple[dict[str, Any], Columns]:
-    """The tables of a page, ready for JSON, and its columns."""
-    tick = tick_of(run.timeline.latency_ns)
+    """The tables of a page, ready for JSON, and its columns: a part for each core that is shown."""
+    shown = _shown(run)
+    tick = tick_of(max(one.timeline.latency_ns for _, one in shown))
+    labels = list(dict.fromkeys(label for _, one in shown for label in one.timeline.labels))
+    colours = dict(zip(labels, label_colours(labels), strict=True))
     columns = Columns()
+    tables = {
+        "schema": "nkilab.report/2",
+        "tick": tick,
+        "focus": next(place for place, (_, one) in enumerate(shown) if one.timeline is run.timeline),
+        "together": _together(run, shown),
+        "parts": [_part(name, one, columns, tick, colours) for name, one in shown],
+    }
+    return tables, columns
+
+
+def _shown(run: Run) -> list[tuple[str, Run]]:
+    """The cores that a page shows, in the order of programs: those that take longest, if there are too many."""
+    runs = run.runs
+    slowest = sorted(range(len(runs)), key=lambda n: -runs[n][1].timeline.latency_ns)[:_MOST_CORES]
+    return [runs[n] for n in sorted(slowest)]
+
+
+def _together(run: Run, shown: Sequence[tuple[str, Run]]) -> dict[str, Any] | None:
+    """The table of all cores, with the part of the page that shows each, and how much faster they are than one."""
+    if run.together is None:
+        return None
+    places = {name: place for place, (name, _) in enumerate(shown)}
+    rows = run.together.rows()
+    return {
+        "headings": HEADINGS,
+        "rows": [[places.get(row[0], -1), *row] for row in rows],
+        "told": run.together.speed_up(),
+        "hidden": len(run.runs) - len(shown),
+    }
+
+
+def _part(name: str, run: Run, columns: Columns, tick: float, colours: dict[str, int]) -> dict[str, Any]:
+    """What the page holds of one core."""
+    offset = columns.begin()
     order = np.lexsort((run.timeline.start_ns, run.lanes.of_event))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
@@ -41,10 +82,15 @@ def page_data(run: Run) -> tuple[dict[str, Any], Columns]:
     _transfers(run, columns, order, place, tick)
     _stays(run.occupancy.sbuf, "sbuf", run, columns, names, tick)
     _stays(run.occupancy.psum, "psum", run, columns, names, tick)
-    tables = _tables(run, tick)
-    tables["names"] = names.texts
-    tables["columns"] = columns.directory
-    return tables, columns
+    tables = _tables(run)
+    return {
+        "core": name,
+        **tables,
+        "labelColours": [colours[label] for label in run.timeline.labels],
+        "names": names.texts,
+        "columns": columns.directory,
+        "offset": offset,
+    }
 
 
 class _Names:
@@ -145,15 +191,13 @@ def _stays(stays: Stays, memory: str, run: Run, columns: Columns, names: _Names,
     columns.add(f"{memory}Used", np.maximum(used, 0))
 
 
-def _tables(run: Run, tick: float) -> dict[str, Any]:
+def _tables(run: Run) -> dict[str, Any]:
     program, machine = run.program, run.program.machine
     short = short_paths(list(run.sources))
     profile = profile_dict(run)
     for line in profile["lines"]:
         line["path"] = short[line["path"]]
     return {
-        "schema": "nkilab.report/1",
-        "tick": tick,
         "latency": run.timeline.latency_ns,
         "profile": profile,
         "metrics": [
@@ -163,7 +207,6 @@ def _tables(run: Run, tick: float) -> dict[str, Any]:
         "lanes": [[n, e] for n, e in zip(run.lanes.names, run.lanes.engine, strict=True)],
         "engineNames": ENGINE_NAMES,
         "labels": list(run.timeline.labels),
-        "labelColours": label_colours(run.timeline.labels),
         "reasons": [REASON_TEXTS[r] for r in REASONS],
         "reasonNames": list(REASONS),
         "waitKinds": list(WAIT_KINDS),

@@ -122,16 +122,18 @@ function colouring(mode) {
     return { of, legend: T.reasonNames.map((name, i) => [byReason[i], T.reasons[i], i]), column: "reason" };
   }
   if (mode === "line") {
-    const rank = new Map(T.profile.lines.map((cost, place) => [`${cost.path}:${cost.line}`, place]));
+    // the same line has the same colour on every core: by what it costs the slowest
+    const { lines } = parts[P.focus].T.profile;
+    const rank = new Map(lines.map((cost, place) => [`${cost.path}:${cost.line}`, place]));
     const byLine = T.lines.map(([file, line]) => {
       const place = rank.get(`${T.files[file][0]}:${line}`);
       return place === undefined || place >= size - 1 ? OTHERS : place < OTHERS ? place : place + 1;
     });
     for (let i = 0; i < of.length; i++) of[i] = byLine[lineOf(i)];
-    const legend = T.profile.lines
+    const legend = lines
       .slice(0, size - 1)
       .map((cost, place) => [place < OTHERS ? place : place + 1, cost.where]);
-    if (T.profile.lines.length > size - 1) legend.push([OTHERS, "other lines"]);
+    if (lines.length > size - 1) legend.push([OTHERS, "other lines"]);
     return { of, legend };
   }
   for (let i = 0; i < of.length; i++) of[i] = T.labelColours[D.label[i]];

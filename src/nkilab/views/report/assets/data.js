@@ -1,15 +1,41 @@
 // The data of the page: tables as JSON, columns as typed arrays.
 
 const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i4: Int32Array, f4: Float32Array };
-let T = null; // tables
-let D = null; // columns by name
+let P = null; // what all cores share
+let parts = []; // per core that is shown its tables and columns
+let focus = 0; // the core that the panels tell of
+let T = null; // its tables
+let D = null; // its columns by name
 
 async function readData() {
-  T = JSON.parse($("tables").textContent);
+  P = JSON.parse($("tables").textContent);
   const packed = decoded($("columns").textContent);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  D = columnsOf(await new Response(stream).arrayBuffer(), T.columns);
+  const buffer = await new Response(stream).arrayBuffer();
+  parts = P.parts.map((tables) => ({
+    T: tables,
+    D: columnsOf(buffer, tables.columns, tables.offset),
+    followers: null,
+    spent: null,
+  }));
+  lookAt(P.focus);
   $("columns").remove();
+}
+
+function lookAt(core) {
+  focus = core;
+  ({ T, D } = parts[core]);
+}
+
+// What a function says of another core.
+function inPart(core, tell) {
+  const before = focus;
+  lookAt(core);
+  try {
+    return tell();
+  } finally {
+    lookAt(before);
+  }
 }
 
 function decoded(text) {
@@ -20,9 +46,9 @@ function decoded(text) {
   return made;
 }
 
-function columnsOf(buffer, directory) {
+function columnsOf(buffer, directory, offset) {
   const columns = {};
-  let at = 0;
+  let at = offset;
   for (const [name, kind, length, isDelta] of directory) {
     const made = new ARRAYS[kind](buffer, at, length);
     // a typed array wraps as the sender did
@@ -33,7 +59,7 @@ function columnsOf(buffer, directory) {
   return columns;
 }
 
-const ns = (ticks) => ticks * T.tick;
+const ns = (ticks) => ticks * P.tick;
 const eventCount = () => D.start.length;
 const firstTransfer = () => eventCount() - D.dmaBytes.length;
 const nodeOf = (event) => D.node[event];
@@ -86,9 +112,9 @@ function titleOf(event) {
 }
 
 // Nodes that wait for a node, as a compressed list; made when first asked for.
-let followers = null;
 function waitingFor(node) {
-  if (!followers) {
+  const part = parts[focus];
+  if (!part.followers) {
     const count = D.waitStart.length - 1;
     const start = new Uint32Array(count + 2);
     for (const waited of D.waitNode) start[waited + 2]++;
@@ -97,17 +123,18 @@ function waitingFor(node) {
     for (let later = 0; later < count; later++)
       for (let at = D.waitStart[later]; at < D.waitStart[later + 1]; at++)
         list[start[D.waitNode[at] + 1]++] = later;
-    followers = { start, list };
+    part.followers = { start, list };
   }
-  return followers.list.subarray(followers.start[node], followers.start[node + 1]);
+  const { start, list } = part.followers;
+  return list.subarray(start[node], start[node + 1]);
 }
 
 // Time that an event spends on the critical path, in ticks; made when first asked for.
-let spent = null;
 function onPath(event) {
-  if (!spent) {
-    spent = new Map();
+  const part = parts[focus];
+  if (!part.spent) {
+    const spent = (part.spent = new Map());
     D.pathEvent.forEach((e, i) => spent.set(e, (spent.get(e) || 0) + D.pathLength[i]));
   }
-  return spent.get(event) || 0;
+  return part.spent.get(event) || 0;
 }

@@ -17,18 +17,24 @@ function showTip(event, lines) {
 }
 
 function hover(owner, point) {
-  const found = point ? owner.hit(point.x, point.y) : { event: -1, piece: -1 };
-  if (found.event !== owner.hovered) {
-    owner.hovered = found.event;
+  const found = point ? owner.hit(point.x, point.y) : { core: 0, event: -1, piece: -1 };
+  if (found.event !== owner.hovered.event || found.core !== owner.hovered.core) {
+    owner.hovered = { core: found.core, event: found.event };
     owner.refresh();
   }
   const frame = owner.canvas.getBoundingClientRect();
   const at = point && { clientX: point.x + frame.left, clientY: point.y + frame.top };
   if (!point) return showTip(null);
-  if (found.piece >= 0) return showTip(at, pieceLines(found.piece));
-  if (found.event >= 0) return showTip(at, eventLines(found.event));
-  if (found.series) return showTip(at, seriesLines(found.series, found.at));
-  return showTip(null);
+  const lines = inPart(found.core, () => linesOf(found));
+  if (!lines) return showTip(null);
+  return showTip(at, parts.length > 1 ? [...lines, parts[found.core].T.core] : lines);
+}
+
+function linesOf(found) {
+  if (found.title) return ["Show this core in the panels below"];
+  if (found.piece >= 0) return pieceLines(found.piece);
+  if (found.event >= 0) return eventLines(found.event);
+  return found.series ? seriesLines(found.series, found.at) : null;
 }
 
 function pieceLines(piece) {
@@ -99,6 +105,7 @@ const details = {
       ["start", "Start", moment(start)],
       ["end", "End", moment(start + length)],
       ["lane", "Lane", lane[0]],
+      ...(parts.length > 1 ? [["core", "Core", T.core]] : []),
     ];
     const busy = ns(D.busy[event]);
     if (lane[1] !== "dma" && lane[0] !== "Tensor" && busy < length - 1e-6) {

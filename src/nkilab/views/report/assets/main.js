@@ -47,7 +47,8 @@ function stepInLane(direction) {
   if (!eventCount()) return;
   if (timeline.selected < 0) {
     const middle = (timeline.view.t0 + timeline.view.t1) / 2;
-    const lane = timeline.lanes.find((one) => one.name === "TensorMatrix") || timeline.lanes[1];
+    const own = timeline.lanes.filter((one) => one.core === focus && !one.isPath);
+    const lane = own.find((one) => one.name === "TensorMatrix") || own[0];
     return timeline.select(Math.min(lane.last - 1, lowerBound(lane.start, lane.first, lane.last, middle)));
   }
   const lane = timeline.laneOfEvent(timeline.selected);
@@ -57,11 +58,11 @@ function stepInLane(direction) {
 
 function stepLane(direction) {
   if (timeline.selected < 0) return stepInLane(1);
-  const lanes = timeline.lanes.slice(1);
-  const lane = lanes[laneOf(timeline.selected) + direction];
+  const lanes = timeline.lanes.filter((one) => !one.isPath);
+  const lane = lanes[lanes.indexOf(timeline.laneOfEvent(timeline.selected)) + direction];
   if (!lane) return;
   const at = lowerBound(lane.start, lane.first, lane.last, D.start[timeline.selected]);
-  timeline.select(Math.min(Math.max(at, lane.first), lane.last - 1));
+  timeline.select(Math.min(Math.max(at, lane.first), lane.last - 1), true, lane.core);
 }
 
 function stepOnPath() {
@@ -119,6 +120,7 @@ async function start() {
     search.init();
     drawPanels();
     memory.init();
+    timeline.focusChanged.listen(() => (drawPanels(), paint()));
     theme.changed.listen(paint);
     listenToKeys();
     listenToButtons();
@@ -127,7 +129,21 @@ async function start() {
     timeline.drawn = 1;
     document.documentElement.dataset.state = "drawn";
     // what tests and measurements read
-    window.nkilab = { timeline, search, tables: T, columns: D, firstDrawn: performance.now() };
+    window.nkilab = {
+      timeline,
+      search,
+      parts,
+      get focus() {
+        return focus;
+      },
+      get tables() {
+        return T;
+      },
+      get columns() {
+        return D;
+      },
+      firstDrawn: performance.now(),
+    };
   } catch (error) {
     $("failure").hidden = false;
     $("failure").textContent =

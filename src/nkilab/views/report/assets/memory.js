@@ -4,17 +4,30 @@ const memory = {
   hovered: null,
 
   init() {
-    this.maps = ["sbuf", "psum"].map((name) => this.made(name)).filter((map) => map);
+    this.remake();
+    ["sbuf", "psum"].forEach((name, place) => {
+      const canvas = $(name);
+      canvas.addEventListener("pointermove", (event) => this.hover(this.maps[place], event));
+      canvas.addEventListener("pointerleave", () => showTip(null));
+      canvas.addEventListener("click", (event) => this.click(this.maps[place], event));
+    });
+    timeline.focusChanged.listen(() => this.remake());
     timeline.viewChanged.listen(() => this.refresh());
     timeline.selectionChanged.listen(() => this.refresh());
     theme.changed.listen(() => this.refresh());
     new ResizeObserver(() => this.refresh()).observe($("sbuf").parentElement);
   },
 
+  // What lies in the memories of the core in focus.
+  remake() {
+    this.maps = ["sbuf", "psum"].map((name) => this.made(name));
+    this.refresh();
+  },
+
   made(name) {
     const start = D[`${name}Start`];
     const longest = D[`${name}Length`].reduce((most, value) => Math.max(most, value), 0);
-    const map = {
+    return {
       name,
       canvas: $(name),
       start,
@@ -27,10 +40,6 @@ const memory = {
       whole: name === "sbuf" ? T.sbufBytes : T.psumBanks * T.psumBankBytes,
       height: name === "sbuf" ? 170 : 100,
     };
-    map.canvas.addEventListener("pointermove", (event) => this.hover(map, event));
-    map.canvas.addEventListener("pointerleave", () => showTip(null));
-    map.canvas.addEventListener("click", (event) => this.click(map, event));
-    return map;
   },
 
   refresh() {

@@ -6,7 +6,8 @@ function drawPanels() {
   const [low, high] = profile.interval_us;
   $("title").textContent = profile.kernel;
   $("subtitle").textContent =
-    `on ${profile.target}, predicted from shapes by timing model ${profile.model_version}`;
+    `on ${profile.target}, predicted from shapes by timing model ${profile.model_version}` +
+    (P.together ? `; cards and panels tell of ${T.core}` : "");
   const card = (name, value, note = "", isMain = false) =>
     element(
       "div",
@@ -50,6 +51,7 @@ function drawPanels() {
   $("sentences").replaceChildren(
     ...profile.verdict.map((sentence) => element("li", {}, ...linked(micro(sentence)))),
   );
+  drawCores();
   drawPath(profile);
   drawStalls(profile);
   drawSizes(profile);
@@ -73,6 +75,45 @@ function drawPanels() {
     T.metrics.map(([name, text, meaning]) => [name, micro(text), meaning]),
   );
   drawNotes(profile);
+}
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
+// What each core does; a click on one shows it in the panels.
+function drawCores() {
+  const { together } = P;
+  $("cores").hidden = !together;
+  if (!together) return;
+  const cell = (place, text, i) => {
+    if (i || place < 0) return element("td", {}, micro(text));
+    const isShown = { "aria-pressed": String(place === focus) };
+    const show = { type: "button", class: "link", onclick: () => timeline.lookAt(place), ...isShown };
+    return element("td", {}, element("button", show, text));
+  };
+  $("core-table").replaceChildren(
+    element(
+      "table",
+      {},
+      element(
+        "thead",
+        {},
+        element("tr", {}, ...together.headings.map((text) => element("th", { scope: "col" }, capital(text)))),
+      ),
+      element(
+        "tbody",
+        {},
+        ...together.rows.map(([place, ...texts]) =>
+          element(
+            "tr",
+            { class: place === focus ? "shown" : "" },
+            ...texts.map((text, i) => cell(place, text, i)),
+          ),
+        ),
+      ),
+    ),
+  );
+  const hidden = together.hidden ? `${together.hidden} faster cores are not drawn.` : "";
+  $("core-note").textContent = micro([together.told, hidden].filter(Boolean).join("; "));
 }
 
 // Text with its "file.py:41" as links to the source.
@@ -275,7 +316,8 @@ function drawRoofline({ roofline }) {
         class: "grid",
       }),
     );
-    parts.push(label(px(10 ** power), height - bottom + 14, String(10 ** power), "middle"));
+    const isLast = px(10 ** power) > width - 24;
+    parts.push(label(px(10 ** power), height - bottom + 14, String(10 ** power), isLast ? "end" : "middle"));
   }
   for (let power = Math.ceil(y[0]); power <= y[1]; power++) {
     parts.push(
@@ -323,10 +365,9 @@ function paint() {
 }
 
 function drawLegend() {
+  const names = new Map(timeline.colours.flatMap((own) => own.legend.map(([colour, name]) => [name, colour])));
   $("legend").replaceChildren(
-    ...timeline.colours.legend.map(([colour, name]) =>
-      element("span", { class: "key" }, swatch(colour), name),
-    ),
+    ...[...names].map(([name, colour]) => element("span", { class: "key" }, swatch(colour), name)),
   );
   paint();
 }

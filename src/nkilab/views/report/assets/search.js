@@ -1,7 +1,7 @@
 // Search: words that must all be found in an event's opcode, instruction, line, tiles or attributes.
 
 const search = {
-  mask: null,
+  masks: null, // per core
   count: 0,
 
   init() {
@@ -26,10 +26,15 @@ const search = {
 
   find(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    this.mask = words.length ? this.maskOf(words) : null;
-    this.count = this.mask ? this.mask.reduce((sum, lit) => sum + lit, 0) : 0;
+    this.masks = words.length
+      ? parts.map((_, core) => inPart(core, () => this.maskOf(words)))
+      : null;
+    this.count = (this.masks || []).reduce(
+      (sum, mask) => mask.reduce((lit, one) => lit + one, sum),
+      0,
+    );
     $("found").textContent = words.length ? `${counted(this.count)} found` : "";
-    timeline.setMask(this.mask);
+    timeline.setMasks(this.masks);
   },
 
   maskOf(words) {
@@ -59,22 +64,24 @@ const search = {
     return 0;
   },
 
-  // Select the next event that is found, in order of time.
+  // Select the next event that is found, in order of time, then of cores.
   step(direction) {
     if (!this.count) return;
-    const from = timeline.selected >= 0 ? D.start[timeline.selected] : direction > 0 ? -1 : Infinity;
-    const isBetter = (i, best) => (direction > 0 ? D.start[i] < D.start[best] : D.start[i] > D.start[best]);
-    let best = -1;
-    let around = -1;
-    for (let i = 0; i < this.mask.length; i++) {
-      if (!this.mask[i]) continue;
-      const isBeyond =
-        direction > 0
-          ? D.start[i] > from || (D.start[i] === from && i > timeline.selected)
-          : D.start[i] < from || (D.start[i] === from && i < timeline.selected);
-      if (isBeyond && (best < 0 || isBetter(i, best))) best = i;
-      if (around < 0 || isBetter(i, around)) around = i;
-    }
-    timeline.select(best >= 0 ? best : around);
+    const place = (core, i) => [parts[core].D.start[i], core, i];
+    const isBefore = (a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2];
+    const from = timeline.selected >= 0 ? place(focus, timeline.selected) : null;
+    let best = null;
+    let around = null;
+    this.masks.forEach((mask, core) => {
+      for (let i = 0; i < mask.length; i++) {
+        if (!mask[i]) continue;
+        const here = place(core, i);
+        const isBeyond = !from || direction * isBefore(here, from) > 0;
+        if (isBeyond && (!best || direction * isBefore(here, best) < 0)) best = here;
+        if (!around || direction * isBefore(here, around) < 0) around = here;
+      }
+    });
+    const [, core, event] = best || around;
+    timeline.select(event, true, core);
   },
 };

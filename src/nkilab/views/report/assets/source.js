@@ -8,6 +8,14 @@ const source = {
   marked: -1, // number of a line of T.lines
 
   init() {
+    this.remake();
+    timeline.selectionChanged.listen((event) => event >= 0 && this.mark(lineOf(event)));
+    timeline.focusChanged.listen(() => this.remake());
+  },
+
+  // The files of the core in focus.
+  remake() {
+    this.marked = -1;
     this.costs = new Map(T.profile.lines.map((cost) => [`${cost.path}:${cost.line}`, cost]));
     this.most = Math.max(1e-9, ...T.profile.lines.map((cost) => cost.critical_path_us));
     const used = [...new Set(T.profile.lines.map((cost) => cost.path))];
@@ -26,7 +34,6 @@ const source = {
       this.open(this.fileOf(first.path));
       this.reveal(first.line);
     }
-    timeline.selectionChanged.listen((event) => event >= 0 && this.mark(lineOf(event)));
   },
 
   fileOf(path) {

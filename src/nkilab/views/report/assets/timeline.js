@@ -1,11 +1,13 @@
 // The timeline: lanes, series, zoom and pan, selection, arrows.
 
+const MOST_OPEN = 2;
+
 const timeline = {
   view: { t0: 0, t1: 1 }, // ticks
   end: 1,
-  selected: -1,
-  hovered: -1,
-  mask: null, // per event 1 if it is lit, or null for all
+  selected: -1, // an event of the core in focus
+  hovered: { core: 0, event: -1 },
+  masks: null, // per core and event 1 if it is lit, or null for all
   lanes: [],
   series: [],
   colours: null,
@@ -14,10 +16,11 @@ const timeline = {
   drawTimes: [],
   viewChanged: signal(),
   selectionChanged: signal(),
+  focusChanged: signal(),
 
   init() {
     this.canvas = $("timeline");
-    this.end = T.latency / T.tick;
+    this.end = Math.max(...parts.map((part) => part.T.latency)) / P.tick;
     this.view = { t0: 0, t1: this.end };
     this.makeLanes();
     this.setColours("label");
@@ -26,75 +29,111 @@ const timeline = {
     listenToPointer(this);
   },
 
+  // Lanes and series of all cores, one core after the other.
   makeLanes() {
-    const pathText = (i) => T.pathKinds[D.pathKind[i]][0];
+    this.lanes = [];
+    this.series = [];
+    parts.forEach((_, core) =>
+      inPart(core, () => {
+        this.lanes.push(...this.lanesOf(core));
+        this.series.push(...this.seriesOf(core));
+      }),
+    );
+  },
+
+  lanesOf(core) {
+    const tables = T;
+    const columns = D;
     const colours = pathColours();
-    this.lanes = [
-      {
-        name: "Critical path",
-        height: 18,
-        isPath: true,
-        first: 0,
-        last: D.pathStart.length,
-        start: D.pathStart,
-        busy: D.pathLength,
-        length: D.pathLength,
-        colourOf: (i) => colours[i],
-        textOf: pathText,
-      },
-    ];
-    T.lanes.forEach(([name, engine], lane) =>
-      this.lanes.push({
+    const path = {
+      core,
+      number: -1,
+      name: "Critical path",
+      height: 18,
+      isPath: true,
+      first: 0,
+      last: columns.pathStart.length,
+      start: columns.pathStart,
+      busy: columns.pathLength,
+      length: columns.pathLength,
+      colourOf: (i) => colours[i],
+      textOf: (i) => tables.pathKinds[columns.pathKind[i]][0],
+    };
+    return [
+      path,
+      ...tables.lanes.map(([name, engine], number) => ({
+        core,
+        number,
         name,
         engine,
         height: engine === "dma" ? 20 : name === "Tensor" ? 14 : 26,
-        first: D.laneStart[lane],
-        last: D.laneStart[lane + 1],
-        start: D.start,
-        busy: D.busy,
-        length: D.length,
-        colourOf: (i) => this.colours.of[i],
-        textOf: (i) => T.labels[D.label[i]],
-      }),
-    );
+        first: columns.laneStart[number],
+        last: columns.laneStart[number + 1],
+        start: columns.start,
+        busy: columns.busy,
+        length: columns.length,
+        colourOf: (i) => this.colours[core].of[i],
+        textOf: (i) => tables.labels[columns.label[i]],
+      })),
+    ];
+  },
+
+  seriesOf(core) {
+    const { psumBanks, psumBankBytes, sbufBytes } = T;
     const bandwidth = T.profile.roofline.bytes_per_second.DMA / 1e9;
-    this.series = [
+    const made = [
       {
         name: "DMA GB/s",
-        most: Math.max(bandwidth, 1) * T.tick,
+        most: Math.max(bandwidth, 1) * P.tick,
         time: D.rateTime,
-        value: scaled(D.rate, T.tick),
+        value: scaled(D.rate, P.tick),
         colour: 0,
-        textOf: (v) => `${digits(v / T.tick, 3)} of ${digits(bandwidth, 3)} GB/s`,
+        textOf: (v) => `${digits(v / P.tick, 3)} of ${digits(bandwidth, 3)} GB/s`,
       },
       {
         name: "SBUF kB",
-        most: T.sbufBytes,
+        most: sbufBytes,
         time: D.sbufTime,
         value: D.sbufUsed,
         usesMost: true,
         colour: 2,
-        textOf: (v) => `${bytes(v)} of ${bytes(T.sbufBytes)} a partition`,
+        textOf: (v) => `${bytes(v)} of ${bytes(sbufBytes)} a partition`,
       },
       {
         name: "PSUM banks",
-        most: T.psumBanks * T.psumBankBytes,
+        most: psumBanks * psumBankBytes,
         time: D.psumTime,
         value: D.psumUsed,
         usesMost: true,
         colour: 3,
-        textOf: (v) => `${digits(v / T.psumBankBytes)} of ${T.psumBanks} banks`,
+        textOf: (v) => `${digits(v / psumBankBytes)} of ${psumBanks} banks`,
       },
     ];
+    return made.map((series) => ({ ...series, core }));
+  },
+
+  // A core that is open has lanes of full height and series; if there are many, only the one in focus is.
+  isOpen(core) {
+    return parts.length <= MOST_OPEN || core === focus;
+  },
+
+  // The core that panels, source and memory tell of.
+  lookAt(core) {
+    if (core === focus) return;
+    lookAt(core);
+    this.selected = -1;
+    this.refresh();
+    this.selectionChanged.send(-1);
+    this.focusChanged.send();
   },
 
   setColours(mode) {
-    this.colours = colouring(mode);
+    this.colours = parts.map((_, core) => inPart(core, () => colouring(mode)));
     this.refresh();
   },
 
-  setMask(mask) {
-    this.mask = mask;
+  setMasks(masks) {
+    this.masks = masks;
     this.refresh();
   },
 
@@ -133,8 +172,9 @@ const timeline = {
     this.setView(this.view.t0 + share * span, this.view.t1 + share * span);
   },
 
-  // Select an event; -1 for none.
-  select(event, isShown = true) {
+  // Select an event of a core; -1 for none.
+  select(event, isShown = true, core = focus) {
+    this.lookAt(core);
     this.selected = event;
     if (event >= 0 && isShown) this.show(event);
     this.refresh();
@@ -164,15 +204,27 @@ const timeline = {
     this.box = { x: isNarrow ? 0 : 118, y: 24, width: width - (isNarrow ? 0 : 118) - 8, height: 0 };
     const gap = isNarrow ? 15 : 5;
     let y = this.box.y + 4;
-    for (const lane of this.lanes) {
-      lane.y = y + (isNarrow ? 11 : 0);
-      y += lane.height + gap;
-    }
-    for (const series of this.series) {
-      series.y = y + (isNarrow ? 11 : 2);
-      series.height = 34;
-      y += series.height + gap + 2;
-    }
+    this.titles = [];
+    parts.forEach((part, core) => {
+      const isOpen = this.isOpen(core);
+      if (parts.length > 1) {
+        this.titles.push({ core, name: part.T.core, y, height: 18 });
+        y += 20;
+      }
+      for (const lane of this.lanes) {
+        if (lane.core !== core) continue;
+        lane.shown = isOpen ? lane.height : 6;
+        lane.y = y + (isNarrow && isOpen ? 11 : 0);
+        y += lane.shown + (isOpen ? gap : 1);
+      }
+      for (const series of this.series) {
+        if (series.core !== core) continue;
+        series.y = y + (isNarrow ? 11 : 2);
+        series.height = isOpen ? 34 : 0;
+        y += isOpen ? series.height + gap + 2 : 0;
+      }
+      if (parts.length > 1) y += 6;
+    });
     this.box.height = y - this.box.y;
     this.isNarrow = isNarrow;
     return y + 4;
@@ -184,8 +236,10 @@ const timeline = {
     const ink = prepared(this.canvas, width, height);
     this.ink = ink;
     drawRuler(ink, { x: this.box.x, y: 0, width: this.box.width, height: 22 }, this.view, height - 4);
-    for (const lane of this.lanes) this.drawLane(lane, lane.y, lane.height);
+    this.titles.forEach((title) => this.drawTitle(title, width));
+    for (const lane of this.lanes) this.drawLane(lane, lane.y, lane.shown);
     for (const series of this.series) {
+      if (!series.height) continue;
       drawSeries(ink, series, { ...this.box, y: series.y, height: series.height }, this.view);
       ink.strokeStyle = theme.rule;
       ink.strokeRect(this.box.x - 0.5, series.y - 0.5, this.box.width + 1, series.height + 1);
@@ -198,9 +252,20 @@ const timeline = {
     const box = { ...this.box, y, height };
     this.ink.fillStyle = theme.raised;
     this.ink.fillRect(box.x, y, box.width, height);
-    lane.mask = lane.isPath ? null : this.mask;
+    lane.mask = lane.isPath || !this.masks ? null : this.masks[lane.core];
     drawEvents(this.ink, lane, box, this.view);
-    this.drawName(lane.name, y, height);
+    if (this.isOpen(lane.core)) this.drawName(lane.name, y, height);
+  },
+
+  // What a core is called, above its lanes.
+  drawTitle({ core, name, y, height }, width) {
+    const { ink } = this;
+    ink.fillStyle = theme.rule;
+    ink.fillRect(0, y, width, height);
+    ink.font = `${core === focus ? "600 " : ""}12px system-ui, sans-serif`;
+    ink.fillStyle = core === focus ? theme.mark : theme.ink;
+    ink.textBaseline = "middle";
+    ink.fillText(`${core === focus ? "▾" : "▸"} ${name}`, 6, y + height / 2 + 0.5);
   },
 
   drawName(name, y, height) {
@@ -212,9 +277,10 @@ const timeline = {
   },
 
   laneOfEvent(event) {
-    return this.lanes[1 + laneOf(event)];
+    return this.lanes.find((lane) => lane.core === focus && lane.number === laneOf(event));
   },
 
+  // Where an event of the core in focus is drawn.
   place(event) {
     const lane = this.laneOfEvent(event);
     const scale = this.box.width / (this.view.t1 - this.view.t0);
@@ -223,8 +289,8 @@ const timeline = {
       left,
       right: left + Math.max(D.length[event] * scale, 1.5),
       top: lane.y,
-      height: lane.height,
-      middle: lane.y + lane.height / 2,
+      height: lane.shown,
+      middle: lane.y + lane.shown / 2,
     };
   },
 
@@ -235,12 +301,12 @@ const timeline = {
     ink.rect(this.box.x, 0, this.box.width, this.box.y + this.box.height);
     ink.clip();
     if (this.selected >= 0) this.drawArrows(this.selected);
-    for (const [event, width] of [
-      [this.hovered, 1.5],
-      [this.selected, 2.5],
+    for (const [core, event, width] of [
+      [this.hovered.core, this.hovered.event, 1.5],
+      [focus, this.selected, 2.5],
     ]) {
       if (event < 0) continue;
-      const at = this.place(event);
+      const at = inPart(core, () => this.place(event));
       ink.strokeStyle = width > 2 ? theme.mark : theme.ink;
       ink.lineWidth = width;
       ink.strokeRect(at.left - 1, at.top - 1, at.right - at.left + 2, at.height + 2);
@@ -286,18 +352,22 @@ const timeline = {
     return this.view.t0 + ((x - this.box.x) / this.box.width) * (this.view.t1 - this.view.t0);
   },
 
-  // What lies at a point: { event, piece, series, at }.
+  // What lies at a point: { core, event, piece, series, at }.
   hit(x, y) {
     const at = this.ticksAt(x);
     const reach = (4 / this.box.width) * (this.view.t1 - this.view.t0);
+    const title = this.titles.find((one) => y >= one.y && y <= one.y + one.height);
+    if (title) return { core: title.core, event: -1, piece: -1, title, at };
     for (const lane of this.lanes) {
-      if (y < lane.y - 2 || y > lane.y + lane.height + 2) continue;
+      const margin = this.isOpen(lane.core) ? 2 : 0.5;
+      if (y < lane.y - margin || y > lane.y + lane.shown + margin) continue;
+      const { core } = lane;
       const found = nearest(lane, at, reach);
-      if (lane.isPath) return { piece: found, event: found >= 0 ? D.pathEvent[found] : -1, at };
-      return { event: found, piece: -1, at };
+      if (!lane.isPath) return { core, event: found, piece: -1, at };
+      return { core, piece: found, event: found >= 0 ? parts[core].D.pathEvent[found] : -1, at };
     }
-    const series = this.series.find((one) => y >= one.y && y <= one.y + one.height);
-    return { event: -1, piece: -1, series, at };
+    const series = this.series.find((one) => y >= one.y && y < one.y + one.height);
+    return { core: series ? series.core : focus, event: -1, piece: -1, series, at };
   },
 };
 
@@ -318,64 +388,4 @@ function nearest(lane, at, reach) {
     }
   }
   return best;
-}
-
-// Wheel, drag, pinch, click and hover.
-function listenToPointer(owner) {
-  const { canvas } = owner;
-  const fingers = new Map();
-  let last = null;
-  let moved = 0;
-  const local = (event) => {
-    const frame = canvas.getBoundingClientRect();
-    return { x: event.clientX - frame.left, y: event.clientY - frame.top };
-  };
-  const shareAt = (x) => Math.min(1, Math.max(0, (x - owner.box.x) / owner.box.width));
-  canvas.addEventListener(
-    "wheel",
-    (event) => {
-      event.preventDefault();
-      const isSideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
-      if (isSideways) owner.pan((event.deltaX || event.deltaY) / owner.box.width);
-      else owner.zoom(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 300))), shareAt(local(event).x));
-    },
-    { passive: false },
-  );
-  canvas.addEventListener("pointerdown", (event) => {
-    canvas.setPointerCapture(event.pointerId);
-    fingers.set(event.pointerId, local(event));
-    last = local(event);
-    moved = 0;
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    const here = local(event);
-    if (!fingers.has(event.pointerId)) return hover(owner, here);
-    const before = [...fingers.values()];
-    fingers.set(event.pointerId, here);
-    if (fingers.size === 2) return pinch(owner, before, [...fingers.values()], shareAt);
-    moved += Math.abs(here.x - last.x) + Math.abs(here.y - last.y);
-    if (moved > 4) owner.pan((last.x - here.x) / owner.box.width);
-    last = here;
-  });
-  const lift = (event) => {
-    const wasClick = fingers.size === 1 && moved <= 4 && event.type === "pointerup";
-    fingers.delete(event.pointerId);
-    moved = fingers.size ? 10 : moved;
-    last = [...fingers.values()][0] || last;
-    if (wasClick) owner.select(owner.hit(local(event).x, local(event).y).event, false);
-  };
-  canvas.addEventListener("pointerup", lift);
-  canvas.addEventListener("pointercancel", lift);
-  canvas.addEventListener("pointerleave", () => hover(owner, null));
-  canvas.addEventListener("dblclick", (event) => {
-    const found = owner.hit(local(event).x, local(event).y).event;
-    if (found >= 0) owner.zoomTo(found);
-  });
-}
-
-function pinch(owner, before, after, shareAt) {
-  const apart = (pair) => Math.max(12, Math.abs(pair[0].x - pair[1].x));
-  const middle = (pair) => (pair[0].x + pair[1].x) / 2;
-  owner.zoom(apart(before) / apart(after), shareAt(middle(after)));
-  owner.pan((middle(before) - middle(after)) / owner.box.width);
 }
