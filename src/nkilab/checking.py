@@ -24,11 +24,11 @@ from .checks.numerics import numerics
 from .checks.replay import Replay, replays
 from .checks.report import SCHEMA, Report, summary_line
 from .checks.sources import Sources
-from .checks.watch import Watcher
+from .checks.watch import Watcher, by_rank
 from .dialects.kernel import Kernel
 from .errors import LimitError, NkilabError, NkilabWarning, UnsupportedError, UsageError
 from .files.container import write_whole
-from .launches import Launched, launch
+from .launches import Launched, launch, launch_ranks, meetings_within
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype
@@ -105,10 +105,30 @@ def _launched(
 ) -> tuple[Launched, Report]:
     """Launch a kernel and check what it leaves; what the kernel raises is raised."""
     watcher = Watcher(records=bool(options.replays) or options.has_numerics)
+    with _heard() as heard:
+        launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
+    return launched, _examined(kernel, launched, watcher, heard, machine, options, command)
+
+
+@contextmanager
+def _heard() -> Iterator[list[warnings.WarningMessage]]:
+    """Collect our warnings, and silence all others."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", NkilabWarning)
-        launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
+        yield heard
+
+
+def _examined(
+    kernel: Kernel,
+    launched: Launched,
+    watcher: Watcher,
+    heard: list[warnings.WarningMessage],
+    machine: Machine,
+    options: Options,
+    command: str,
+) -> Report:
+    """What is wrong with a launch that ended."""
     found = list(faults.from_warnings(heard))
     evidence = _evidence(kernel, launched, options, command)
     found += checks.examine(evidence, watcher)
@@ -124,7 +144,7 @@ def _launched(
         notes += left_out
     report = _told(kernel, machine.name, found, evidence.sources, tuple(notes), _occupancies(evidence.tracks))
     shown = tuple(one.to_dict() for one in done)
-    return launched, replace(report, replays=shown, tensors=tuple(tensors))
+    return replace(report, replays=shown, tensors=tuple(tensors))
 
 
 def _evidence(kernel: Kernel, launched: Launched, options: Options, command: str) -> Evidence:
@@ -198,12 +218,25 @@ def every_launch(options: Options = Options()) -> Iterator[list[Report]]:
         reports.append(report)
         return launched
 
-    before = api.WORLD.launching
-    api.WORLD.launching = checked
+    def checked_ranks(kernel: Kernel, calls: Any, ranks: Any, machine: Machine, **given: Any) -> Any:
+        watchers = {rank: Watcher(records=False) for rank in ranks}
+        with _heard() as heard:
+            left = launch_ranks(
+                kernel, calls, ranks, machine, watch=lambda compute: by_rank(watchers, compute), **given
+            )
+        for rank, one in zip(ranks, left, strict=True):
+            own = replace(one, meetings=meetings_within(rank, left))
+            command = command_of(kernel, calls[rank][0], calls[rank][1], options)
+            reports.append(_examined(kernel, own, watchers[rank], heard, machine, options, command))
+        return left
+
+    world = api.WORLD
+    before = world.launching, world.launching_ranks
+    world.launching, world.launching_ranks = checked, checked_ranks
     try:
         yield reports
     finally:
-        api.WORLD.launching = before
+        world.launching, world.launching_ranks = before
 
 
 def merged(reports: Sequence[Report]) -> list[Report]:

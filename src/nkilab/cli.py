@@ -85,12 +85,8 @@ def run(
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
     runner = part("runner")
     runner.serve_names(version, target)
-    if ranks and folder:
-        raise UsageError("--ranks and --profile are both given", hint="leave one of them out")
     if folder:
         part("api").choose(watch=part("reports").Reports(Path(folder)))
-    if ranks and checks:
-        raise UsageError("--ranks and --check are both given", hint="leave one of them out")
     checking = part("checking") if checks else None
     with runner.put_tools_on_path(), checking.every_launch() if checking else nullcontext([]) as reports:
         status = runner.run_script(script, arguments, as_module=as_module, ranks=ranks)
@@ -107,6 +103,9 @@ def _of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:
             "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."
         ),
         click.option("--grid", default="", help="Program instances along each axis: 4,8."),
+        click.option(
+            "--ranks", default=1, type=click.IntRange(1), metavar="N", help="Ranks that run it together."
+        ),
         click.option(
             "--kw", "keywords", multiple=True, help="A keyword argument that is no array: name=value."
         ),
@@ -126,6 +125,7 @@ def _timed(
     args: Sequence[str],
     keywords: Sequence[str],
     grid: str,
+    ranks: int,
     trips: Sequence[str],
     as_json: bool,
 ) -> list[Any]:
@@ -137,13 +137,14 @@ def _timed(
     positional, named = part("arguments").call_arguments(args, keywords)
     instances, turns = part("arguments").extents(grid), part("arguments").trips(trips)
     runner.serve_names(version, targets[0])
+    named = part("ranks").with_groups(named)
     results: list[Any] = []
 
     def work() -> None:
         held = api.as_kernel(runner.kernel_from(kernel))
         held = held[instances] if instances else held
         for name in targets:
-            results.append(how(held, *positional, target=name, trips=turns, **named))
+            results.append(how(held, *positional, target=name, trips=turns, ranks=ranks, **named))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():

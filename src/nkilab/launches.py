@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from .arrays import dtype_of, framework_of, from_numpy, origin_of, to_numpy, write_back
+from .calls import Call
 from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
 from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
@@ -22,7 +23,7 @@ from .dialects.outputs import check_outputs
 from .dialects.schedules import check_schedule
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
-from .errors import NkilabError, RuleError, UsageError, UseError
+from .errors import NkilabError, RuleError, UseError
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
@@ -41,45 +42,6 @@ Watch = Callable[[Execute], Execute]
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 # From 0.3 on a kernel may write to any input, and the caller's array has the new values.
 NO_INPUT_IS_WRITTEN = ("0.1", "0.2")
-
-
-class PerRank:
-    """An argument that each rank has its own of.
-
-    Args:
-        values: one per rank, or a function from a rank to its value.
-    """
-
-    def __init__(self, values: Sequence[Any] | Callable[[int], Any]) -> None:
-        self._values = values
-
-    def of(self, rank: int, ranks: int) -> Any:
-        """The value of a rank.
-
-        Raises:
-            UsageError: if there is not one for each rank.
-        """
-        if callable(self._values):
-            return self._values(rank)
-        if len(self._values) != ranks:
-            raise UsageError(f"per_rank has {len(self._values)} values; the launch has {ranks} ranks")
-        return self._values[rank]
-
-
-# Positional and keyword arguments.
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def calls_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], ranks: int) -> list[Call]:
-    """The arguments of each rank: of a `PerRank` its own, of anything else the same."""
-
-    def own(value: Any, rank: int) -> Any:
-        return value.of(rank, ranks) if isinstance(value, PerRank) else value
-
-    return [
-        (tuple(own(a, rank) for a in args), {k: own(v, rank) for k, v in kwargs.items()})
-        for rank in range(ranks)
-    ]
 
 
 @dataclass(frozen=True)
@@ -141,7 +103,7 @@ def launch(
 def launch_ranks(
     kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, *, launched: int,
     has_data: bool, topology: Topology | None = None, keyed: Mapping[Any, Any] | None = None,
-    own: Sequence[Kernel] = (),
+    own: Sequence[Kernel] = (), watch: Watch | None = None,
 ) -> list[Launched]:  # fmt: skip
     """Run a kernel on several ranks of a launch, which meet in collectives.
 
@@ -155,6 +117,7 @@ def launch_ranks(
         topology: where ranks lie; None for chips and nodes as the machine has them.
         keyed: what each session is told beforehand; see `Session.keyed`.
         own: per rank the kernel as its own script made it; the same for all if not given.
+        watch: see `launch`.
 
     Returns:
         Per rank what its launch leaves; the meetings, of all of them, stand in the first.
@@ -164,12 +127,28 @@ def launch_ranks(
     """
     seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
     try:
-        compute = execute if has_data else None
+        compute = _computing(watch) if has_data else None
         return _launch(kernel, calls, seats, machine, topology, compute, keyed or {}, own)
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
         raise_typed(error, kernel.spelling)
+
+
+def meetings_within(rank: int, left: Sequence[Launched]) -> tuple[Meeting, ...]:
+    """Of a launch of several ranks the meetings of one rank's own cores, which are numbered from 0 again.
+
+    Args:
+        rank: its place in `left`.
+        left: what `launch_ranks` returns.
+    """
+    cores = len(left[rank].programs)
+    own = range(rank * cores, (rank + 1) * cores)
+    return tuple(
+        Meeting(one.name, one.rows, tuple(number - own.start for number in one.programs))
+        for one in left[0].meetings
+        if cores > 1 and set(one.programs) <= set(own)
+    )
 
 
 def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -16,13 +17,15 @@ from threading import Lock
 from typing import Any
 
 from . import api, errors
+from .arguments import literal
+from .calls import Call, PerRank, calls_of
 from .cores import Schedule
 from .cores.schedule import Wait
 from .dialects.dst_first.collectives import ReplicaGroup
 from .dialects.kernel import Kernel, raise_typed
 from .errors import NkilabError, UsageError
 from .hook import ServedFinder, switch_on
-from .launches import Call, Launched, PerRank, calls_of, launch_ranks
+from .launches import Launched, launch_ranks
 from .machine import Topology
 from .trace.session import ask, set_world
 from .trace.source import place_of, user_frame
@@ -114,6 +117,25 @@ def launch(
         return _gathered(held, [(task, executor.submit(_run_task, task)) for task in tasks])
 
     return run
+
+
+def with_groups(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of a command line, of which "ReplicaGroup([[0, 1]])" means the group.
+
+    Raises:
+        UsageError: if something else stands between the brackets.
+    """
+    return {name: _group(value) if isinstance(value, str) else value for name, value in named.items()}
+
+
+def _group(text: str) -> Any:
+    found = re.fullmatch(r"\s*(?:\w+\.)*ReplicaGroup\((.*)\)\s*", text, re.S)
+    if not found:
+        return text
+    try:
+        return ReplicaGroup(literal(found[1]))
+    except NkilabError as error:
+        raise UsageError(f"--kw has {text}: {error.problem}") from None
 
 
 def joined_ranks(calls: Sequence[Call]) -> list[list[int]]:
@@ -361,9 +383,14 @@ class RankedWorld(api.NkilabWorld):
             raise error.located(met[0].where, met[0].called, told)
         machine = api.machine_for(kernels[0])
         calls = [wait.letter[1] for wait in met]
-        return launch_ranks(
+        # checks put themselves around the world of this process
+        left = api.WORLD.launching_ranks(
             kernels[0], calls, range(self._ranks), machine, launched=self._ranks, has_data=True, own=kernels
         )
+        programs = tuple(program for one in left for program in one.programs)
+        args, kwargs = calls[0]
+        api.show(programs, kernels[0], args, kwargs, self._ranks)
+        return left
 
 
 def run_ranked(ranks: int, work: Callable[[], object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..isa.declare import Instruction
@@ -54,3 +54,15 @@ class Watcher:
             is_initialised = storage.initialised.of(dst) != "none"
             row = len(session.program) - 1
             self.accumulated.append(Accumulated(session.rank, row, is_initialised))
+
+
+def by_rank(watchers: Mapping[int, Watcher], compute: Execute) -> Execute:
+    """What is called in the place of `compute` on several ranks: what the rank's watcher calls."""
+    steps = {rank: watcher.around(compute) for rank, watcher in watchers.items()}
+
+    def step(
+        session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
+    ) -> None:
+        steps[session.together.rank](session, form, operands, values, mask)
+
+    return step

@@ -27,88 +27,91 @@ def device() -> Any:
     return torch().device(TYPE, NUMBER)
 
 
+class AtDevice:
+    """What a tensor of the CPU needs that says it lies at the device; stands in front of PyTorch's class.
+
+    Only Python sees the device: autograd ends the process where a tensor lies at one that PyTorch was built
+    without.
+    """
+
+    is_xla, is_cpu = True, False
+    as_subclass: Any
+    dtype: Any
+    requires_grad: bool
+    detach: Any
+
+    @property
+    def device(self) -> Any:
+        """Where it lies."""
+        return torch().device(TYPE, NUMBER)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """As PyTorch's; the only other device is the CPU."""
+        module = torch()
+        asked, dtype, *_ = module._C._nn._parse_to(*args, **kwargs)
+        if asked is not None and asked.type not in (TYPE, "cpu"):
+            raise UsageError(f"tensors go to {asked}; nkilab has cpu and {TYPE}")
+        leaves = asked is not None and asked.type == "cpu"
+        plain = self.as_subclass(module.Tensor)
+        made = plain.to(dtype or self.dtype, copy=leaves or kwargs.get("copy", False))
+        return made if leaves else self if made is plain else _at_device(made)
+
+    def cpu(self, *args: Any, **kwargs: Any) -> Any:
+        """A copy on the CPU."""
+        return self.to("cpu")
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused, as for every tensor that does not lie on the CPU."""
+        raise TypeError(f"the tensor lies at {self.device}: copy it to the host with Tensor.cpu() first")
+
+    __array__ = numpy
+
+    @property
+    def grad(self) -> Any:
+        """The gradient, at the device too."""
+        held = torch().Tensor.grad.__get__(self)
+        return held if held is None else _at_device(held)
+
+    @grad.setter
+    def grad(self, given: Any) -> None:
+        torch().Tensor.grad.__set__(self, given)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return memo.setdefault(id(self), self.detach().clone().requires_grad_(self.requires_grad))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _at_device, (self.cpu(),)
+
+    # by these PyTorch knows that it cannot put this tensor into the place of another, as Module.to would
+    def __tensor_flatten__(self) -> Any:
+        return [], self.as_subclass(torch().Tensor)
+
+    @staticmethod
+    def __tensor_unflatten__(parts: Any, plain: Any, shape: Any, strides: Any) -> Any:
+        return _at_device(plain)
+
+
 def _at_device(plain: Any) -> Any:
-    """A tensor of the CPU that was saved at the device, there again."""
+    """A tensor of the CPU as one at the device, with the same elements."""
     return plain.as_subclass(_tensor_class())
+
+
+def _made(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a function of PyTorch makes for the device."""
+    module = torch()
+    own = {**kwargs, "device": module.device("cpu")} if "device" in kwargs else kwargs
+    return module.utils._pytree.tree_map_only(module.Tensor, _at_device, func(*args, **own))
 
 
 @cache
 def _tensor_class() -> Any:
     """The class of its tensors; made, and known to PyTorch, when a script first asks for the device."""
     module = torch()
-
-    # PyTorch prints the name of the class
-    class tensor(module.Tensor):  # type: ignore[name-defined]
-        """A tensor of the CPU that says it lies at the device.
-
-        Only Python sees the device: autograd ends the process where a tensor lies at one that PyTorch was
-        built without.
-        """
-
-        is_xla, is_cpu = True, False
-
-        @property
-        def device(self) -> Any:
-            return module.device(TYPE, NUMBER)
-
-        def to(self, *args: Any, **kwargs: Any) -> Any:
-            """As PyTorch's; the only other device is the CPU."""
-            asked, dtype, *_ = module._C._nn._parse_to(*args, **kwargs)
-            if asked is not None and asked.type not in (TYPE, "cpu"):
-                raise UsageError(f"tensors go to {asked}; nkilab has cpu and {TYPE}")
-            copies = asked is not None and asked.type == "cpu"
-            plain = self.as_subclass(module.Tensor)
-            made = plain.to(dtype or self.dtype, copy=copies or kwargs.get("copy", False))
-            return made if copies else self if made is plain else made.as_subclass(tensor)
-
-        def cpu(self, *args: Any, **kwargs: Any) -> Any:
-            """A copy on the CPU."""
-            return self.to("cpu")
-
-        def numpy(self, *args: Any, **kwargs: Any) -> Any:
-            """Refused, as for every tensor that does not lie on the CPU."""
-            raise TypeError(f"the tensor lies at {self.device}: copy it to the host with Tensor.cpu() first")
-
-        __array__ = numpy
-
-        @property
-        def grad(self) -> Any:
-            """The gradient, at the device too."""
-            held = module.Tensor.grad.__get__(self)
-            return held if held is None else held.as_subclass(tensor)
-
-        @grad.setter
-        def grad(self, given: Any) -> None:
-            module.Tensor.grad.__set__(self, given)
-
-        def __deepcopy__(self, memo: Any) -> Any:
-            return memo.setdefault(id(self), self.detach().clone().requires_grad_(self.requires_grad))
-
-        def __reduce_ex__(self, protocol: Any) -> Any:
-            return _at_device, (self.cpu(),)
-
-        # by these PyTorch knows that it cannot put this tensor into the place of another, as Module.to would
-        def __tensor_flatten__(self) -> Any:
-            return [], self.as_subclass(module.Tensor)
-
-        @staticmethod
-        def __tensor_unflatten__(parts: Any, plain: Any, shape: Any, strides: Any) -> Any:
-            return plain.as_subclass(tensor)
-
-    def made(func: Any, *args: Any, **kwargs: Any) -> Any:
-        """What a function of PyTorch makes for the device."""
-        own = {**kwargs, "device": module.device("cpu")} if "device" in kwargs else kwargs
-        return module.utils._pytree.tree_map_only(module.Tensor, tensor_of, func(*args, **own))
-
-    def tensor_of(plain: Any) -> Any:
-        return plain.as_subclass(tensor)
-
     library = module.library.Library
-    # PyTorch forgets what is registered with these
-    tensor.registered = (library("_", "IMPL", "XLA"), library("aten", "IMPL", "XLA"))
-    everything, some = tensor.registered
-    everything.fallback(made)
+    everything, some = library("_", "IMPL", "XLA"), library("aten", "IMPL", "XLA")
+    everything.fallback(_made)
     for name in _RESIZING:
         packet, _, overload = name.partition(".")
-        some.impl(name, partial(made, getattr(getattr(module.ops.aten, packet), overload or "default")))
-    return tensor
+        some.impl(name, partial(_made, getattr(getattr(module.ops.aten, packet), overload or "default")))
+    # PyTorch prints the name of the class, and forgets what is registered with what it does not hold
+    return type("tensor", (AtDevice, module.Tensor), {"registered": (everything, some)})

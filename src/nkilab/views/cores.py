@@ -44,8 +44,8 @@ class Cores:
         read, written, mfu = (self.estimate.summary[name] for name in METRICS)
         each = "" if len(self.titles) == 1 else " each"
         return (
-            f"{self.name}: {self.estimate.latency_us:.2f} us; {read:.0f} bytes read from HBM and {written:.0f} "
-            f"written{each}; MFU {mfu:.2f} %"
+            f"{self.name}: {self.estimate.latency_us:.2f} us; {read:.0f} bytes read from HBM and "
+            f"{written:.0f} written{each}; MFU {mfu:.2f} %"
         )
 
 
@@ -127,8 +127,8 @@ class Together:
         total = (*map(self.total, METRICS[:2]), self.mfu_percent)
         rows.append((f"all {self.count}", self.slowest.latency_us, "", *total))
         return [
-            (name, duration(us * 1000), bound, quantity(read, "bytes"), quantity(written, "bytes"), f"{mfu:.2f} %")
-            for name, us, bound, read, written, mfu in rows
+            (name, duration(us * 1000), bound, *(quantity(n, "bytes") for n in moved), f"{mfu:.2f} %")
+            for name, us, bound, *moved, mfu in rows
         ]
 
     def to_dict(self) -> dict[str, Any]:

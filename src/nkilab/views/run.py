@@ -46,7 +46,7 @@ class Run:
 
     @property
     def runs(self) -> tuple[tuple[str, Run], ...]:
-        """Those that do the same by what they are called, with a run of one of them; this alone if there is one."""
+        """Cores that do the same, by what they are called, with a run of one; this run if there is one."""
         if self.together is None:
             return (("", self),)
         return tuple((one.name, one.estimate.run) for one in self.together.cores)

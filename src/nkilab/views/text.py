@@ -63,7 +63,7 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
 def _print_cores(together: Together, console: Any) -> None:
     """Print what each core does, how much faster they are than one, and whom the rest is told of."""
     rows = together.rows()
-    sides = {heading: "right" for heading in HEADINGS} | {"cores": "left", "bound by": "left"}
+    sides = dict.fromkeys(HEADINGS, "right") | {"cores": "left", "bound by": "left"}
     console.print()
     console.print(_table(sides, rows, "cores"))
     if together.one_core is not None:

@@ -225,7 +225,7 @@ TABLES: dict[str, tuple[Field, ...]] = {
     "Metadata": (
         _required("profile_schema_version", TEXT, "", "of the schema"),
         _required("ntff_version", INT32, "", "of nkilab's own NTFF"),
-        _required("num_physical_cores", INT32, "", "1: each core is timed alone"),
+        _required("num_physical_cores", INT32, "", "1: that which takes longest"),
         _required("vnc_enabled", FLAG, "", "false"),
         _required("first_hw_timestamp", INT, NS, "0"),
         _required("last_hw_timestamp", INT, NS, "the latency"),

@@ -48,14 +48,14 @@ def page_data(run: Run) -> tuple[dict[str, Any], Columns]:
 
 
 def _shown(run: Run) -> list[tuple[str, Run]]:
-    """The cores that a page shows, in the order of programs: those that take longest, if there are too many."""
+    """The cores that a page shows, in the order of programs; of too many, the slowest."""
     runs = run.runs
     slowest = sorted(range(len(runs)), key=lambda n: -runs[n][1].timeline.latency_ns)[:_MOST_CORES]
     return [runs[n] for n in sorted(slowest)]
 
 
 def _together(run: Run, shown: Sequence[tuple[str, Run]]) -> dict[str, Any] | None:
-    """The table of all cores, with the part of the page that shows each, and how much faster they are than one."""
+    """The table of all cores, each row with its part of the page, and how much faster they are than one."""
     if run.together is None:
         return None
     places = {name: place for place, (name, _) in enumerate(shown)}

@@ -1,0 +1,176 @@
+"""Estimates: what a traced launch takes in time, and what every view of it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .cores import signature, simulate_together
+from .place import Plan, plan
+from .place.compiled import compiled
+from .progress import phase
+from .timing import Timeline, simulate
+from .trace.program import Program
+from .views.cores import Cores, OneCore, Together
+from .views.notebook import short_html
+from .views.run import Run
+from .views.summary import Summary, summarize
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A latency predicted from shapes, with how sure it is.
+
+    Args:
+        kernel_name: of the function.
+        target: name of the chip.
+        program: what was traced, as the compiler leaves it.
+        plan: addresses, reuse and spills.
+        timeline: when everything happens.
+        notes: what the numbers leave out.
+        cores: of a launch over several cores, all of them; program, plan and timeline are of the slowest.
+        one_core: the same launch on one core; None if one does not do all of it, or nobody looked.
+    """
+
+    kernel_name: str
+    target: str
+    program: Program = field(repr=False)
+    plan: Plan = field(repr=False)
+    timeline: Timeline = field(repr=False)
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    cores: tuple[Cores, ...] = field(default=(), repr=False)
+    one_core: OneCore | None = field(default=None, repr=False)
+
+    @property
+    def latency_us(self) -> float:
+        """Microseconds from the start of the kernel on the NeuronCore to its end."""
+        return self.timeline.latency_ns / 1000
+
+    @property
+    def interval_us(self) -> tuple[float, float]:
+        """Microseconds between which the latency is believed to lie.
+
+        The chip's `interval_dma` or `interval_engines`, by what bounds the kernel, widened by what assumed
+        costs contribute to the work; the lower end is never below a tenth.
+        """
+        name = "interval_dma" if self.summary.bound.startswith("DMA") else "interval_engines"
+        part = self.program.machine[name] * self._widening
+        return self.latency_us * max(1 - part, 0.1), self.latency_us * (1 + part)
+
+    @cached_property
+    def _widening(self) -> float:
+        """The mean of the steps' widening factors, weighted by the time they keep their engine busy.
+
+        A transfer counts as long as all DMA engines together need for its bytes.
+        """
+        forms, machine = self.program.forms, self.program.machine
+        rate = machine["dma_engines"] * machine["dma_bytes_per_ns"]
+        counts = np.bincount(np.asarray(self.program.form_column, np.int64), minlength=len(forms)).tolist()
+        spent = [
+            (count * (step.busy_ns + step.descriptors * step.descriptor_bytes / rate), step.widening)
+            for form, count in zip(forms, counts, strict=True)
+            for step in form.steps
+        ]
+        total = sum(time for time, _ in spent)
+        return sum(time * factor for time, factor in spent) / total if total else 1.0
+
+    @property
+    def window_us(self) -> float:
+        """Microseconds from the first to the last DMA byte."""
+        return self.timeline.window_ns / 1000
+
+    @property
+    def profile_us(self) -> float:
+        """Microseconds that a profile of the kernel spans: the latency, and what the profiler adds."""
+        return self.latency_us + self.program.machine["profile_extra_ns"] / 1000
+
+    @property
+    def mfu_percent(self) -> float:
+        """Model FLOPs utilization of all cores together."""
+        return self.summary["mfu_estimated_percent"] if self.together is None else self.together.mfu_percent
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Metrics under the names of the vendor's profiler."""
+        return summarize(self.program, self.plan, self.timeline)
+
+    @cached_property
+    def run(self) -> Run:
+        """What views of the run are made from: critical path, stalls, lines, memories, transfers."""
+        notes = tuple(self.program.notes)
+        return Run(
+            self.program, self.plan, self.timeline, self.summary, self.interval_us, notes, self.together
+        )
+
+    @cached_property
+    def together(self) -> Together | None:
+        """All cores of the launch; None if there is one."""
+        if not self.cores:
+            return None
+        shown = next(c for c, one in enumerate(self.cores) if one.estimate.timeline is self.timeline)
+        return Together(self.cores, shown, self.one_core)
+
+    def _repr_html_(self) -> str:
+        return short_html(self.run)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the rows, ready for JSON."""
+        low, high = self.interval_us
+        return {
+            "schema": "nkilab.estimate/1",
+            "kernel": self.kernel_name,
+            "target": self.target,
+            "model_version": self.timeline.model,
+            "latency_us": self.latency_us,
+            "interval_us": [low, high],
+            "window_us": self.window_us,
+            "profile_us": self.profile_us,
+            "notes": list(self.notes),
+            "instructions": self.program.opcodes(),
+            "summary": self.summary.to_dict(),
+            "cores": [cores.to_dict() for cores in self.cores],
+            "together": None if self.together is None else self.together.to_dict(),
+        }
+
+
+def estimate_programs(programs: Sequence[Program]) -> Estimate:
+    """Predict the latency of programs that run together: that of the slowest, which is shown.
+
+    Equal programs are compiled and placed once.
+    """
+    if len(programs) == 1:
+        return estimate_program(programs[0])
+    keys = [signature(program) for program in programs]
+    first = {key: number for number, key in reversed(list(enumerate(keys)))}
+    with phase("placing", total=sum(len(programs[number]) for number in first.values())):
+        held = {key: compiled(programs[number]) for key, number in first.items()}
+        plans = {key: plan(program) for key, program in held.items()}
+    own = [held[key].named_as(program) for key, program in zip(keys, programs, strict=True)]
+    with phase("simulating", total=sum(map(len, own))):
+        together = simulate_together(own, [plans[key] for key in keys], keys)
+    each = [
+        Estimate(
+            own[p].kernel_name, own[p].machine.label, own[p], plans[keys[p]], timeline, tuple(own[p].notes)
+        )
+        for p, timeline in zip(together.members, together.timelines, strict=True)
+    ]
+    slowest = max(range(len(each)), key=lambda c: (each[c].latency_us, -c))
+    titles = [[p.title for p, c in zip(own, together.of, strict=True) if c == n] for n in range(len(each))]
+    cores = tuple(Cores(tuple(names), one) for names, one in zip(titles, each, strict=True))
+    return replace(each[slowest], cores=cores, notes=(*each[slowest].notes, *(c.told() for c in cores)))
+
+
+def estimate_program(program: Program) -> Estimate:
+    """Predict the latency of a traced program, as the compiler leaves it."""
+    with phase("placing", total=len(program)):
+        program = compiled(program)
+        placed = plan(program)
+    with phase("simulating", total=len(program)):
+        timeline = simulate(program, placed)
+    return Estimate(
+        program.kernel_name, program.machine.label, program, placed, timeline, tuple(program.notes)
+    )
