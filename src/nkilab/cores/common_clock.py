@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..trace.program import Program
 from .collectives import COLLECTIVES
 
 # windows in which cores that share HBM go side by side, over the time that their transfers need
-WINDOWS, SHORTEST_NS = 400, 500.0
+WINDOWS, SHORTEST_NS = 400, 100.0
 NOT_YET = -1.0
 # which meeting of a class
 Slot = tuple[int, int]
@@ -69,8 +70,9 @@ class _Core:
 
     @property
     def next(self) -> float:
-        """The earliest time at which something may still happen."""
-        return min([self.time, *(at for _, at in self.released)])
+        """The earliest time at which something may still happen; while bytes move, also the end of the window."""
+        soonest = min([self.time, *(at for _, at in self.released)])
+        return min(soonest, self.window) if self.clock.moment.active else soonest
 
     @property
     def needed(self) -> float:
@@ -87,8 +89,13 @@ class _Core:
         lanes = sum(float(queue.wanted) for queue in queues)
         if not lanes:
             return 0.0
-        share = min(1.0, self.program.machine["dma_engines"] / lanes)
-        return share * sum(float(queue.wanted * queue.hbm_rate) for queue in queues)
+        machine = self.program.machine
+        share = min(1.0, machine["dma_engines"] / lanes)
+        given, moved = (
+            share * sum(float(queue.wanted * rate(queue)) for queue in queues)
+            for rate in (attrgetter("hbm_rate"), attrgetter("moved_rate"))
+        )
+        return given * min(1.0, machine["hbm_bytes_per_ns"] / moved) if moved else 0.0
 
 
 def meeting_rows(program: Program) -> list[int]:
@@ -250,10 +257,9 @@ class _Race:
     def _share(self, number: int) -> None:
         """Give a core its half of what HBM gives; one whose partner does the same keeps to it."""
         core = self.cores[number]
-        machine, moment = core.program.machine, core.clock.moment
-        half = machine["hbm_stack_bytes_per_ns"] / 2
+        moment = core.clock.moment
         moment.shares_hbm = moment.hbm_binds = True
-        moment.hbm_limit = min(machine["hbm_bytes_per_ns"], half)
+        moment.hbm_limit = core.program.machine["hbm_stack_bytes_per_ns"] / 2
         if self.shares[number] != number:
             core.length = max(SHORTEST_NS, min(core.needed, self.cores[self.shares[number]].needed) / WINDOWS)
             core.window = core.length
@@ -263,8 +269,8 @@ class _Race:
         core = self.cores[number]
         if core.window >= core.time or core.time == FOREVER:
             return
-        passed = int((core.time - core.window) // core.length)
+        # nothing to share as long as no byte moves
+        passed = 0 if core.clock.moment.active else int((core.time - core.window) // core.length)
         core.window += core.length * max(1, passed)
         stack = core.program.machine["hbm_stack_bytes_per_ns"]
-        left = max(stack / 2, stack - self.cores[self.shares[number]].wanted)
-        core.clock.moment.hbm_limit = min(core.program.machine["hbm_bytes_per_ns"], left)
+        core.clock.moment.hbm_limit = max(stack / 2, stack - self.cores[self.shares[number]].wanted)

@@ -84,6 +84,7 @@ class Cost:
         busy, visible, background, lanes, work, kind, issue, start: as there, in nanoseconds.
         table: number of its function table, 0 for none.
         hbm_rate: bytes that cross the HBM interface per nanosecond of work.
+        moved_rate: the same, of a transfer within HBM counted once: what its DMA engines move.
         sbuf_port, psum_port: whether it needs a port for itself that another engine uses as well.
     """
 
@@ -94,6 +95,7 @@ class Cost:
     lanes: float
     work: float
     hbm_rate: float
+    moved_rate: float
     kind: int
     issue: float
     start: float
@@ -138,7 +140,7 @@ class Queue:
         first, last: the list of them.
         left: of the first one, work in nanoseconds.
         wanted, rate: DMA engines that it can use, and that it has.
-        hbm_rate: see `Cost`.
+        hbm_rate, moved_rate: see `Cost`.
     """
 
     first: int = NOBODY
@@ -147,6 +149,7 @@ class Queue:
     wanted: float = 0.0
     rate: float = 0.0
     hbm_rate: float = 0.0
+    moved_rate: float = 0.0
 
 
 @dataclass(slots=True)
@@ -156,8 +159,9 @@ class Moment:
     Args:
         table_ns: loading a function table.
         warm_up_ns, slowdown: how long the clock of TensorE is slow after a pause, and how much slower it is.
-        engines, hbm_limit, hbm_binds: how many DMA engines there are, bytes per nanosecond that HBM gives,
-            and whether the engines can ask for more.
+        engines: how many DMA engines there are.
+        moved_limit, hbm_limit: bytes per nanosecond that they move to and from HBM together, and that HBM gives.
+        hbm_binds: whether transfers can ask for more.
         table: function table that is loaded.
         now: of the transfers.
         next_end, next_queue: when and on which queue the next transfer ends.
@@ -173,6 +177,7 @@ class Moment:
     warm_up_ns: float
     slowdown: float
     engines: float
+    moved_limit: float
     hbm_limit: float
     hbm_binds: bool
     table: int = 0
@@ -265,6 +270,7 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
         "lanes": [s.lanes for s in shares],
         "work": [s.work_ns for s in shares],
         "hbm_rate": [s.hbm_bytes / s.work_ns if s.work_ns else 0.0 for s in shares],
+        "moved_rate": [s.total_bytes / s.work_ns if s.hbm_bytes and s.work_ns else 0.0 for s in shares],
         "kind": [s.queue for s in shares],
         "issue": [s.issue_ns for s in shares],
         "start": [s.start_ns for s in shares],
@@ -280,11 +286,14 @@ def _engines(machine: Machine, count: int, *, as_array: bool) -> Any:
 
 
 def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:
-    engines, limit = machine["dma_engines"], machine["hbm_bytes_per_ns"]
-    most = max((cost.hbm_rate for cost in costs), default=0.0) * engines
+    engines = machine["dma_engines"]
+    moved, given = machine["hbm_bytes_per_ns"], machine["hbm_stack_bytes_per_ns"]
+    most_moved = max((cost.moved_rate for cost in costs), default=0.0) * engines
+    most_given = max((cost.hbm_rate for cost in costs), default=0.0) * engines
     columns = {
         "table_ns": machine["activation_table_load_ns"],
         "warm_up_ns": machine["tensor_warm_up_ns"], "slowdown": 1 / machine["tensor_cold_rate"],
-        "engines": engines, "hbm_limit": limit, "hbm_binds": most > limit,
+        "engines": engines, "moved_limit": moved, "hbm_limit": given,
+        "hbm_binds": most_moved > moved or most_given > given,
     }  # fmt: skip
     return table(Moment, columns, 1, as_array=as_array)[0]

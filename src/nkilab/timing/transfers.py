@@ -128,7 +128,8 @@ def _head(clock: Clock, number: int) -> None:
     node = clock.nodes[queue.first]
     node.start = clock.moment.now
     cost = clock.costs[node.share]
-    queue.left, queue.wanted, queue.hbm_rate = cost.work, cost.lanes, cost.hbm_rate
+    queue.left, queue.wanted = cost.work, cost.lanes
+    queue.hbm_rate, queue.moved_rate = cost.hbm_rate, cost.moved_rate
 
 
 def _activate(clock: Clock, number: int) -> None:
@@ -205,14 +206,20 @@ def _order_by_hunger(clock: Clock) -> None:
 
 
 def _limit_by_hbm(clock: Clock) -> None:
-    """Slow all queues down by one factor if they ask HBM for more than it gives."""
-    moment, total = clock.moment, 0.0
+    """Slow all queues down by one factor if they ask for more than HBM gives or their engines move."""
+    moment, given, moved = clock.moment, 0.0, 0.0
     for place in range(moment.active):
         queue = clock.queues[clock.active[place]]
-        total += queue.rate * queue.hbm_rate
-    if total <= moment.hbm_limit:
+        given += queue.rate * queue.hbm_rate
+        moved += queue.rate * queue.moved_rate
+    factor = 1.0
+    if given > moment.hbm_limit:
+        factor = moment.hbm_limit / given
+    if moved > moment.moved_limit:
+        factor = min(factor, moment.moved_limit / moved)
+    if factor == 1.0:
         return
     for place in range(moment.active):
         queue = clock.queues[clock.active[place]]
         if queue.hbm_rate:
-            queue.rate *= moment.hbm_limit / total
+            queue.rate *= factor
