@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from .cores import signature, simulate_together
+from .cores import neighbours, signature, simulate_together
 from .place import Plan, plan
 from .place.compiled import compiled
 from .progress import phase
 from .timing import Timeline, simulate
 from .trace.program import Program
+from .views.bound import is_of_transfers
 from .views.cores import Cores, OneCore, Together
 from .views.notebook import short_html
 from .views.run import Run
-from .views.summary import Summary, summarize
+from .views.summary import Summary, hbm_traffic, summarize
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Estimate:
         notes: what the numbers leave out.
         cores: of a launch over several cores, all of them; program, plan and timeline are of the slowest.
         one_core: the same launch on one core; None if one does not do all of it, or nobody looked.
+        beside_bytes: what the core that shares its HBM reads and writes there.
     """
 
     kernel_name: str
@@ -44,6 +46,7 @@ class Estimate:
     notes: tuple[str, ...] = field(default=(), repr=False)
     cores: tuple[Cores, ...] = field(default=(), repr=False)
     one_core: OneCore | None = field(default=None, repr=False)
+    beside_bytes: float = field(default=0.0, repr=False)
 
     @property
     def latency_us(self) -> float:
@@ -57,7 +60,7 @@ class Estimate:
         The chip's `interval_dma` or `interval_engines`, by what bounds the kernel, widened by what assumed
         costs contribute to the work; the lower end is never below a tenth.
         """
-        name = "interval_dma" if self.summary.bound.startswith("DMA") else "interval_engines"
+        name = "interval_dma" if is_of_transfers(self.summary.bound) else "interval_engines"
         part = self.program.machine[name] * self._widening
         return self.latency_us * max(1 - part, 0.1), self.latency_us * (1 + part)
 
@@ -96,7 +99,7 @@ class Estimate:
     @cached_property
     def summary(self) -> Summary:
         """Metrics under the names of the vendor's profiler."""
-        return summarize(self.program, self.plan, self.timeline)
+        return summarize(self.program, self.plan, self.timeline, self.beside_bytes)
 
     @cached_property
     def run(self) -> Run:
@@ -152,12 +155,15 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
     own = [held[key].named_as(program) for key, program in zip(keys, programs, strict=True)]
     with phase("simulating", total=sum(map(len, own))):
         together = simulate_together(own, [plans[key] for key in keys], keys)
+    neighbour = neighbours(own)
+    beside = [hbm_traffic(own[n], plans[keys[n]]) if n != p else 0.0 for p, n in enumerate(neighbour)]
     each = [
         Estimate(
-            own[p].kernel_name, own[p].machine.label, own[p], plans[keys[p]], timeline, tuple(own[p].notes)
+            own[p].kernel_name, own[p].machine.label, own[p], plans[keys[p]], timeline, tuple(own[p].notes),
+            beside_bytes=beside[p],
         )
         for p, timeline in zip(together.members, together.timelines, strict=True)
-    ]
+    ]  # fmt: skip
     slowest = max(range(len(each)), key=lambda c: (each[c].latency_us, -c))
     titles = [[p.title for p, c in zip(own, together.of, strict=True) if c == n] for n in range(len(each))]
     cores = tuple(Cores(tuple(names), one) for names, one in zip(titles, each, strict=True))

@@ -1,5 +1,6 @@
 """Several programs of one launch: on which core an instance runs, whose turn it is, how cores meet."""
 
+from .common_clock import neighbours as neighbours
 from .common_clock import signature as signature
 from .common_clock import simulate_together as simulate_together
 from .grid import instances_of as instances_of

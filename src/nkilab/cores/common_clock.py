@@ -70,7 +70,7 @@ class _Core:
 
     @property
     def next(self) -> float:
-        """The earliest time at which something may still happen; while bytes move, also the end of the window."""
+        """When something may happen next; while bytes move, no later than the end of the window."""
         soonest = min([self.time, *(at for _, at in self.released)])
         return min(soonest, self.window) if self.clock.moment.active else soonest
 

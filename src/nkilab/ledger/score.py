@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean, median
 
+from ..views.bound import is_of_transfers
 from .quantities import QUANTITIES
 from .row import Row
 
@@ -50,8 +51,8 @@ class Compared:
 
     @property
     def is_dma_bound(self) -> bool:
-        """Whether the DMA engines bound the kernel, by bandwidth, issue or latency."""
-        return self.bound.startswith("DMA")
+        """Whether transfers bound the kernel."""
+        return is_of_transfers(self.bound)
 
     @property
     def is_primary(self) -> bool:

@@ -160,7 +160,7 @@ class Moment:
         table_ns: loading a function table.
         warm_up_ns, slowdown: how long the clock of TensorE is slow after a pause, and how much slower it is.
         engines: how many DMA engines there are.
-        moved_limit, hbm_limit: bytes per nanosecond that they move to and from HBM together, and that HBM gives.
+        moved_limit, hbm_limit: bytes per nanosecond that they move to and from HBM, and that HBM gives.
         hbm_binds: whether transfers can ask for more.
         table: function table that is loaded.
         now: of the transfers.

@@ -19,6 +19,7 @@ BOUNDS = {
     "gpsimd engine": "GpSimdE is occupied at least 80 % of the time between first and last event",
     "sync engine": "SyncE is occupied at least 80 % of the time between first and last event",
     "DMA bandwidth": "the DMA engines spend at least 80 % of that time moving bytes",
+    "HBM bandwidth": "the HBM stack gives and takes at least 80 % of what it can in that time",
     "DMA issue": "the units that issue transfers are occupied at least 80 % of that time",
     "DMA latency": "no resource is; on the critical path, transfers take more time than engines",
     "dependence": "no resource is; on the critical path, engines take at least as much time as transfers",
@@ -26,8 +27,23 @@ BOUNDS = {
 }
 
 
-def occupancies(machine: Machine, timeline: Timeline) -> dict[str, float]:
-    """The share of the time between first and last event that each resource is occupied."""
+# Bounds that are about transfers, whose constants are less certain than those of engines.
+_OF_TRANSFERS = ("DMA bandwidth", "HBM bandwidth", "DMA issue", "DMA latency")
+
+
+def is_of_transfers(bound: str) -> bool:
+    """Whether a bound is about transfers."""
+    return bound in _OF_TRANSFERS
+
+
+def occupancies(machine: Machine, timeline: Timeline, hbm_bytes: float) -> dict[str, float]:
+    """The share of the time between first and last event that each resource is occupied.
+
+    Args:
+        machine: the chip.
+        timeline: of the run.
+        hbm_bytes: what its stack of HBM gives and takes, for all cores that share it.
+    """
     if not len(timeline):
         return {}
     span = float(timeline.end_ns.max() - machine["kernel_start_ns"]) or 1.0
@@ -36,19 +52,19 @@ def occupancies(machine: Machine, timeline: Timeline) -> dict[str, float]:
         for engine in ENGINES[:-1]
     }
     result["DMA bandwidth"] = timeline.active_ns("dma") / span
+    result["HBM bandwidth"] = hbm_bytes / machine["hbm_stack_bytes_per_ns"] / span
     result["DMA issue"] = timeline.issue_ns / machine["dma_issuing_units"] / span
     return result
 
 
-def bound_of(machine: Machine, timeline: Timeline, lane_share: float) -> str:
+def bound_of(machine: Machine, timeline: Timeline, hbm_bytes: float, lane_share: float) -> str:
     """The bound, a key of `BOUNDS`.
 
     Args:
-        machine: the chip.
-        timeline: of the run.
+        machine, timeline, hbm_bytes: see `occupancies`.
         lane_share: how many of the DMA engines move bytes, on average while one does, from 0 to 1.
     """
-    shares = occupancies(machine, timeline)
+    shares = occupancies(machine, timeline, hbm_bytes)
     if not shares:
         return "nothing"
     shares["DMA bandwidth"] *= lane_share

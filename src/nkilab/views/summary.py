@@ -67,8 +67,13 @@ class Summary:
         }
 
 
-def summarize(program: Program, plan: Plan, timeline: Timeline) -> Summary:
-    """Everything that `METRICS` names, measured on a timeline."""
+def summarize(program: Program, plan: Plan, timeline: Timeline, beside_bytes: float = 0.0) -> Summary:
+    """Everything that `METRICS` names, measured on a timeline.
+
+    Args:
+        program, plan, timeline: of the run.
+        beside_bytes: what another core reads and writes in the same stack of HBM.
+    """
     machine = program.machine
     packet_ns = _packet_time(program, plan)
     values = {
@@ -85,7 +90,8 @@ def summarize(program: Program, plan: Plan, timeline: Timeline) -> Summary:
     values.update(_rates(machine, values, *_flops(program)))
     active_ns = timeline.active_ns("dma")
     lane_share = packet_ns / (machine["dma_engines"] * active_ns) if active_ns else 0.0
-    occupancy = occupancies(machine, timeline)
+    hbm_bytes = values["hbm_read_bytes"] + values["hbm_write_bytes"] + beside_bytes
+    occupancy = occupancies(machine, timeline, hbm_bytes)
     if occupancy:
         occupancy["DMA bandwidth"] *= lane_share
     return Summary(
@@ -94,7 +100,7 @@ def summarize(program: Program, plan: Plan, timeline: Timeline) -> Summary:
         timeline.model,
         {name: values[name] for name in METRICS},
         occupancy,
-        bound_of(machine, timeline, lane_share),
+        bound_of(machine, timeline, hbm_bytes, lane_share),
         plan.findings,
     )
 
@@ -151,6 +157,12 @@ def _packet_time(program: Program, plan: Plan) -> float:
     ]
     total = float(np.array(per_form)[np.array(program.form_column, np.int64)].sum())
     return total + sum(transfer_lanes(machine, t.descriptors, t.descriptor_bytes)[1] for t in plan.transfers)
+
+
+def hbm_traffic(program: Program, plan: Plan) -> float:
+    """Bytes that a program reads and writes in HBM."""
+    moved = _traffic(program, plan)
+    return moved["hbm_read_bytes"] + moved["hbm_write_bytes"]
 
 
 def _traffic(program: Program, plan: Plan) -> dict[str, float]:

@@ -20,6 +20,7 @@ HINTS = {
     "gpsimd engine": "move work to VectorE or ScalarE",
     "sync engine": "move work to another engine",
     "DMA bandwidth": "move fewer bytes: keep in SBUF what is used again, block the loops",
+    "HBM bandwidth": "move fewer bytes: keep in SBUF what is used again, also for the other core",
     "DMA issue": "make fewer and larger transfers: load several tiles at once",
     "DMA latency": "start transfers earlier: load the next tile while this one is worked on",
     "dependence": "let engines work on different tiles at once: use more tiles and PSUM banks",
