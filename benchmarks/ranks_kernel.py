@@ -12,7 +12,7 @@ with nkilab.activate():
     import nki.isa as nisa
     import nki.language as nl
 
-__all__ = ["ncc", "reduced_product", "summed"]
+__all__ = ["ncc", "reduced_product", "summed", "worked_over"]
 
 
 @nki.jit
@@ -43,5 +43,18 @@ def summed(x: Any, group: Any) -> Any:
     """The sum of x over the ranks of a group."""
     src, dst = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("src", "dst"))
     nisa.dma_copy(src, x)
+    ncc.all_reduce([src], [dst], group, nl.add)
+    return dst
+
+
+@nki.jit
+def worked_over(x: Any, times: int, group: Any) -> Any:
+    """The sum over the ranks of a group of x, of which each has taken tanh so many times."""
+    src, dst = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("src", "dst"))
+    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(tile, x)
+    for _ in range(times):
+        nisa.activation(tile, op=nl.tanh, data=tile)
+    nisa.dma_copy(src, tile)
     ncc.all_reduce([src], [dst], group, nl.add)
     return dst

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import nkilab
 from nkilab.api import Shown
 from nkilab.reports import Reports
 from nkilab.timing import REASON_TEXTS, REASONS
@@ -12,9 +13,13 @@ from nkilab.views.difference import Difference
 from nkilab.views.notebook import framed_html
 from nkilab.views.report.comparison import comparison_html
 from nkilab.views.run import Run
+from tests.dialects.spellings import nisa2 as nisa
+from tests.dialects.spellings import nki2 as nki
+from tests.dialects.spellings import nl2 as nl
 from tests.place.handmade import Kernel
 from tests.views.report.test_page import hostile
 from tests.views.runs import kernel_run, loaded_copied_stored, run_of
+from tests.views.test_cores import on_two
 
 pytestmark = pytest.mark.browser
 
@@ -335,3 +340,69 @@ def test_a_notebook_shows_the_report_in_a_frame(opened) -> None:
     assert frame.locator("#title").inner_text() == "made_by_hand"
     frame.locator("#timeline").press(".")
     assert frame.locator('[data-field="title"]').inner_text() == "TENSOR_COPY · tensor_copy"
+
+
+def test_every_core_has_lanes_and_shows_itself_in_the_panels(opened) -> None:
+    run = on_two().run
+    page = opened(run)
+    # the slowest first
+    assert page.js("nkilab.focus") == 1
+    assert "program 1" in page.page.inner_text("#subtitle")
+    lanes = page.js("nkilab.timeline.lanes.filter((one) => !one.isPath).map((one) => [one.core, one.name])")
+    assert lanes == [[core, name] for core, (_, one) in enumerate(run.runs) for name in one.lanes.names]
+    # an instruction of the other core
+    title, first = page.js("[nkilab.timeline.titles[0], nkilab.timeline.lanes[1]]")
+    at = page.js(
+        "(() => { const lane = nkilab.timeline.lanes[1], { box, view } = nkilab.timeline;"
+        " return box.x + (lane.start[lane.first] - view.t0) / (view.t1 - view.t0) * box.width + 3; })()"
+    )
+    page.page.locator("#timeline").click(position={"x": at, "y": first["y"] + first["shown"] / 2})
+    assert page.js("nkilab.focus") == 0
+    assert page.field("core") == "program 0"
+    own = run.runs[0][1]
+    where = own.program.place_of(int(own.timeline.row[order_of(own)[0]]))
+    assert page.field("line") == where
+    assert "program 0" in page.page.inner_text("#subtitle")
+    value, unit = page.page.inner_text(".card.main .value").split()
+    assert float(value) * {"µs": 1000}[unit] == pytest.approx(own.timeline.latency_ns, rel=1e-3)
+    # back by the table, by the keyboard alone
+    page.page.focus("#core-table tr:nth-child(2) button")
+    page.page.keyboard.press("Enter")
+    assert page.js("nkilab.focus") == 1
+    # a search finds instructions of all cores
+    page.page.fill("#search", "DMA")
+    found = sum(int(np.count_nonzero(one.timeline.label == list(one.timeline.labels).index("DMA")))
+                for _, one in run.runs)  # fmt: skip
+    assert page.page.inner_text("#found") == f"{found} found"
+    seen = set()
+    for _ in range(found):
+        page.js("nkilab.search.step(1)")
+        seen.add((page.js("nkilab.focus"), page.js("nkilab.timeline.selected")))
+    assert len(seen) == found
+    # a click on its name shows a core
+    page.js("nkilab.timeline.lookAt(1)")
+    page.page.locator("#timeline").click(position={"x": 20, "y": title["y"] + 8})
+    assert page.js("nkilab.focus") == 0
+
+
+def test_many_cores_are_drawn_and_the_fastest_left_out_is_told(opened) -> None:
+    @nki.jit
+    def staggered(x, repeats):
+        tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(tile, x)
+        for _ in range(repeats):
+            nisa.activation(tile, op=nl.exp, data=tile)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, tile)
+        return out
+
+    repeats = nkilab.per_rank(list(range(1, 19)))
+    made = nkilab.profile(staggered, nkilab.spec((128, 128), "float32"), repeats, ranks=18)
+    page = opened(made.run, width=390, height=844)
+    assert page.js("nkilab.parts.length") == 16
+    assert page.page.inner_text("#core-note") == "2 faster cores are not drawn."
+    assert page.page.locator("#core-table tbody tr").count() == 19
+    assert page.js("document.documentElement.scrollWidth") == 390
+    assert page.js(
+        "nkilab.timeline.lanes.filter((one) => one.shown > 10).every((one) => one.core === nkilab.focus)"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -129,6 +130,25 @@ def test_ranks_that_groups_join_belong_together() -> None:
 
 @pytest.mark.cluster
 @pytest.mark.slow
+def test_what_ended_on_a_cluster_before_a_worker_died_stays() -> None:
+    distributed = pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
+    # a task whose worker died is not tried again
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        launch = nkilab.launch(dies_or_fails, 4, executor=client.get_executor(retries=0))
+        results = launch(nkilab.per_rank(X), PAIRS, nkilab.per_rank(["", "", "dies", "dies"]))
+    assert sums([results[0], results[1]]) == [3, 3]
+    assert sorted(results.missing) == [2, 3]
+    with pytest.raises(UsageError, match="rank 2 has no result: KilledWorker: "):
+        results[2]
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
 def test_groups_run_on_a_cluster() -> None:
     distributed = pytest.importorskip("distributed")
     with (
@@ -148,6 +168,61 @@ def test_a_script_runs_once_per_rank() -> None:
     done = run()
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} is fine" for rank in range(3)]
+
+
+def test_launches_of_ranks_are_reported_and_checked(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "nkilab",
+        "run",
+        "--ranks",
+        "3",
+        "--check",
+        "--profile",
+        "r",
+        str(SCRIPT),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "nkilab: wrote r/001-kernel.html", "nkilab: wrote r/002-kernel.html",
+        "6 launches checked: 0 errors, 0 warnings",
+    ]  # fmt: skip
+    page = (tmp_path / "r" / "001-kernel.html").read_text()
+    assert "rank 0 to rank 2 (3 programs)" in page
+
+
+def test_a_command_line_names_ranks_and_their_groups(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text(
+        "import nki, nki.collectives as ncc, nki.isa as nisa, nki.language as nl\n"
+        "@nki.jit\ndef summed(x, group):\n"
+        "    src, dst = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ('src', 'dst'))\n"
+        "    nisa.dma_copy(src, x)\n    ncc.all_reduce([src], [dst], group, nl.add)\n    return dst\n"
+    )
+
+    def estimate(group: str) -> subprocess.CompletedProcess[str]:
+        words = [
+            "estimate",
+            "k.py:summed",
+            "--arg",
+            "f32[128,512]",
+            "--ranks",
+            "4",
+            "--kw",
+            f"group={group}",
+            "--json",
+        ]
+        command = [sys.executable, "-m", "nkilab", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    together = json.loads(estimate("ReplicaGroup([[0, 1], [2, 3]])").stdout)["together"]
+    assert [len(one["programs"]) for one in together["cores"]] == [4]
+    # hand: the copy, and the collective, which reads and writes 2 * 1 / 2 of the bytes, each of 256 KiB
+    assert together["hbm_read_bytes"] == 4 * 2 * 256 * 1024
+    done = estimate("ReplicaGroup([[0, 0]])")
+    assert done.returncode == 2
+    assert "--kw has ReplicaGroup([[0, 0]]): rank 0 stands in groups [[0, 0]] more than once" in done.stderr
 
 
 def test_one_scripts_exception_stops_all() -> None:

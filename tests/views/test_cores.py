@@ -1,0 +1,139 @@
+"""Views of several cores and ranks: every core is there, in one time, and their sums are those of hand and kernel."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from functools import cache
+
+import numpy as np
+import pytest
+
+import nkilab
+from nkilab.profiles import Profile
+from nkilab.views.perfetto import trace_json, trace_protobuf
+from nkilab.views.report import report_html
+from tests.cores.kernels import output_like
+from tests.dialects.spellings import nisa2 as nisa
+from tests.dialects.spellings import nki2 as nki
+from tests.dialects.spellings import nl2 as nl
+from tests.views.report.test_page import read
+from tests.views.test_perfetto import read as read_trace
+from tests.views.test_schemas import check
+
+BLOCK = 128 * 512 * 4
+
+
+@nki.jit
+def uneven(x, blocks):
+    """Program 1 copies three blocks in the time of one, and computes on them."""
+    out, me = output_like(x), nl.program_id(0)
+    for i in range(1 if me == 0 else blocks):
+        tile = nl.ndarray((128, 512), x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(tile, x[me, i])
+        if me:
+            nisa.activation(tile, op=nl.exp, data=tile)
+        nisa.dma_copy(out[me, i], tile)
+    return out
+
+
+@nki.jit
+def halves(a, b):
+    """a.T @ b; each program has its half of the columns of b."""
+    count = b.shape[1] // nl.num_programs(0)
+    here = slice(nl.program_id(0) * count, (nl.program_id(0) + 1) * count)
+    left, right = (
+        nl.ndarray(a.shape, a.dtype, buffer=nl.sbuf),
+        nl.ndarray((128, count), b.dtype, buffer=nl.sbuf),
+    )
+    nisa.dma_copy(left, a)
+    nisa.dma_copy(right, b[:, here])
+    total = nl.ndarray((128, count), nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(total, left, right)
+    result = nl.ndarray((128, count), nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(result, total)
+    out = nl.ndarray((128, b.shape[1]), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(out[:, here], result)
+    return out
+
+
+@cache
+def on_two() -> Profile:
+    return nkilab.profile(uneven[2], nkilab.spec((2, 3, 128, 512), "float32"), 3)
+
+
+def test_the_table_holds_every_core_and_their_sums() -> None:
+    together = on_two().together
+    assert together is not None
+    assert [one.name for one in together.cores] == ["program 0", "program 1"]
+    # hand: one block and three
+    assert [one.estimate.summary["hbm_read_bytes"] for one in together.cores] == [BLOCK, 3 * BLOCK]
+    assert together.total("hbm_write_bytes") == 4 * BLOCK
+    assert together.shown == 1
+    # program 0 alone has not all the work
+    assert together.one_core is None
+
+
+def test_utilization_in_all_counts_all_cores_until_the_last_one_ends() -> None:
+    made = nkilab.profile(halves[2], *(nkilab.spec((128, n), "bfloat16") for n in (128, 512)))
+    # hand: 2 * 128 * 128 * 512 operations; two cores of 128 * 128 * 2 * 2.4 GHz
+    peak = 2 * made.program.machine["peak_tflops_bf16"] * 1e12
+    assert made.mfu_percent == pytest.approx(100 * 2 * 128 * 128 * 512 / (peak * made.latency_us * 1e-6))
+    alone = nkilab.profile(halves[1], *(nkilab.spec((128, n), "bfloat16") for n in (128, 512)))
+    assert made.one_core is not None
+    assert (made.one_core.latency_us, made.one_core.bound) == (alone.latency_us, alone.summary.bound)
+    assert f"2 cores are {alone.latency_us / made.latency_us:.2f} times as fast" in made.text()
+
+
+def test_the_text_has_a_row_and_lanes_for_each_core() -> None:
+    lines = on_two().text().splitlines()
+    assert sum(line.startswith(("│ program 0 ", "│ program 1 ", "│ all 2 ")) for line in lines) == 3
+    assert [line for line in lines if line in ("program 0:", "program 1:")] == ["program 0:", "program 1:"]
+    assert sum("qSyncLoad0 |" in line for line in lines) == 2
+    assert sum("Scalar |" in line for line in lines) == 1
+    assert "what follows is of program 1, the slowest" in lines
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_page_holds_the_events_of_each_core_on_one_scale() -> None:
+    made = on_two()
+    text = report_html(made.run)
+    for place, (name, run) in enumerate(made.run.runs):
+        tables, columns = read(text, place)
+        assert tables["core"] == name
+        assert len(columns["start"]) == len(run.timeline)
+        order = np.lexsort((run.timeline.start_ns, run.lanes.of_event))
+        tick = tables["tick"]
+        assert np.allclose(columns["start"] * tick, run.timeline.start_ns[order], atol=tick)
+    assert tables["focus"] == 1
+    assert [row[:2] for row in tables["together"]["rows"]] == [
+        [0, "program 0"],
+        [1, "program 1"],
+        [-1, "all 2"],
+    ]
+
+
+def test_cores_are_processes_of_a_trace() -> None:
+    run = on_two().run
+    names, lanes = {}, defaultdict(set)
+    for event in json.loads(trace_json(run))["traceEvents"]:
+        if event["name"] == "process_name":
+            names[event["pid"]] = event["args"]["name"]
+        elif event["name"] == "thread_name":
+            lanes[event["pid"]].add(event["args"]["name"])
+    told = [f"program {n}: uneven on trn2, predicted by nkilab" for n in (0, 1)]
+    assert list(names.values()) == told
+    assert [set(own) for own in lanes.values()] == [
+        {"Critical path", *one.lanes.names} for _, one in run.runs
+    ]
+    classes, trace = read_trace(trace_protobuf(run))
+    tracks = [packet.track_descriptor for packet in trace.packet if packet.HasField("track_descriptor")]
+    assert [t.process.process_name for t in tracks if t.HasField("process")] == told
+    assert len({t.uuid for t in tracks}) == len(tracks)
+    begun = sum(p.track_event.type == classes.TrackEvent.TYPE_SLICE_BEGIN for p in trace.packet)
+    assert begun == sum(len(one.timeline) + len(one.path) for _, one in run.runs)
+
+
+def test_profiles_of_several_cores_keep_to_their_schema() -> None:
+    check(on_two().to_profile())
+    check(on_two().to_dict())
