@@ -197,7 +197,8 @@ def test_a_command_line_names_ranks_and_their_groups(tmp_path: Path) -> None:
     (tmp_path / "k.py").write_text(
         "import nki, nki.collectives as ncc, nki.isa as nisa, nki.language as nl\n"
         "@nki.jit\ndef summed(x, group):\n"
-        "    src, dst = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ('src', 'dst'))\n"
+        "    src = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name='src')\n"
+        "    dst = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name='dst')\n"
         "    nisa.dma_copy(src, x)\n    ncc.all_reduce([src], [dst], group, nl.add)\n    return dst\n"
     )
 

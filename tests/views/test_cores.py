@@ -1,4 +1,4 @@
-"""Views of several cores and ranks: every core is there, in one time, and their sums are those of hand and kernel."""
+"""Views of several cores and ranks: every core is there, in one time, and sums are right."""
 
 from __future__ import annotations
 
