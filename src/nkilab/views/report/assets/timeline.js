@@ -209,7 +209,7 @@ const timeline = {
       const isOpen = this.isOpen(core);
       if (parts.length > 1) {
         this.titles.push({ core, name: part.T.core, y, height: 18 });
-        y += 20;
+        y += isNarrow ? 24 : 20;
       }
       for (const lane of this.lanes) {
         if (lane.core !== core) continue;
