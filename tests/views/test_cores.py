@@ -137,3 +137,11 @@ def test_cores_are_processes_of_a_trace() -> None:
 def test_profiles_of_several_cores_keep_to_their_schema() -> None:
     check(on_two().to_profile())
     check(on_two().to_dict())
+
+
+def test_a_short_form_shows_the_timeline_of_each_core() -> None:
+    made = nkilab.estimate(uneven[2], nkilab.spec((2, 3, 128, 512), "float32"), 3)
+    text = made._repr_html_()
+    assert [text.count(f"<p>program {n}</p><svg") for n in (0, 1)] == [1, 1]
+    # hand: a load and a store in one picture, three of each in the other
+    assert text.count("<title>DMA at ") == 2 + 6

@@ -13,6 +13,8 @@ from .words import verdict
 # A longer page makes a notebook slow to open; the short form stands for it.
 _LONGEST = 12_000_000
 _HEIGHT = 780
+# Timelines of a short form.
+_MOST_CORES = 4
 
 
 def short_html(run: Run) -> str:
@@ -24,8 +26,23 @@ def short_html(run: Run) -> str:
         f"<div><p><b>{escape(run.summary.kernel)}</b> on {escape(run.summary.machine)}: "
         f"<b>{duration(run.timeline.latency_ns)}</b> predicted, {duration(low * 1000)} to "
         f"{duration(high * 1000)} (timing model {escape(run.summary.model)})</p>"
-        f"<ul>{reasons}{notes}</ul>{timeline_svg(run)}</div>"
+        f"<ul>{reasons}{notes}</ul>{_pictures(run)}</div>"
     )
+
+
+def _pictures(run: Run) -> str:
+    """The timeline; of several cores those of the slowest, on one scale, under their names."""
+    if run.together is None:
+        return timeline_svg(run)
+    slowest = sorted(run.runs, key=lambda named: -named[1].timeline.latency_ns)[:_MOST_CORES]
+    last = run.timeline.latency_ns
+    pictures = [
+        f"<p>{escape(name)}</p>{timeline_svg(own, end_ns=last, title=name)}"
+        for name, own in run.runs
+        if any(own is one for _, one in slowest)
+    ]
+    speed_up = run.together.speed_up()
+    return (f"<p>{escape(speed_up)}</p>" if speed_up else "") + "".join(pictures)
 
 
 def framed_html(run: Run) -> str:
