@@ -11,6 +11,7 @@ import pytest
 
 import nkilab
 from nkilab.profiles import Profile
+from nkilab.views.explorer import tables_of
 from nkilab.views.perfetto import trace_json, trace_protobuf
 from nkilab.views.report import report_html
 from tests.cores.kernels import output_like
@@ -145,3 +146,20 @@ def test_a_short_form_shows_the_timeline_of_each_core() -> None:
     assert [text.count(f"<p>program {n}</p><svg") for n in (0, 1)] == [1, 1]
     # hand: a load and a store in one picture, three of each in the other
     assert text.count("<title>DMA at ") == 2 + 6
+
+
+def test_tables_have_the_rows_of_both_cores_and_numbers_that_fit() -> None:
+    made = on_two()
+    tables = tables_of(made.run)
+    counts = [len(run.timeline) for _, run in made.run.runs]
+    both = [tables[name] for name in ("Instruction", "DmaPacketAggregated")]
+    rows = [row for own in both for row in zip(own["id"], own["pcore_idx"], strict=True)]
+    assert sorted(rows) == [(n, 0 if n < counts[0] else 1) for n in range(sum(counts))]
+    moved = tables["DmaPacketAggregated"]
+    # hand: a load and a store of a block; three of each
+    for core, blocks in ((0, 1), (1, 3)):
+        own = [b for b, c in zip(moved["transfer_bytes"], moved["pcore_idx"], strict=True) if c == core]
+        assert own == [BLOCK] * 2 * blocks
+    for earlier, later in zip(tables["Flow"]["in_id"], tables["Flow"]["out_id"], strict=True):
+        assert (earlier < counts[0]) == (later < counts[0])
+    assert (tables["Metadata"]["num_physical_cores"], tables["Metadata"]["vnc_enabled"]) == ([2], [True])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..run import Run
 from .events import active_times, flows, instructions, opcode_summary, transfers
 from .schema import DESCRIPTIONS, SCHEMA_FIELDS, TABLES
 from .series import dma_usage, hbm_usage, pending, psum_usage, sbuf_allocation, sbuf_usage
-from .summary import metadata, summary_row, tensors, warnings_of
+from .summary import cores_of, metadata, summary_row, tensors, warnings_of
 
 Columns = dict[str, Any]
 
@@ -30,15 +32,42 @@ _MADE_BY = {
 }
 
 
+# Tables that have rows of every core of a logical core.
+_OF_CORES = ("Flow", *(name for name, own in TABLES.items() if any(f.name == "pcore_idx" for f in own)))
+# Columns that number the events of a core.
+_NUMBERS = ("id", "in_id", "out_id")
+
+
 def tables_of(run: Run, names: tuple[str, ...] = tuple(TABLES)) -> dict[str, Columns]:
     """Tables by name, each its columns by name: arrays or lists of one length, None for null.
 
-    Every column that the schema of a table names is there.
+    Every column that the schema of a table names is there. Of several ranks they are of the slowest.
     """
-    made = {name: _MADE_BY[name](run) for name in names if name != "Summary"}
+    made = {
+        name: _of_cores(name, run) if name in _OF_CORES else _MADE_BY[name](run)
+        for name in names
+        if name != "Summary"
+    }
     if "Summary" in names:
         made["Summary"] = {name: [value] for name, value in summary_row(run).items()}
     return {name: _whole(name, made[name]) for name in names}
+
+
+def _of_cores(name: str, run: Run) -> Columns:
+    """A table with the rows of each core, one core after the other."""
+    cores = cores_of(run)
+    if len(cores) == 1:
+        return _MADE_BY[name](run)
+    joined: dict[str, list[Any]] = {}
+    before = 0
+    for number, one in enumerate(cores):
+        made = _MADE_BY[name](one)
+        for column, values in made.items():
+            own = np.asarray(values) + before if column in _NUMBERS else values
+            own = np.full(len(own), number) if column == "pcore_idx" else own
+            joined.setdefault(column, []).extend(own.tolist() if isinstance(own, np.ndarray) else own)
+        before += len(one.timeline)
+    return dict(joined)
 
 
 def _whole(table: str, columns: Columns) -> Columns:

@@ -40,7 +40,7 @@ def _optional(name: str, type_: str, unit: str, meaning: str) -> Field:
     return Field(name, type_, unit, False, meaning)
 
 
-_CORE = _optional("pcore_idx", INT, "", "physical core within the logical one; 0")
+_CORE = _optional("pcore_idx", INT, "", "physical core within the logical one")
 _SPAN = (
     _required("start_ts", INT, NS, "start"),
     _required("end_ts", INT, NS, "end"),
@@ -225,8 +225,8 @@ TABLES: dict[str, tuple[Field, ...]] = {
     "Metadata": (
         _required("profile_schema_version", TEXT, "", "of the schema"),
         _required("ntff_version", INT32, "", "of nkilab's own NTFF"),
-        _required("num_physical_cores", INT32, "", "1: that which takes longest"),
-        _required("vnc_enabled", FLAG, "", "false"),
+        _required("num_physical_cores", INT32, "", "cores of the logical core"),
+        _required("vnc_enabled", FLAG, "", "whether there are several"),
         _required("first_hw_timestamp", INT, NS, "0"),
         _required("last_hw_timestamp", INT, NS, "the latency"),
         _required("first_ts", TEXT, "", "the beginning of Unix time"),

@@ -175,13 +175,23 @@ def tensors(run: Run) -> Columns:
     }
 
 
+def cores_of(run: Run) -> tuple[Run, ...]:
+    """The runs of the cores of a logical core, in order; the run alone if there are ranks, or one core."""
+    together = run.together
+    titles = {title: one.estimate.run for one in together.cores for title in one.titles} if together else {}
+    if not titles or any("rank" in title for title in titles):
+        return (run,)
+    return tuple(titles[title] for title in sorted(titles))
+
+
 def metadata(run: Run) -> Columns:
     """One row about the chip and the tool."""
+    cores = len(cores_of(run))
     machine, latency = run.program.machine, run.timeline.latency_ns
     begin = datetime(1970, 1, 1, tzinfo=UTC)
     row: dict[str, Any] = {
-        "profile_schema_version": SCHEMA_VERSION, "ntff_version": 1, "num_physical_cores": 1,
-        "vnc_enabled": False,
+        "profile_schema_version": SCHEMA_VERSION, "ntff_version": 1, "num_physical_cores": cores,
+        "vnc_enabled": cores > 1,
         "first_hw_timestamp": 0, "last_hw_timestamp": round(latency), "first_ts": str(begin),
         "last_ts": str(begin + timedelta(microseconds=latency / 1000)),
         "dma_ddr_bandwidth": machine["hbm_bytes_per_ns"] * 1e9,
