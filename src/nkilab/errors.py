@@ -7,7 +7,8 @@ and the operands completes it with `located`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 
 class NkilabError(Exception):
@@ -92,3 +93,21 @@ class UsageError(NkilabError):
 
 class NkilabWarning(UserWarning):
     """Something that runs but does not mean what its author hopes; one per source line."""
+
+
+def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """The known words that look most like one that is not known, whatever their capitals; the nearest first."""
+    names = {name.lower(): name for name in known}
+    return [names[near] for near in get_close_matches(word.lower(), names, most)]
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The hint of an error about a word that is not known: the nearest that is.
+
+    Args:
+        word: what was given.
+        known: what could have been.
+        otherwise: the hint where nothing looks like it.
+    """
+    near = nearest(word, known)
+    return f"did you mean {near[0]}?" if near else otherwise

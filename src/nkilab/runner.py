@@ -28,22 +28,26 @@ LIBRARIES = tuple(
 EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
 
 
-def serve_names(version: str, target: str) -> None:
+def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
     """Serve the names in this process, unless another distribution has them.
+
+    Args:
+        version, target: that kernels are held to; "" for neither.
+        in_front: whether to serve them even then.
 
     Raises:
         UsageError: if one has, or the version or chip does not exist.
     """
-    for root in ROOTS:
+    for root in () if in_front else ROOTS:
         where = installed_elsewhere(root)
         if where:
             raise UsageError(
                 f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
-                hint="use an environment without it",
+                hint="choose with nkilab run --backend sim or vendor, or use an environment without it",
             )
     if target:
         api.machine_for(None, target)
-    finder = switch_on(version, serves_shims=True)
+    finder = switch_on(version, serves_shims=True, in_front=in_front)
     api.choose(version=finder.version, target=target)
     if finder.version:
         # for the script's children, such as workers of pytest-xdist
@@ -84,7 +88,7 @@ def guarded(action: Callable[[], Any]) -> int:
         print(request.code, file=sys.stderr)
         return EXIT_FAULT
     except NkilabError as error:
-        print(error, file=sys.stderr)
+        print(error if error.where else f"nkilab: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
     except IndexError as error:
         # an index of Beta 1 that is out of bounds at run time has NumPy's type, and ours as its cause
@@ -94,6 +98,10 @@ def guarded(action: Callable[[], Any]) -> int:
         return EXIT_FAULT
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError as error:
+        # where nobody reads what the program prints, this raises another, which ends it quietly
+        sys.stdout.flush()
+        return _tell(error)
     except BaseException as error:
         return _tell(error)
     return EXIT_FINE

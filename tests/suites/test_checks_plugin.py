@@ -66,7 +66,7 @@ def shared(x):
     return out
 """
 # pytest finds the plugin of an installed nkilab by itself, under the name nkilab
-PLUGIN = ("-q", "-p", "no:nkilab", "-p", "nkilab.suites.checks", "-p", "no:cacheprovider", "test_kernels.py")
+PLUGIN = ("-q", "-p", "no:nkilab", "-p", "nkilab.suites.plugin", "-p", "no:cacheprovider", "test_kernels.py")
 
 
 def run(folder, *options):
