@@ -125,7 +125,7 @@ def test_fixtures_and_budgets_hold_and_tell(run, pytester):
     assert "neither launches nor estimates the kernel halved; the budget holds nothing (it runs doubled)" in text
     assert "assert 1 == 2" in text
     section = text.split("nkilab: predicted latencies")[1]
-    assert len(re.findall(r"us predicted, .* bound by .*  test_suite\.py::", section)) == 7
+    assert len(re.findall(r"us predicted, .* bound by .*  test_suite\.py::", section)) == 8
     _junit_has(pytester.path / "report.xml", value)
 
 

@@ -176,12 +176,14 @@ def _target_of(item: pytest.Item) -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Put what a test predicted into its report, for the summary and for JUnit."""
-    report = yield
     found = item.stash.get(_FOUND, None)
-    if call.when == "call" and found is not None:
-        report.nki_predictions = found.found
+    is_first = call.when == "call" and found is not None
+    if is_first:
         for one in found.found:
-            report.user_properties.extend(budgets.properties_of(one))
+            item.user_properties.extend(budgets.properties_of(one))
+    report = yield
+    if is_first:
+        report.nki_predictions = found.found
     return report
 
 
