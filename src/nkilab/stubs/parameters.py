@@ -42,8 +42,10 @@ def _listed(module: str, name: str, version: str) -> list[Signature]:
 
 
 def _of_version(listed: Signature, types: dict[str, str]) -> str:
-    heads: list[str] = []
-    is_keyword = False
+    # a stub that names no position takes *args
+    takes_any = listed.is_open and not listed.positional
+    heads = ["*args: Any"] if takes_any else []
+    is_keyword = takes_any
     for parameter in listed.parameters:
         if not parameter.is_positional and not is_keyword:
             heads.append("*")
@@ -53,14 +55,14 @@ def _of_version(listed: Signature, types: dict[str, str]) -> str:
 
 
 def _of_all(function: Callable[..., Any], listed: list[Signature], types: dict[str, str]) -> str:
-    try:
-        own = list(inspect.signature(function, follow_wrapped=False).parameters.values())
-    except (TypeError, ValueError):
-        return "*args: Any, **kwargs: Any"
+    own = own_parameters(function)
+    if _tells_nothing(own):
+        told = listed[0] if listed and listed[0].parameters else None
+        return _of_version(told, types) if told is not None else ", ".join(heads_of(own, types))
     # what is generated takes and tells whatever else is given
     is_generated = any(p.name == "unknown" for p in own)
     own = [p for p in own if not (is_generated and p.name in ("unknown", "rest"))]
-    heads = list(_heads(own, types))
+    heads = list(heads_of(own, types))
     names = {p.name for p in own}
     is_open = any(p.kind is p.VAR_KEYWORD for p in own)
     further = {p.name for held in listed for p in held.parameters} - names
@@ -71,7 +73,18 @@ def _of_all(function: Callable[..., Any], listed: list[Signature], types: dict[s
     return ", ".join(heads)
 
 
-def _heads(own: list[inspect.Parameter], types: dict[str, str]) -> Iterator[str]:
+def own_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function, or of what it wraps where it passes on whatever it is given."""
+    own = list(inspect.signature(function, follow_wrapped=False).parameters.values())
+    return list(inspect.signature(function).parameters.values()) if _tells_nothing(own) else own
+
+
+def _tells_nothing(own: list[inspect.Parameter]) -> bool:
+    return bool(own) and all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in own)
+
+
+def heads_of(own: list[inspect.Parameter], types: dict[str, str]) -> Iterator[str]:
+    """Parameters as a stub has them; the type of those that have none is Any."""
     is_keyword = False
     for parameter in own:
         kind = types.get(parameter.name, "Any")
@@ -92,9 +105,8 @@ def _heads(own: list[inspect.Parameter], types: dict[str, str]) -> Iterator[str]
 def _types(function: Callable[..., Any], declared: type[Instruction] | None) -> dict[str, str]:
     """Types by parameter: of operands, of attributes that are plain, of what is annotated."""
     found = {name: "_Shape" for name in _SHAPES}
-    found |= {
-        name: _PLAIN[str(told)] for name, told in getattr(function, "__annotations__", {}).items() if str(told) in _PLAIN
-    }
+    annotated = {p.name: str(p.annotation) for p in own_parameters(function)}
+    found |= {name: _PLAIN[told] for name, told in annotated.items() if told in _PLAIN}
     if declared is not None:
         found |= {name: _operand(held) for name, held in declared.operands.items()}
         found |= {name: _attribute(held) for name, held in declared.attributes.items()}

@@ -11,7 +11,7 @@ from typing import Any
 from ..dialects.dst_first.tensor import Tensor
 from ..dialects.history import BETA1, VERSIONS, at
 from ..dialects.value_returning.tensor import Tensor as ReturnedTensor
-from .parameters import parameters_of
+from .parameters import heads_of, parameters_of
 
 HEAD = """\
 # Written by `nkilab stubs`: names and parameters as nkilab serves them. Not for installation.
@@ -47,6 +47,10 @@ _DECORATORS = {
     "..., save_neff_name: str = ..., save_trace_name: str = ..., ", "profile": "working_directory: Any = ..., "
     "save_neff_name: str = ..., save_trace_name: str = ..., ",
     "baremetal": "save_neff_name: str = ..., save_trace_name: str = ..., ",
+}  # fmt: skip
+# what our functions say that they return, as stubs say it
+_RETURNED = {
+    "Tensor": "_Tensor", "NkiTensor": "_Tensor", "int": "int", "bool": "bool", "str": "str", "None": "None",
 }  # fmt: skip
 # methods of Python's own that a tensor may have, and what they return
 _OPERATIONS = {
@@ -148,19 +152,12 @@ def _tensor(tensor: type, versions: Sequence[str]) -> Iterator[str]:
 
 
 def _method(name: str, held: Any) -> Iterator[str]:
-    given = list(inspect.signature(held, follow_wrapped=False).parameters.values())[1:]
-    heads = ["self", *(_head(p.name, "Any", p.default is not p.empty, p.kind) for p in given)]
-    made = "_Tensor" if name != "assert_shape" else "Any"
+    signature = inspect.signature(held)
+    given = list(signature.parameters.values())[1:]
+    heads = ["self", *heads_of(given, {"dtype": "_DType"})]
+    made = _RETURNED.get(str(signature.return_annotation), "Any")
     yield f"def {name}({', '.join(heads)}) -> {made}:"
     yield f'    """{sentence_of(held)}"""'
-
-
-def _head(name: str, kind: str, has_default: bool, how: Any) -> str:
-    if how is inspect.Parameter.VAR_POSITIONAL:
-        return f"*{name}: {kind}"
-    if how is inspect.Parameter.VAR_KEYWORD:
-        return f"**{name}: {kind}"
-    return f"{name}: {kind}" + (" = ..." if has_default else "")
 
 
 def _function(module: str, name: str, value: Any, version: str) -> Iterator[str]:
@@ -172,10 +169,10 @@ def _returned(module: str, name: str, value: Any) -> str:
     """The type that a function returns: an instruction of `nki` a handle, one of Beta 1 a tile."""
     if name in ("affine_range", "sequential_range", "static_range", "dynamic_range"):
         return "Iterator[Any]"
-    if module.startswith("neuronxcc") and hasattr(value, "instruction"):
-        return "Any"
-    told = getattr(value, "__annotations__", {}).get("return", "Any")
-    return {"Tensor": "_Tensor", "int": "int", "bool": "bool", "str": "str", "None": "None"}.get(str(told), "Any")
+    # in Beta 1 a tensor may be blocks of tiles, of a class of their own that is used as the other is
+    if module.startswith("neuronxcc") and (hasattr(value, "instruction") or name == "ndarray"):
+        return "_Tensor"
+    return _RETURNED.get(str(inspect.signature(value).return_annotation), "Any")
 
 
 def _docstring(value: type) -> Iterator[str]:
