@@ -33,7 +33,7 @@ from .tiles.dtypes import DTYPES
 from .views.bound import BOUNDS
 from .views.metrics import METRICS
 
-SCHEMA = "nkilab.explain/1"
+SCHEMA, RULES_SCHEMA = "nkilab.explain/1", "nkilab.rules/1"
 _PREFIXES = ("neuronxcc.", "nki.", "isa.", "language.", "nisa.", "nl.")
 
 Makers = Mapping[str, Callable[[], list[Page]]]
@@ -104,7 +104,7 @@ def explanation_data(name: str) -> dict[str, Any]:
 def print_rules(*, as_json: bool = False) -> None:
     """Print the rules of the checks and what they do not cover, as text or as JSON."""
     if as_json:
-        print(json.dumps({"schema": SCHEMA, **as_data(rules_page())}, indent=2))
+        print(json.dumps({"schema": RULES_SCHEMA, **as_data(rules_page())}, indent=2))
     else:
         print_page(rules_page())
 

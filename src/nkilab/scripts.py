@@ -87,15 +87,9 @@ def run(
     if checks:
         status = told_of_script(reports) or status
     if json_file:
-        told = {
-            "schema": SCHEMA,
-            "script": script,
-            "arguments": list(arguments),
-            "status": status,
-            "launches": launches.found,
-            "checks": [report.to_dict() for report in reports],
-        }
-        write_whole(json_file, json.dumps(told, indent=2).encode())
+        held = {"schema": SCHEMA, "script": script, "arguments": list(arguments), "status": status}
+        found = {"launches": launches.found, "checks": [report.to_dict() for report in reports]}
+        write_whole(json_file, json.dumps({**held, **found}, indent=2).encode())
         print(f"nkilab: wrote {json_file}", file=sys.stderr)
     return status
 
