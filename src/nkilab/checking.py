@@ -26,7 +26,7 @@ from .checks.report import SCHEMA, Report, summary_line
 from .checks.sources import Sources
 from .checks.watch import Watcher
 from .dialects.kernel import Kernel
-from .errors import LimitError, NkilabError, NkilabWarning, UnsupportedError, UsageError
+from .errors import LimitError, NkilabError, NkilabWarning, UnsupportedError, UsageError, did_you_mean
 from .files.container import write_whole
 from .launches import Launched, launch
 from .machine import Machine
@@ -182,7 +182,8 @@ def try_out(
                     "gain_us": latency - without,
                 }  # fmt: skip
     listing = f"here it is one of {', '.join(dict.fromkeys(known))}" if known else "there is none here"
-    raise UsageError(f"there is nothing called {name} to leave out", hint=listing)
+    hint = did_you_mean(name, known) if len(known) > 8 else listing
+    raise UsageError(f"there is nothing called {name} to leave out", hint=hint or listing)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ and the operands completes it with `located`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 
 class NkilabError(Exception):
@@ -98,7 +98,11 @@ class NkilabWarning(UserWarning):
 def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
     """The known words that look most like one that is not known, whatever their capitals; the nearest first."""
     names = {name.lower(): name for name in known}
-    return [names[near] for near in get_close_matches(word.lower(), names, most)]
+    found = get_close_matches(word.lower(), names, 2 * most + 3)
+    # of those that are equally near, the first that is known
+    ratio = {name: SequenceMatcher(None, name, word.lower()).ratio() for name in found}
+    order = list(names)
+    return [names[near] for near in sorted(found, key=lambda n: (-ratio[n], order.index(n)))][:most]
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -85,6 +85,11 @@ def pages_of(name: str) -> list[Page]:
     return pages
 
 
+def known_names() -> list[str]:
+    """Every name that there is a page of."""
+    return list(dict.fromkeys(name for makers in _tables() for name in makers))
+
+
 def explanation(name: str) -> str:
     """The pages of a name as plain text, 100 columns wide.
 

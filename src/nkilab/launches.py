@@ -22,7 +22,7 @@ from .dialects.outputs import check_outputs
 from .dialects.schedules import check_schedule
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
-from .errors import NkilabError, RuleError, UsageError, UseError
+from .errors import NkilabError, RuleError, UsageError, UseError, did_you_mean
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
@@ -391,7 +391,11 @@ def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> insp
     try:
         return inspect.signature(kernel.function).bind(*args, **kwargs)
     except TypeError as error:
-        raise UseError(f"the arguments do not fit the kernel: {error}") from None
+        names = list(inspect.signature(kernel.function).parameters)
+        unknown = next((name for name in kwargs if name not in names), "")
+        listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
+        hint = did_you_mean(unknown, names, listed) if unknown else listed
+        raise UseError(f"the arguments do not fit the kernel: {error}", hint=hint) from None
 
 
 def _map_arrays(value: Any, name: str, convert: Callable[[Any, str], Any]) -> Any:

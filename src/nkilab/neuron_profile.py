@@ -31,7 +31,13 @@ def _nth_name(path: Path, nth: int) -> Path:
 
 
 neff_option = click.option(
-    "-n", "--neff", "neff_path", required=True, metavar="FILE.neff", type=PATH, help="A NEFF that nkilab wrote."
+    "-n",
+    "--neff",
+    "neff_path",
+    required=True,
+    metavar="FILE.neff",
+    type=PATH,
+    help="A NEFF that nkilab wrote.",
 )
 trace_option = click.option(
     "-s", "--session-file", "trace_path", default="", metavar="FILE.ntff", type=PATH,
@@ -95,7 +101,9 @@ _WRITTEN: dict[str, tuple[Callable[[Run, Path], None], str]] = {
     type=OneOf("text", "summary-text", "summary-json", *_WRITTEN),
     help=f"text, summary-text, summary-json, {', '.join(_WRITTEN)}.",
 )  # fmt: skip
-@click.option("--output-file", "output", default="", metavar="FILE", type=PATH, help="Where a file is written.")
+@click.option(
+    "--output-file", "output", default="", metavar="FILE", type=PATH, help="Where a file is written."
+)
 @json_option
 def view(neff_path: str, trace_path: str, output_format: str, output: str, as_json: bool) -> None:
     """Show the profile of a NEFF and its trace, or write it in one of the vendor's formats."""

@@ -82,7 +82,9 @@ class Program(click.Group):
         if self.get_command(ctx, word) is None and not word.startswith("-"):
             hint = _OTHER_WORDS.get(word, "") if ctx.info_name == "nkilab" else ""
             listed = f"the verbs are {', '.join(self.commands)}"
-            raise UsageError(f"there is no verb {word}", hint=hint or did_you_mean(word, self.commands, listed))
+            raise UsageError(
+                f"there is no verb {word}", hint=hint or did_you_mean(word, self.commands, listed)
+            )
         return super().resolve_command(ctx, args)
 
     def main(
@@ -149,6 +151,9 @@ def _ended(work: Callable[[], object]) -> int:
     except click.exceptions.Exit as request:
         return request.exit_code
     except SystemExit as request:
+        if isinstance(request.__context__, BrokenPipeError):
+            # rich ends the program so
+            return EXIT_PIPE_CLOSED
         return request.code if isinstance(request.code, int) else EXIT_FINE
     return EXIT_FINE
 
@@ -233,7 +238,7 @@ class OneOf(click.ParamType):
         """
         if value in self.words:
             return str(value)
-        listed = ", ".join(self.words)
+        listed = ", ".join(filter(None, self.words))
         hint = did_you_mean(str(value), self.words)
         raise UsageError(f"{_called(param)} is {value}; it is one of {listed}", hint=hint)
 

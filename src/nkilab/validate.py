@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any
 
 from .api import Estimate
-from .errors import UsageError
+from .errors import UsageError, did_you_mean
 from .files.container import write_whole
 from .hook import activate
 from .ledger import (
@@ -132,7 +132,8 @@ def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
     found = [row for row in rows if row.family.startswith(family)]
     if not found:
         known = ", ".join(sorted({row.family for row in rows}))
-        raise UsageError(f"--family is {family}; the ledger has {known}")
+        near = did_you_mean(family, {row.family for row in rows})
+        raise UsageError(f"--family is {family}; the ledger has {known}", hint=near)
     return found
 
 

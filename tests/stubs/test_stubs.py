@@ -122,7 +122,9 @@ def checked(tmp_path_factory):
         f"[mypy]\nmypy_path = {folder / 'typings'}\nstrict = True\nno_site_packages = True\n"
         "disallow_any_decorated = False\n"
     )
-    files = [script(folder, text, name) for name, text in (("a.py", NKI), ("b.py", BETA), ("wrong.py", WRONG))]
+    files = [
+        script(folder, text, name) for name, text in (("a.py", NKI), ("b.py", BETA), ("wrong.py", WRONG))
+    ]
     out, err, _ = api.run(
         ["--config-file", str(folder / "mypy.ini"), "--cache-dir", str(folder / "cache"), *map(str, files)]
     )

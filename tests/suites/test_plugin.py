@@ -122,7 +122,9 @@ def test_fixtures_and_budgets_hold_and_tell(run, pytester):
     assert value == again
     assert len(re.findall("the budget is 0.5 us", text)) == 1
     assert re.search(r"  mfu is 0\.\d{3}; the budget is at least 0\.9\n  mbu is 0\.\d{3}; the budget", text)
-    assert "neither launches nor estimates the kernel halved; the budget holds nothing (it runs doubled)" in text
+    assert (
+        "neither launches nor estimates the kernel halved; the budget holds nothing (it runs doubled)" in text
+    )
     assert "assert 1 == 2" in text
     section = text.split("nkilab: predicted latencies")[1]
     assert len(re.findall(r"us predicted, .* bound by .*  test_suite\.py::", section)) == 8

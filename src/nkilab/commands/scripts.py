@@ -71,7 +71,13 @@ def run(
     arguments: Sequence[str],
 ) -> None:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
-    given = {"--profile": folder, "--check": checks, "--json": json_file, "--nki": version, "--target": target}
+    given = {
+        "--profile": folder,
+        "--check": checks,
+        "--json": json_file,
+        "--nki": version,
+        "--target": target,
+    }
     for option in ("--profile", "--check", "--json"):
         if ranks and given[option]:
             raise UsageError(f"--ranks and {option} are both given", hint="leave one of them out")
@@ -110,7 +116,11 @@ def run(
 @kw_option
 @grid_option
 @click.option(
-    "--replay", default=0, type=Number(int, 0), metavar="N", help="Compute N other orders of the rows and compare."
+    "--replay",
+    default=0,
+    type=Number(int, 0),
+    metavar="N",
+    help="Compute N other orders of the rows and compare.",
 )
 @click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
 @click.option("--strict", "is_strict", is_flag=True, help="Let warnings fail too.")

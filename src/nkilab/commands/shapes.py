@@ -25,7 +25,11 @@ version_option = click.option(
     "--nki", "version", default="", metavar="VERSION", type=VERSIONS, help="NKI version to hold kernels to."
 )
 arg_option = click.option(
-    "--arg", "args", multiple=True, metavar="ARG", help="An argument: f32[128,512], @FILE.npy, or name=either."
+    "--arg",
+    "args",
+    multiple=True,
+    metavar="ARG",
+    help="An argument: f32[128,512], @FILE.npy, or name=either.",
 )
 kw_option = click.option(
     "--kw", "keywords", multiple=True, metavar="NAME=VALUE", help="A keyword argument that is no array."

@@ -22,7 +22,9 @@ from .shapes import target_option
         "nkilab einsum attention.yaml --dialect neuronxcc --search 30 --explain",
     ],
 )
-@click.option("-o", "output", default="", metavar="KERNEL.py", type=PATH, help="Write the kernel's module there.")
+@click.option(
+    "-o", "output", default="", metavar="KERNEL.py", type=PATH, help="Write the kernel's module there."
+)
 @click.option(
     "--dialect", type=OneOf("nki", "neuronxcc"), default=None, metavar="nki|neuronxcc",
     help="Spelling; nki if not given.",
@@ -36,7 +38,9 @@ from .shapes import target_option
 @click.option(
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
 )
-@click.option("--notebook", default="", metavar="F.ipynb", type=PATH, help="Write all six parts as a notebook.")
+@click.option(
+    "--notebook", default="", metavar="F.ipynb", type=PATH, help="Write all six parts as a notebook."
+)
 @click.option("--explain", "explains", is_flag=True, help="Tell loops, places, traffic, and what binds.")
 @click.option(
     "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
@@ -63,7 +67,11 @@ def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> None:
     ],
 )
 @click.option(
-    "--to", default="", metavar="VERSION", type=VERSIONS, help="NKI version to reach; the newest if not given."
+    "--to",
+    default="",
+    metavar="VERSION",
+    type=VERSIONS,
+    help="NKI version to reach; the newest if not given.",
 )
 @click.option(
     "--from", "since", default="", metavar="VERSION", type=VERSIONS, help="Version that FILE is written for."

@@ -21,7 +21,9 @@ from .shapes import (
     version_option,
 )
 
-text_option = click.option("--text", "as_text", is_flag=True, help="Print, as it does if no file is asked for.")
+text_option = click.option(
+    "--text", "as_text", is_flag=True, help="Print, as it does if no file is asked for."
+)
 
 
 @click.command(
@@ -63,13 +65,20 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
     "--html", default="", metavar="F", type=PATH, help="Write a report that shows everything: one HTML file."
 )
 @click.option(
-    "--trace", default="", metavar="F", type=PATH, help="Write a trace for ui.perfetto.dev: *.json, else protobuf."
+    "--trace",
+    default="",
+    metavar="F",
+    type=PATH,
+    help="Write a trace for ui.perfetto.dev: *.json, else protobuf.",
 )
 @click.option(
     "--parquet", default="", metavar="DIR", type=PATH, help="Write tables as Neuron Explorer names them."
 )
 @click.option(
-    "--what-if", default="", metavar="K=V,...", help="Show what changes with other constants: dma_bandwidth=2x."
+    "--what-if",
+    default="",
+    metavar="K=V,...",
+    help="Show what changes with other constants: dma_bandwidth=2x.",
 )
 def profile(
     kernel: str,
@@ -191,10 +200,18 @@ def diff(
     help="exhaustive, random, tpe, nsga2 or gp.",
 )  # fmt: skip
 @click.option(
-    "--workers", default="1", show_default=True, metavar="N", help="Processes, or the address of a dask scheduler."
+    "--workers",
+    default="1",
+    show_default=True,
+    metavar="N",
+    help="Processes, or the address of a dask scheduler.",
 )
 @click.option(
-    "--journal", default="", metavar="FILE", type=PATH, help="Where outcomes are kept; again, it goes on there."
+    "--journal",
+    default="",
+    metavar="FILE",
+    type=PATH,
+    help="Where outcomes are kept; again, it goes on there.",
 )
 @click.option(
     "--confirm", default="", metavar="FILE.yaml", type=PATH, help="Measured points to calibrate with."

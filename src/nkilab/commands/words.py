@@ -31,7 +31,9 @@ def explain(as_json: bool, name: str) -> None:
         part("explain").print_explanation(name)
 
 
-@click.command(cls=Verb, examples=["nkilab ops", "nkilab ops nki.isa.nc_matmul", "nkilab ops --missing --json"])
+@click.command(
+    cls=Verb, examples=["nkilab ops", "nkilab ops nki.isa.nc_matmul", "nkilab ops --missing --json"]
+)
 @click.option("--missing", "only_missing", is_flag=True, help="Show only what nkilab does not have yet.")
 @json_option
 @click.argument("name", default="")

@@ -148,7 +148,9 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     if place.is_dir():
         raise UsageError(f"{path} is a folder; a file is to be written there", hint="name a file in it")
     if not place.parent.is_dir():
-        raise UsageError(f"the folder of {path} does not exist", hint=f"make {place.parent}, or name another file")
+        raise UsageError(
+            f"the folder of {path} does not exist", hint=f"make {place.parent}, or name another file"
+        )
     if not os.access(place.parent, os.W_OK):
         raise UsageError(f"the folder of {path} may not be written", hint="name a file elsewhere")
 

@@ -31,7 +31,9 @@ def stub_texts(version: str = "") -> dict[str, str]:
     for root in _roots(version):
         served = tables(root, version)
         for name, names in served.items():
-            children = sorted({n.split(".")[len(name.split("."))] for n in served if n.startswith(f"{name}.")})
+            children = sorted(
+                {n.split(".")[len(name.split("."))] for n in served if n.startswith(f"{name}.")}
+            )
             make = root_text if name in ("nki", "neuronxcc.nki") else module_text
             texts["/".join([*name.split("."), "__init__.pyi"])] = make(name, names, children, version)
     return texts
@@ -59,6 +61,9 @@ def write_stubs(folder: Path, version: str) -> dict[str, Any]:
         FileError: if a file cannot be written.
     """
     asked = version_named(version) if version else ""
+    for place in (folder, *(folder / root for root in ROOTS)):
+        if place.exists() and not place.is_dir():
+            raise UsageError(f"{place} is a file", hint="name a folder for stubs alone, such as typings")
     for root in ROOTS:
         _check_own(folder / root)
     texts = stub_texts(asked)
@@ -75,12 +80,11 @@ def write_stubs(folder: Path, version: str) -> dict[str, Any]:
 
 def _check_own(folder: Path) -> None:
     """Refuse to write stubs beside modules that are not ours."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file", hint="name a folder for stubs alone, such as typings")
     foreign = [path for path in folder.rglob("*") if path.is_file() and not _is_own(path)]
     if foreign:
         raise UsageError(
-            f"{foreign[0]} was not written by nkilab stubs", hint="name a folder for stubs alone, such as typings"
+            f"{foreign[0]} was not written by nkilab stubs",
+            hint="name a folder for stubs alone, such as typings",
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..dialects.calls import MISSING
-from ..dialects.history import BETA1, NEWEST, VERSIONS, Signature, at
+from ..dialects.history import BETA1, VERSIONS, Signature, at
 from ..isa.declare import Attribute, Instruction, Operand
 
 _PLAIN = {"bool": "bool", "int": "int", "str": "str", "float": "float"}
@@ -50,7 +50,9 @@ def _of_version(listed: Signature, types: dict[str, str]) -> str:
         if not parameter.is_positional and not is_keyword:
             heads.append("*")
             is_keyword = True
-        heads.append(f"{parameter.name}: {types.get(parameter.name, 'Any')}" + (" = ..." if parameter.default else ""))
+        heads.append(
+            f"{parameter.name}: {types.get(parameter.name, 'Any')}" + (" = ..." if parameter.default else "")
+        )
     return ", ".join([*heads, *(["**kwargs: Any"] if listed.is_open else [])])
 
 
@@ -104,7 +106,7 @@ def heads_of(own: list[inspect.Parameter], types: dict[str, str]) -> Iterator[st
 
 def _types(function: Callable[..., Any], declared: type[Instruction] | None) -> dict[str, str]:
     """Types by parameter: of operands, of attributes that are plain, of what is annotated."""
-    found = {name: "_Shape" for name in _SHAPES}
+    found = dict.fromkeys(_SHAPES, "_Shape")
     annotated = {p.name: str(p.annotation) for p in own_parameters(function)}
     found |= {name: _PLAIN[told] for name, told in annotated.items() if told in _PLAIN}
     if declared is not None:

@@ -183,5 +183,3 @@ def sentence_of(value: Any) -> str:
     """The first sentence of a docstring, as text of a stub."""
     text = inspect.getdoc(value) or ""
     return " ".join(text.partition("\n\n")[0].split()).replace("\\", "\\\\").replace('"""', "'''").rstrip('"')
-
-

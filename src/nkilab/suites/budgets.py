@@ -80,7 +80,9 @@ def budget_of(mark: pytest.Mark) -> Budget:
     for word in mark.kwargs:
         if word not in _WORDS:
             hint = did_you_mean(word, _WORDS)
-            raise pytest.UsageError(f"nki_budget takes no {word}; it takes {', '.join(_WORDS)}; {hint}".rstrip("; "))
+            raise pytest.UsageError(
+                f"nki_budget takes no {word}; it takes {', '.join(_WORDS)}; {hint}".rstrip("; ")
+            )
     if not any(word in mark.kwargs for word in _BOUNDS):
         raise pytest.UsageError("nki_budget bounds nothing; give it latency_us, mfu or mbu")
     for word in _BOUNDS:

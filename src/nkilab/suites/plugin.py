@@ -46,7 +46,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--nki-check", action="store_true", help="fail tests whose kernels have findings of `nkilab check`"
     )
-    parser.addini("nki_serve", "serve the names nki and neuronxcc where nobody else does", "bool", default=True)
+    parser.addini(
+        "nki_serve", "serve the names nki and neuronxcc where nobody else does", "bool", default=True
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
