@@ -16,8 +16,7 @@ ROOT = Path(nkilab.__file__).parent
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys _lazy",
-    "program",
-    "yaml_files",
+    "yaml_files program",
     "machine records heap progress",
     "tiles",
     "isa arrays benchmark",
@@ -30,7 +29,8 @@ LEVELS = [
     "api what_if",
     "ledger frameworks examples profiles checking",
     "hook",
-    "stubs runner doctor explain demo neuron_profile autostart ops ranks reports suites validate calibrate einsum",
+    "runner doctor explain demo neuron_profile autostart ops ranks reports suites validate calibrate einsum "
+    "stubs",
     "tune scripts projects",
     "commands",
     "cli",

@@ -96,7 +96,7 @@ class NkilabWarning(UserWarning):
 
 
 def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """The known words that look most like one that is not known, whatever their capitals; the nearest first."""
+    """The known words that look most like one that is not, whatever their capitals; the nearest first."""
     names = {name.lower(): name for name in known}
     found = get_close_matches(word.lower(), names, 2 * most + 3)
     # of those that are equally near, the first that is known

@@ -1,4 +1,4 @@
-"""Programs, their verbs and options: how a wrong use is told, what is shown as help, which status comes out."""
+"""Programs, their verbs and options: how wrong uses are told, what help shows, which status comes out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 130, 141
 COMPLETION = "_NKILAB_COMPLETE"
 # Words that people try first, and what does that here.
 _OTHER_WORDS = {
-    "help": "nkilab --help lists the verbs", "version": "write nkilab --version", "simulate": "did you mean run?",
+    "help": "nkilab --help lists the verbs", "version": "write nkilab --version",
+    "simulate": "did you mean run?",
     "benchmark": "did you mean estimate?", "time": "did you mean estimate?", "lint": "did you mean check?",
     "compile": "did you mean einsum?", "new": "did you mean init?", "view": "did you mean profile?",
 }  # fmt: skip
@@ -88,9 +89,13 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def main(
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, complete_var: str | None = None,
-        standalone_mode: bool = True, **extra: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run the verb that is asked for and end the process with its status."""
         given, name = list(sys.argv[1:] if args is None else args), prog_name or "nkilab"
         instruction = os.environ.get(COMPLETION)

@@ -6,12 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from . import api
-from .checking import every_launch, told_of_script
+from .checking import Report, every_launch, told_of_script
 from .errors import UsageError
 from .files import neff
 from .files.container import check_writable, write_whole
@@ -63,7 +63,7 @@ def run(
         folder: where reports go; "" for none.
         json_file: where what was launched is told; "" for nowhere.
         ranks: how many run the script together; 0 for one that is none.
-        backend: "sim" to serve the names even where the vendor's package has them, "vendor" not to serve them.
+        backend: "sim" to serve the names even where the vendor's package has them, "vendor" not to.
 
     Raises:
         UsageError: if there is no such script, version, chip or backend.
@@ -82,7 +82,8 @@ def run(
     watching += [launches] if json_file else []
     if watching:
         api.choose(watch=_all(watching))
-    with put_tools_on_path(), every_launch() if checks else nullcontext([]) as reports:
+    checking: AbstractContextManager[list[Report]] = every_launch() if checks else nullcontext([])
+    with put_tools_on_path(), checking as reports:
         status = run_script(script, arguments, as_module=as_module, ranks=ranks)
     if checks:
         status = told_of_script(reports) or status

@@ -184,8 +184,8 @@ def test_chips_are_parameters_and_workers_send_what_they_predict(run, workers):
     ("args", "kwargs", "message"),
     [
         ((10,), {}, "nki_budget has 10 without a name; write nki_budget(latency_us=10)"),
-        ((), {"latency": 10}, "nki_budget takes no latency; it takes latency_us, mfu, mbu, kernel, target, strict; "
-         "did you mean latency_us?"),
+        ((), {"latency": 10}, "nki_budget takes no latency; it takes latency_us, mfu, mbu, kernel, target, "
+         "strict; did you mean latency_us?"),
         ((), {"kernel": "k"}, "nki_budget bounds nothing; give it latency_us, mfu or mbu"),
         ((), {"mfu": 40}, "nki_budget has mfu=40; it is a fraction between 0 and 1"),
         ((), {"latency_us": "9"}, "nki_budget has latency_us='9'; it is microseconds above 0"),

@@ -30,7 +30,7 @@ text_option = click.option(
     cls=Verb,
     examples=[
         "nkilab estimate kernel.py:softmax --arg 'f32[512,2048]'",
-        "nkilab estimate kernel.py:product --arg 'bf16[512,512]' --arg 'bf16[512,512]' --target trn1,trn2,trn3",
+        "nkilab estimate kernel.py:product --arg 'f32[64,64]' --arg 'f32[64,64]' --target trn1,trn2,trn3",
         "nkilab estimate kernel.py:gather --arg 'f32[4096,128]' --arg indices=@indices.npy --kw scale=0.5",
         "nkilab estimate kernel.py:halves --arg 'f32[256,512]' --grid 2 --json",
     ],
@@ -169,7 +169,7 @@ def diff(
     cls=Verb,
     examples=[
         "nkilab tune kernel.py:product --space space.yaml --arg 'bf16[2048,2048]' --arg 'bf16[2048,2048]'",
-        "nkilab tune kernel.py:product --space space.yaml --arg 'f32[512,512]' --trials 200 --journal tuned.jsonl",
+        "nkilab tune kernel.py:product --space space.yaml --arg 'f32[512,512]' --journal tuned.jsonl",
         "nkilab tune attention.yaml --kw S=1024 --seconds 60",
     ],
 )

@@ -66,7 +66,7 @@ def doctor(as_json: bool) -> None:
 @json_option
 @click.argument("shell", metavar="SHELL", type=OneOf(*SHELLS))
 def completion(as_json: bool, shell: str) -> None:
-    """Print the script that lets SHELL, bash, zsh or fish, complete verbs, options, files, chips and names."""
+    """Print the script that lets SHELL (bash, zsh or fish) complete verbs, options, files and names."""
     script = completion_script(click.get_current_context().find_root().command, shell)
     if as_json:
         held = {"schema": "nkilab.completion/1", "shell": shell, "variable": COMPLETION, "script": script}

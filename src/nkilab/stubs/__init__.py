@@ -1,7 +1,7 @@
 """Type stubs of `nki` and `neuronxcc`, made from what is served: for editors and type checkers.
 
-They are written where the user says, and never installed: a stub package in site-packages stands before the types of a
-vendor's package of the same name. docs/decisions/007-stubs-are-not-installed.md has the reasons.
+They are written where the user says, and never installed: a stub package in site-packages stands before the
+types of a vendor's package of the same name. docs/decisions/007-stubs-are-not-installed.md has the reasons.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def write_stubs(folder: Path, version: str) -> dict[str, Any]:
     for root in ROOTS:
         _check_own(folder / root)
     texts = stub_texts(asked)
-    for place, text in texts.items():
-        path = folder / place
+    for name, text in texts.items():
+        path = folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -17,8 +17,8 @@ _SHAPES = ("shape", "new_shape")
 def parameters_of(module: str, name: str, function: Callable[..., Any], version: str) -> str:
     """The parameters of a served function.
 
-    Of one version they are those of its stub. Of all versions they are the function's own, then whatever else a version
-    takes by keyword.
+    Of one version they are those of its stub. Of all versions they are the function's own, then whatever else
+    a version takes by keyword.
     """
     declared: type[Instruction] | None = getattr(function, "instruction", None) or getattr(
         getattr(function, "__wrapped__", None), "instruction", None

@@ -42,20 +42,25 @@ def {name}({first}: Callable[..., Any], /) -> {made}: ...
 def {name}({options}**kwargs: Any) -> Callable[[Callable[..., Any]], {made}]:
     """{sentence}"""
 '''
+_SAVES = "save_neff_name: str = ..., save_trace_name: str = ..., "
 _DECORATORS = {
-    "jit": "mode: str = ..., platform_target: str = ..., ", "trace": "", "benchmark": "warmup: int = ..., iters: int = "
-    "..., save_neff_name: str = ..., save_trace_name: str = ..., ", "profile": "working_directory: Any = ..., "
-    "save_neff_name: str = ..., save_trace_name: str = ..., ",
-    "baremetal": "save_neff_name: str = ..., save_trace_name: str = ..., ",
-}  # fmt: skip
+    "jit": "mode: str = ..., platform_target: str = ..., ",
+    "trace": "",
+    "benchmark": f"warmup: int = ..., iters: int = ..., {_SAVES}",
+    "profile": f"working_directory: Any = ..., {_SAVES}",
+    "baremetal": _SAVES,
+}
 # what our functions say that they return, as stubs say it
 _RETURNED = {
     "Tensor": "_Tensor", "NkiTensor": "_Tensor", "int": "int", "bool": "bool", "str": "str", "None": "None",
 }  # fmt: skip
 # methods of Python's own that a tensor may have, and what they return
+_BINARY = (
+    "add", "sub", "mul", "truediv", "mod", "pow", "floordiv", "and", "or", "xor", "lshift", "rshift",
+    "matmul",
+)  # fmt: skip
 _OPERATIONS = {
-    **{f"__{r}{word}__": "_Tensor" for r in ("", "r", "i") for word in (
-        "add", "sub", "mul", "truediv", "mod", "pow", "floordiv", "and", "or", "xor", "lshift", "rshift", "matmul")},
+    **{f"__{r}{word}__": "_Tensor" for r in ("", "r", "i") for word in _BINARY},
     **{f"__{word}__": "_Tensor" for word in ("neg", "pos", "abs", "invert")},
     **{f"__{word}__": "_Tensor" for word in ("lt", "le", "gt", "ge")},
 }  # fmt: skip

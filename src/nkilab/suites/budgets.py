@@ -122,8 +122,9 @@ class Predictions:
         """Note an estimate."""
         low, high = estimate.interval_us
         made = {
-            "kernel": estimate.kernel_name, "target": estimate.target, "latency_us": float(estimate.latency_us),
-            "low_us": float(low), "high_us": float(high), "bound": str(estimate.summary.bound),
+            "kernel": estimate.kernel_name, "target": estimate.target,
+            "latency_us": float(estimate.latency_us), "low_us": float(low), "high_us": float(high),
+            "bound": str(estimate.summary.bound),
             **{name: float(estimate.summary[metric]) / 100 for name, metric in _PERCENT.items()},
         }  # fmt: skip
         if made not in self.found:
@@ -146,7 +147,7 @@ def watched(predictions: Predictions) -> Generator[None, Any, Any]:
 
 
 def fail_over(budgets: Sequence[Budget], predictions: Sequence[Mapping[str, Any]]) -> None:
-    """Fail a test whose kernels do not keep to its budgets, or that has budgets of kernels it does not run."""
+    """Fail a test whose kernels do not keep to its budgets, or that has budgets of others alone."""
     lines: list[str] = []
     for budget in budgets:
         covered = [one for one in predictions if budget.covers(one)]

@@ -13,8 +13,8 @@
     pytest --nki-target trn1,trn2       once per chip, where a test uses a fixture of these
     pytest --nki-check                  every kernel of every test
 
-Where nkilab is installed pytest finds it; else `-p nkilab.suites.plugin`. It serves the names `nki` and `neuronxcc` where
-nobody else does, when they are first imported; nothing of nkilab is loaded before.
+Where nkilab is installed pytest finds it; else `-p nkilab.suites.plugin`. It serves the names `nki` and
+`neuronxcc` where nobody else does, when they are first imported; nothing of nkilab is loaded before.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def nki_check(nki_target: str) -> Callable[..., list[Any]]:
 
 @pytest.fixture
 def nki_estimate(request: pytest.FixtureRequest, nki_target: str) -> Callable[..., Any]:
-    """Predict the latency of a kernel on arrays or specs: nki_estimate(kernel, *args, **kwargs) -> Estimate."""
+    """Predict the latency of a kernel on arrays or specs; returns an Estimate."""
     found = request.node.stash.setdefault(_FOUND, budgets.Predictions())
 
     def predicted(kernel: Any, *args: Any, target: str = "", **kwargs: Any) -> Any:
@@ -179,13 +179,12 @@ def _target_of(item: pytest.Item) -> str:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Put what a test predicted into its report, for the summary and for JUnit."""
     found = item.stash.get(_FOUND, None)
-    is_first = call.when == "call" and found is not None
-    if is_first:
-        for one in found.found:
-            item.user_properties.extend(budgets.properties_of(one))
+    if found is None or call.when != "call":
+        return (yield)
+    for one in found.found:
+        item.user_properties.extend(budgets.properties_of(one))
     report = yield
-    if is_first:
-        report.nki_predictions = found.found
+    report.nki_predictions = found.found
     return report
 
 
