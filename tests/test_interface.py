@@ -15,6 +15,7 @@ from nkilab.suites import plugin
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "interface.md").read_text()
+READS = re.compile(r"environ\.get$|getenv$|^is_set$")
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 

@@ -19,9 +19,9 @@ CALLS = re.compile(
     r"|signal\.(SIG[A-Z0-9]+|alarm|setitimer|pthread_kill|pause)$|multiprocessing\.get_context$"
 )
 PLACES = re.compile(r"^(/tmp|/proc|/dev/|/sys/|/usr|/etc|/var|/bin|/opt|/home|~/|[A-Za-z]:\\)")
-# What limits a foreign test suite reads the memory of the process and interrupts it; it is loaded by name alone and
-# says so on a system that lacks either. Locks of files, and the cores that a process may use, are looked for, and done
-# without.
+# What limits a foreign test suite reads the memory of the process and interrupts it; it is loaded by name
+# alone and says so on a system that lacks either. Locks of files, and the cores that a process may use, are
+# looked for, and done without.
 EXCEPTIONS = {
     "execute/lanes.py": {"os.sched_getaffinity"},
     "suites/limits.py": {"resource", "signal.SIGALRM", "signal.pthread_kill", "/proc/self/statm"},
