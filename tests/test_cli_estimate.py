@@ -93,7 +93,8 @@ WRONG_USAGE = [
     ([DOUBLED, "--arg", "f32[64,x]"], "--arg is 'f32[64,x]'; write DTYPE[N,...], as in f32[128,512], or "
      "@FILE.npy"),
     ([DOUBLED, "--arg", "f99[64]"], f"--arg is 'f99[64]': dtype is f99; it is one of {TYPES}"),
-    ([DOUBLED, "--arg", "x=f64[64]"], f"--arg is 'f64[64]': dtype is f64; it is one of {TYPES}"),
+    ([DOUBLED, "--arg", "x=f64[64]"], f"--arg is 'f64[64]': dtype is f64; it is one of {TYPES}"
+     "\n  hint: cast it on the host first"),
     ([DOUBLED, "--arg", "f32[64,0]"], "a spec has shape [64, 0]; extents are at least 1"),
     ([DOUBLED, "--arg", "@no.npy"],
      "no.npy cannot be read: no such file or directory\n  hint: save the array with numpy.save"),
