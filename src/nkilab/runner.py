@@ -93,7 +93,7 @@ def guarded(action: Callable[[], Any]) -> int:
         print(request.code, file=sys.stderr)
         return EXIT_FAULT
     except NkilabError as error:
-        print(error if error.where else f"nkilab: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
     except IndexError as error:
         # an index of Beta 1 that is out of bounds at run time has NumPy's type, and ours as its cause
