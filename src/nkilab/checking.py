@@ -110,7 +110,7 @@ def _launched(
         warnings.simplefilter("always", NkilabWarning)
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
     found = list(faults.from_warnings(heard))
-    evidence = _evidence(kernel, launched, options, command)
+    evidence = replace(_evidence(kernel, launched, options, command), repeated=watcher.repeated)
     found += checks.examine(evidence, watcher)
     done: list[Replay] = []
     notes: list[str] = []
@@ -274,7 +274,6 @@ def run_check(
     guarded: Callable[[Callable[[], Any]], int],
     *,
     as_json: bool = False,
-    is_strict: bool = False,
     sarif_file: str = "",
     what_if: str = "",
     version: str = "",
@@ -288,7 +287,6 @@ def run_check(
         load: finds the kernel.
         guarded: runs user code and tells its mistakes.
         as_json: print JSON alone.
-        is_strict: whether warnings fail.
         sarif_file: where SARIF goes; "" for nowhere.
         what_if: RULE@LINE, advice to try out instead; "" to check.
         version: of nkilab.
@@ -319,7 +317,7 @@ def run_check(
         print(json.dumps(reports[0].to_dict(), indent=2))
     else:
         print_reports(reports)
-    return status_of(reports, is_strict=is_strict)
+    return status_of(reports)
 
 
 def _tried_text(tried: Mapping[str, Any]) -> str:
@@ -330,10 +328,9 @@ def _tried_text(tried: Mapping[str, Any]) -> str:
     )
 
 
-def status_of(reports: Sequence[Report], *, is_strict: bool = False) -> int:
+def status_of(reports: Sequence[Report]) -> int:
     """The exit status that reports mean."""
-    passed = all(report.passes_strictly if is_strict else report.passes for report in reports)
-    return EXIT_FINE if passed else EXIT_FAULT
+    return EXIT_FINE if all(report.passes for report in reports) else EXIT_FAULT
 
 
 def print_reports(reports: Sequence[Report]) -> None:

@@ -202,7 +202,6 @@ Examples:
     help="Compute N other orders of the rows and compare.",
 )
 @click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
-@click.option("--strict", "is_strict", is_flag=True, help="Let warnings fail too.")
 @click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
 @click.option("--sarif", "sarif_file", default="", metavar="FILE", help="Write the findings as SARIF 2.1.0.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
@@ -216,7 +215,6 @@ def check(
     grid: str,
     replay: int,
     numerics: bool,
-    is_strict: bool,
     what_if: str,
     sarif_file: str,
     as_json: bool,
@@ -239,7 +237,6 @@ def check(
         runner.kernel_from,
         runner.guarded,
         as_json=as_json,
-        is_strict=is_strict,
         what_if=what_if,
         sarif_file=sarif_file,
         version=__version__,

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..isa.declare import Instruction
 from ..place.walk import KINDS, REUSE, SPILL
-from .conflicts import CORES, DIRECT, Pair, Touch
+from .conflicts import BETA_1_DIRECT, CORES, DIRECT, Pair, Touch
 from .evidence import Evidence, Track
-from .finding import NOWHERE, Finding, Severity, Site
+from .finding import Finding, Severity, Site
 from .graph import Graph
 from .race_rules import LIFETIME, OPEN, OPEN_RACE, RULES_OF_KIND, UNORDERED
 
@@ -39,6 +39,8 @@ def _races(graph: Graph, pairs: Iterable[Pair]) -> Iterator[Pair]:
     for pair in pairs:
         key = (pair.kind, int(line[pair.later]), int(line[pair.earlier]))
         if key not in seen and _is_race(graph, pair):
+            if pair.kind == CORES and _is_repetition(graph, pair):
+                continue
             seen.add(key)
             yield pair
 
@@ -88,23 +90,38 @@ def _lifetime(graph: Graph, pair: Pair) -> Finding:
     )  # fmt: skip
 
 
-_ONE_WRITES = "let one core write it, unless both write the same values on purpose"
+def _is_repetition(graph: Graph, pair: Pair) -> bool:
+    """Whether both cores store the same values to the same elements by one line, so that either may be first.
+
+    A core may read what the other one stores again, if it stored these elements itself before.
+    """
+    sides = [_store_of(graph, touch, pair) for touch in (pair.first, pair.second)]
+    if None in sides:
+        return False
+    (one, row), (other, other_row) = sides
+    repeated = graph.evidence.repeated
+    return one.site(row) == other.site(other_row) and bool(
+        {(one.rank, row), (other.rank, other_row)} & set(repeated)
+    )
 
 
-def _is_symmetric(graph: Graph, pair: Pair) -> bool:
-    """Whether both cores write the elements by one line, and read what they wrote themselves."""
-    sides = []
-    for touch, node in ((pair.first, pair.earlier), (pair.second, pair.later)):
-        track, row, _ = _side(graph, touch, node)
-        if track.slots.is_written[touch.slot]:
-            sides.append(track.site(row))
-            continue
-        slots = track.slots
-        box = track.boxes.of_slot[touch.slot]
-        same = (slots.storage == slots.storage[touch.slot]) & (track.boxes.of_slot == box)
-        before = np.flatnonzero(slots.is_written & same & (slots.row < row))
-        sides += [track.site(int(slots.row[before[-1]]))] if len(before) else [NOWHERE]
-    return sides[0] == sides[1]
+def _store_of(graph: Graph, touch: Touch, pair: Pair) -> tuple[Track, int] | None:
+    """The row by which the core of one side stored what the other side stores; None if it did not."""
+    track = graph.tracks[touch.track]
+    slots = track.slots
+    if slots.is_written[touch.slot]:
+        return track, int(slots.row[touch.slot])
+    stored = pair.second if touch is pair.first else pair.first
+    line = graph.tracks[stored.track].site(int(graph.tracks[stored.track].slots.row[stored.slot]))
+    mine = (slots.storage == slots.storage[touch.slot]) & slots.is_written
+    rows = slots.row[mine & (slots.row < slots.row[touch.slot])]
+    return next(((track, row) for row in rows[::-1].tolist() if track.site(row) == line), None)
+
+
+def _is_anywhere(graph: Graph, pair: Pair) -> bool:
+    """Whether one side lies at an offset that only the run knows, so that the two may never meet."""
+    sides = [(graph.tracks[t.track].slots, t.slot) for t in (pair.first, pair.second) if t.slot >= 0]
+    return any(slots.layouts[slots.layout[slot]].indices for slots, slot in sides)
 
 
 def _race(graph: Graph, pair: Pair) -> Finding:
@@ -115,7 +132,7 @@ def _race(graph: Graph, pair: Pair) -> Finding:
     severity: Severity = (
         "error" if row_of_table is None or row_of_table.certainty == "documented" else "warning"
     )
-    if pair.kind == CORES and _is_symmetric(graph, pair):
+    if _is_anywhere(graph, pair):
         severity = "warning"
     cores = f" on core {track.rank}" if pair.kind == CORES else ""
     others = f" on core {other_track.rank}" if pair.kind == CORES else ""
@@ -123,10 +140,10 @@ def _race(graph: Graph, pair: Pair) -> Finding:
     notes = () if row_of_table is None else (f"kind of pair: {pair.kind}; source: {row_of_table.source}",)
     return held.finding(
         f"{track.called(row)}{cores} {verb} {tile}; {other_track.called(other_row)}{others} "
-        f"{other_verb} {'the same elements' if pair.kind != DIRECT else other}, and nothing orders the two",
+        f"{other_verb} {'the same elements' if pair.kind not in (DIRECT, BETA_1_DIRECT) else other}, and nothing orders the two",
         track.site(row), other_track.site(other_row),
         f"{other_track.called(other_row)}{others} {other_verb} here",
-        notes=notes, severity=severity, fix=_ONE_WRITES if severity != held.severity == "error" else "",
+        notes=notes, severity=severity,
     )  # fmt: skip
 
 

@@ -25,13 +25,14 @@ from .recording import Action, Recording
 from .world import World
 
 _SWAPPED = """
-a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
-b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, {byte}))
-out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(a, x)
-nisa.dma_copy(out[0], a)
-nisa.memset(b, 1.0)  # nkilab: ignore[race-direct-overlap] replayed to see what it does
-nisa.dma_copy(out[1], b)
+out = nl.ndarray((2, 128, 512), x.dtype, buffer=nl.shared_hbm)
+a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={byte}))
+a[...] = nl.load(x)
+nl.store(out[0], a)
+# nkilab: ignore[race-direct-overlap] replayed to see what it does
+b[...] = nisa.memset((128, 512), 1.0, x.dtype)
+nl.store(out[1], b)
 return out
 """
 _OPTIONS = ("--replay", "4")
@@ -45,8 +46,8 @@ DIFFERS = rule(
     "documents do not settle whether the two are ordered",
     fix="order the two lines, or let them use memory of their own",
     source="nkilab.place.DEPENDENCES",
-    wrong=Example(_SWAPPED.format(byte=0), {"x": "f32[128,512]"}, options=_OPTIONS),
-    right=Example(_SWAPPED.format(byte=2048), {"x": "f32[128,512]"}, options=_OPTIONS),
+    wrong=Example(_SWAPPED.format(byte=0), {"x": "f32[128,512]"}, "neuronxcc", options=_OPTIONS),
+    right=Example(_SWAPPED.format(byte=2048), {"x": "f32[128,512]"}, "neuronxcc", options=_OPTIONS),
 )  # fmt: skip
 
 # a sum in another order: a few units of the last place, relative to the largest element of the result

@@ -3,7 +3,7 @@
     def test_softmax_is_sound(nki_check):
         nki_check(softmax, np.ones((128, 512), np.float32))
 
-    @pytest.mark.nki_check(strict=True)         every kernel that the test launches
+    @pytest.mark.nki_check                      every kernel that the test launches
     def test_softmax(): ...
 
     pytest --nki-check                          every kernel of every test
@@ -20,9 +20,7 @@ import pytest
 
 from .._lazy import part
 
-MARKER = (
-    "nki_check(strict=False, replay=0): check every kernel that the test launches; warnings count if strict"
-)
+MARKER = "nki_check(replay=0): check every kernel that the test launches"
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -39,18 +37,18 @@ def pytest_configure(config: Any) -> None:
 
 @pytest.fixture
 def nki_check() -> Callable[..., list[Any]]:
-    """Check a kernel on arrays or specs; fails the test on errors, with `strict=True` on warnings too.
+    """Check a kernel on arrays or specs; fails the test on findings; advice does not count.
 
     Returns:
         The findings, advice among them.
     """
 
     def held_to_the_checks(
-        kernel: Any, *args: Any, strict: bool = False, replay: int = 0, target: str = "", **kwargs: Any
+        kernel: Any, *args: Any, replay: int = 0, target: str = "", **kwargs: Any
     ) -> list[Any]:
         checking = part("checking")
         report = checking.report_of(kernel, args, kwargs, checking.Options(target, replay))
-        _fail_on([report], is_strict=strict)
+        _fail_on([report])
         return list(report.findings)
 
     return held_to_the_checks
@@ -67,14 +65,14 @@ def pytest_runtest_call(item: Any) -> Generator[None, Any, Any]:
     watching = checking.every_launch(checking.Options(replays=asked.get("replay", 0)))
     with watching as reports:
         outcome = yield
-    _fail_on(reports, is_strict=asked.get("strict", False))
+    _fail_on(reports)
     return outcome
 
 
-def _fail_on(reports: list[Any], *, is_strict: bool) -> None:
+def _fail_on(reports: list[Any]) -> None:
     """Fail the test with the text of findings, if some fail."""
     checking = part("checking")
-    if checking.status_of(reports, is_strict=is_strict):
+    if checking.status_of(reports):
         text = part("checks.terminal").text_of
         told = "\n\n".join(filter(None, map(text, checking.merged(reports))))
         pytest.fail(f"nkilab check: {part('checks.report').summary_line(reports)}\n\n{told}", pytrace=False)
