@@ -171,16 +171,16 @@ def try_out(
     named = {key: filled(value) for key, value in kwargs.items()}
     launched = launch(held, positional, named, machine, has_data=True)
     known: list[str] = []
-    for track in _evidence(held, launched, options, "").tracks:
-        for candidate in advice.candidates(track):
-            known.append(candidate.name)
-            if candidate.name == name:
-                latency, without = track.timeline.latency_us, candidate.try_out() / 1000
-                return {
-                    "schema": WHAT_IF, "kernel": held.name, "target": machine.name, "what_if": name,
-                    "message": candidate.message, "latency_us": latency, "without_us": without,
-                    "gain_us": latency - without,
-                }  # fmt: skip
+    track = advice.slowest(_evidence(held, launched, options, "").tracks)
+    for candidate in advice.candidates(track) if track is not None else ():
+        known.append(candidate.name)
+        if track is not None and candidate.name == name:
+            latency, without = track.timeline.latency_us, candidate.try_out() / 1000
+            return {
+                "schema": WHAT_IF, "kernel": held.name, "target": machine.name, "what_if": name,
+                "message": candidate.message, "latency_us": latency, "without_us": without,
+                "gain_us": latency - without,
+            }  # fmt: skip
     listing = f"here it is one of {', '.join(dict.fromkeys(known))}" if known else "there is none here"
     raise UsageError(f"there is nothing called {name} to leave out", hint=listing)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ from .regions import SHAPE, in_memory
 DIRECT, PATTERN, DYNAMIC, CORES = "direct overlap", "pattern overlap", "dynamic hbm", "two cores"
 BETA_1_DIRECT = "direct overlap, Beta 1"
 SEMAPHORE = "semaphore"
+# kinds that come in columns, by the code that they have there
+PAIR_KINDS = (*KINDS, DIRECT)
 # every kind through one tensor counts as ordered while pairs are looked for
 _ALL = {name: Dependence(name, name, True, name, "assumed") for name in KINDS}
 
@@ -86,6 +89,15 @@ class Accesses:
         return pairs[:, 1], pairs[:, 0]
 
 
+class _Space(NamedTuple):
+    """Tiles at addresses of one memory: whose program, their accesses, and neighbouring pairs of these."""
+
+    track: int
+    held: Accesses
+    earlier: np.ndarray
+    later: np.ndarray
+
+
 class Conflicts:
     """The pairs of a launch.
 
@@ -101,7 +113,6 @@ class Conflicts:
         self.base = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._rank_of = np.empty(len(sequence), np.int64)
         self._rank_of[sequence] = np.arange(len(sequence))
-        self.destroyed: list[Pair] = []
         # what one line of Beta 1 allocates in a loop is one tensor, whose iterations the direct allocation
         # guide calls serialized
         self._is_traced = evidence.kernel.spelling == "neuronxcc"
@@ -116,8 +127,8 @@ class Conflicts:
         for number, track in enumerate(self.tracks):
             for storage in self._special(track):
                 found += self._within(number, storage)
-            for space in _spaces(track):
-                found += self._direct(number, space)
+        if self._is_traced and BETA_1_DIRECT in self.evidence.table:
+            found += [pair for space in self._walked for pair in self._direct(space)]
         if len(self.tracks) > 1 and CORES in self.evidence.table:
             found += self._across()
         return found
@@ -139,13 +150,33 @@ class Conflicts:
         return sorted(found & set(np.unique(slots.storage[slots.is_written]).tolist())) if found else []
 
     def through_one(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Per program the pairs of rows that touch what one tensor has: later and earlier nodes, kind."""
+        """Pairs of rows of one program that share a tensor, or bytes at addresses: later, earlier, kind."""
         for number, track in enumerate(self.tracks):
             slots = _without(track.slots, self._special(track))
             waits = waits_of(track.program, slots, track.boxes, track.overlaps, _ALL)
             later = np.repeat(np.arange(len(track.program)), np.diff(waits.start))
             base = int(self.base[number])
             yield later + base, waits.node + base, waits.kind
+        if not self._is_traced:
+            for space in self._walked:
+                row, base = self.tracks[space.track].slots.row, int(self.base[space.track])
+                later, earlier = (row[space.held.slot[side]] + base for side in (space.later, space.earlier))
+                yield later, earlier, np.full(len(later), PAIR_KINDS.index(DIRECT))
+
+    @cached_property
+    def _walked(self) -> list[_Space]:
+        """Memory in which tiles at addresses overlap."""
+        found = []
+        for number, track in enumerate(self.tracks):
+            for storages in _spaces(track):
+                held = _in_space(track, storages)
+                found.append(_Space(number, held, *held.neighbours(track.slots)))
+        return found
+
+    @cached_property
+    def destroyed(self) -> list[Pair]:
+        """Reads of what another tile wrote over after the tile itself was written: (that write, the read)."""
+        return [pair for space in self._walked for pair in self._destroyed(space)]
 
     def _within(self, number: int, storage: int) -> Iterator[Pair]:
         """Pairs in a storage that is touched in several ways."""
@@ -175,34 +206,17 @@ class Conflicts:
             return "flow"
         return "output" if slots.is_written[one] else "anti"
 
-    def _direct(self, number: int, storages: list[int]) -> Iterator[Pair]:
-        """Pairs of different tiles at overlapping addresses."""
-        track = self.tracks[number]
-        slots = track.slots
-        held = _in_space(track, storages)
-        earlier, later = held.neighbours(slots)
-        self.destroyed += self._destroyed(number, held, earlier, later)
-        kind = BETA_1_DIRECT if self._is_traced else DIRECT
-        if kind == BETA_1_DIRECT and kind not in self.evidence.table:
-            return
-        one, two = slots.storage[held.slot[earlier]], slots.storage[held.slot[later]]
-        apart = one != two
-        if self._is_traced:
-            apart &= ~_are_one_tensor(track, one, two)
-        firsts, seconds = held.slot[earlier[apart]], held.slot[later[apart]]
+    def _direct(self, space: _Space) -> Iterator[Pair]:
+        """Pairs of different tiles of Beta 1 at overlapping addresses."""
+        track, slot = self.tracks[space.track], space.held.slot
+        one, two = track.slots.storage[slot[space.earlier]], track.slots.storage[slot[space.later]]
+        apart = (one != two) & ~_are_one_tensor(track, one, two)
+        firsts, seconds = slot[space.earlier[apart]], slot[space.later[apart]]
         for first, second in zip(firsts.tolist(), seconds.tolist(), strict=True):
-            yield self._pair(kind, Touch(number, first), Touch(number, second))
+            yield self._pair(BETA_1_DIRECT, Touch(space.track, first), Touch(space.track, second))
 
-    def _destroyed(
-        self, number: int, held: Accesses, earlier: np.ndarray, later: np.ndarray
-    ) -> Iterator[Pair]:
-        """Reads of what another tile wrote over after the tile itself was written: (that write, the read).
-
-        Args:
-            number: of the program.
-            held: accesses of tiles of one space.
-            earlier, later: neighbouring pairs among them.
-        """
+    def _destroyed(self, space: _Space) -> Iterator[Pair]:
+        number, held, earlier, later = space.track, space.held, space.earlier, space.later
         slots = self.tracks[number].slots
         storage = slots.storage[held.slot]
         flow = slots.is_written[held.slot[earlier]] & slots.is_read[held.slot[later]]
@@ -308,21 +322,18 @@ class _FirstWrites:
 
 def _in_space(track: Track, storages: list[int]) -> Accesses:
     """The accesses of tiles at addresses of one space, as boxes of its bytes."""
-    slots = track.slots
+    slots, program = track.slots, track.program
     own = _reads_first(slots, np.flatnonzero(np.isin(slots.storage, storages)))
     # accesses that are alike touch one box
-    alike: dict[tuple[int, int, int], int] = {}
-    keys = zip(
-        slots.storage[own].tolist(), slots.layout[own].tolist(), slots.offset[own].tolist(), strict=True
-    )
-    which = np.array([alike.setdefault(key, len(alike)) for key in keys], np.int64)
+    keys = np.column_stack([slots.storage[own], slots.layout[own], slots.offset[own]])
+    alike, which = np.unique(keys, axis=0, return_inverse=True)
     places = []
-    for storage, given, offset in alike:
-        record, address = track.program.storages[storage], track.marks.addresses[storage]
+    for storage, given, offset in alike.tolist():
+        record, address = program.storages[storage], track.marks.addresses[storage]
         known, first = in_memory(record, slots.layouts[given], offset, address)
         places.append((0, SHAPE, 1, known, first))
     boxes = boxes_for(places)
-    return Accesses(own, boxes.of_slot[which], overlaps_of(boxes))
+    return Accesses(own, boxes.of_slot[which.reshape(-1)], overlaps_of(boxes))
 
 
 def _are_one_tensor(track: Track, one: np.ndarray, two: np.ndarray) -> np.ndarray:

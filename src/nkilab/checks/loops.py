@@ -193,9 +193,14 @@ def _told(held: Rule, track: Track, row: int, before: int, storage: int, who: st
 
 
 def _shared(track: Track, row: int, before: int) -> tuple[int, bool] | None:
-    """The storage that both rows touch and one writes, and whether it lies in HBM."""
+    """The storage that both rows touch and one writes, and whether it lies in HBM.
+
+    Blocks of a tensor that take turns in one tile are serialized (direct allocation guide).
+    """
     touched = {a.storage: a.is_written for a in track.program.accesses(before)}
     for access in track.program.accesses(row):
+        if access.storage in track.marks.rotating:
+            continue
         if access.storage in touched and (access.is_written or touched[access.storage]):
             return access.storage, access.layout.memory == HBM
     return None

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..isa.declare import Instruction
 from ..place.walk import KINDS, REUSE, SPILL
+from . import rotation
 from .conflicts import BETA_1_DIRECT, CORES, DIRECT, Pair, Touch
 from .evidence import Evidence, Track
 from .finding import Finding, Severity, Site
@@ -24,6 +25,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     lost = {(pair.earlier, pair.later) for pair in graph.conflicts.destroyed}
     tiles = {_tiles(graph, pair) for pair in graph.conflicts.destroyed}
     yield from _once(_lifetime(graph, pair) for pair in graph.conflicts.destroyed)
+    yield from _once(found for track in evidence.tracks for found in rotation.find(track))
     # a pair of tiles of which one destroys the other is told of once
     left = (p for p in graph.open if (p.earlier, p.later) not in lost and _tiles(graph, p) not in tiles)
     yield from _once(_race(graph, p) for p in _races(graph, left))

@@ -211,6 +211,36 @@ def wrong_too_few_rotating_tiles(x):
 
 @case("f32[8,128,512]")
 @nki1.jit
+def wrong_eight_blocks_live_in_two_tiles(x):
+    """The last example of lifetime conflicts in the direct allocation guide."""
+    out = nl1.ndarray((8, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    blocks = nl1.ndarray(
+        (8, nl1.par_dim(128), 512), x.dtype, buffer=ncc1.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2,))
+    )
+    for i in nl1.affine_range(8):
+        blocks[i] = nl1.load(x[i])
+    for i in nl1.affine_range(8):
+        nl1.store(out[i], blocks[i])  # finds: lifetime-conflict
+    return out
+
+
+@case("f32[8,128,512]")
+@nki1.jit
+def right_two_blocks_at_a_time_in_two_tiles(x):
+    out = nl1.ndarray((8, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    blocks = nl1.ndarray(
+        (8, nl1.par_dim(128), 512), x.dtype, buffer=ncc1.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2,))
+    )
+    for j in nl1.affine_range(4):
+        for i in nl1.affine_range(2):
+            blocks[j * 2 + i] = nl1.load(x[j * 2 + i])
+        for i in nl1.affine_range(2):
+            nl1.store(out[j * 2 + i], nl1.add(blocks[j * 2 + i], blocks[j * 2 + i]))
+    return out
+
+
+@case("f32[8,128,512]")
+@nki1.jit
 def right_enough_rotating_tiles(x):
     out = nl1.ndarray((8, 128, 512), x.dtype, buffer=nl1.shared_hbm)
     first = nl1.ndarray(
