@@ -24,11 +24,12 @@ from .checks.numerics import numerics
 from .checks.replay import Replay, replays
 from .checks.report import SCHEMA, Report, summary_line
 from .checks.sources import Sources
-from .checks.watch import Watcher
+from .checks.watch import Watcher, around_ranks
+from .cores import Meeting
 from .dialects.kernel import Kernel
 from .errors import LimitError, NkilabError, NkilabWarning, UnsupportedError, UsageError
 from .files.container import write_whole
-from .launches import Launched, launch
+from .launches import Call, Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype
@@ -127,6 +128,42 @@ def _launched(
     return launched, replace(report, replays=shown, tensors=tuple(tensors))
 
 
+def _launched_ranks(
+    kernel: Kernel,
+    calls: Sequence[Call],
+    ranks: Sequence[int],
+    machine: Machine,
+    options: Options,
+    how: Mapping[str, Any],
+) -> tuple[list[Launched], Report]:
+    """Launch a kernel on several ranks and check what each leaves; replays and numerics are of one rank."""
+    watchers = {rank: Watcher(records=False) for rank in ranks}
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", NkilabWarning)
+        left = launch_ranks(kernel, calls, ranks, machine, **how, watch=around_ranks(watchers))
+    found = list(faults.from_warnings(heard))
+    meetings = left[0].meetings
+    tracks: list[Track] = []
+    sources = Sources()
+    for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
+        own = replace(launched, meetings=_within(meetings, place, len(launched.programs)))
+        evidence = replace(_evidence(kernel, own, options, ""), sources=sources)
+        evidence = replace(evidence, repeated=watchers[rank].repeated)
+        found += checks.examine(evidence, watchers[rank])
+        tracks += evidence.tracks
+    asked = options.replays or options.has_numerics
+    notes = ("a launch over several ranks is neither replayed nor compared with float32",) if asked else ()
+    return left, _told(kernel, machine.name, found, sources, notes, _occupancies(tracks))
+
+
+def _within(meetings: Sequence[Meeting], place: int, cores: int) -> tuple[Meeting, ...]:
+    """The meetings of the cores of one rank among those of a launch over several ranks."""
+    first = place * cores
+    mine = (m for m in meetings if len(m.programs) == cores > 1)
+    return tuple(m for m in mine if all(first <= number < first + cores for number in m.programs))
+
+
 def _evidence(kernel: Kernel, launched: Launched, options: Options, command: str) -> Evidence:
     tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
     table = DEPENDENCES if options.table is None else options.table
@@ -198,12 +235,20 @@ def every_launch(options: Options = Options()) -> Iterator[list[Report]]:
         reports.append(report)
         return launched
 
-    before = api.WORLD.launching
-    api.WORLD.launching = checked
+    def checked_ranks(
+        kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, **how: Any
+    ) -> list[Launched]:
+        left, report = _launched_ranks(kernel, calls, ranks, machine, options, how)
+        reports.append(report)
+        return left
+
+    world = api.WORLD
+    before = world.launching, world.launching_ranks
+    world.launching, world.launching_ranks = checked, checked_ranks
     try:
         yield reports
     finally:
-        api.WORLD.launching = before
+        world.launching, world.launching_ranks = before
 
 
 def merged(reports: Sequence[Report]) -> list[Report]:

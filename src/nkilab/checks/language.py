@@ -460,11 +460,6 @@ NOT_COVERED: tuple[tuple[str, str, str], ...] = (
         "compiler reference",
         "they are not the kernel's",
     ),
-    (
-        "accesses of several ranks, collectives",
-        "collectives guide",
-        "launches over ranks are not simulated yet",
-    ),
     ("DMA descriptors per ring", "DMA overview", "the size of rings is not published"),
 )
 

@@ -79,7 +79,8 @@ _IN_TURN = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
 INTERLEAVED = rule(
     "psum-interleaved", "psum", "warning",
     title="one sum at a time is made in a bank",
-    what="a matmul of Beta 1 adds to a sum after a matmul started another sum in the same bank and partitions",
+    what="a matmul of Beta 1 adds to a sum after a matmul started another sum in the same bank and "
+    "partitions",
     why="a bank holds one open accumulation group; the compiler of Beta 1 refuses such programs as a "
     "violation of accumulation group interleaving (SCH713), where it notices. From `nki` on each element "
     "knows whether it is added to, and nki-library interleaves sums on devices",

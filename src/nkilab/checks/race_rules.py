@@ -5,7 +5,7 @@ from __future__ import annotations
 from .conflicts import BETA_1_DIRECT, CORES, DYNAMIC
 from .declare import Example, Rule, rule
 
-OPEN = "open schedule"
+OPEN, RANKS = "open schedule", "two ranks"
 
 LIFETIME = rule(
     "lifetime-conflict", "races", "error",
@@ -147,6 +147,19 @@ CORES_RACE = rule(
     right=Example(_EXCHANGE.format(barrier=_BARRIER), {"x": "f32[128,512]"}, grid="2"),
 )  # fmt: skip
 
+RANKS_RACE = rule(
+    "race-two-ranks", "races", "warning",
+    title="a collective receives into memory that no other rank reads from",
+    what="src and dst of a collective share elements, so that what arrives from one rank lies where another "
+    "one still reads",
+    why="ranks run independently, and the reference does not say that all have read before one receives; a "
+    "simulator in which everybody brings a copy first shows the right result",
+    fix="give dst a tensor of its own",
+    source="nki.collectives; assumed",
+    wrong=None,
+    right=None,
+)  # fmt: skip
+
 UNORDERED = rule(
     "race", "races", "error",
     title="every pair of accesses that disturb each other is ordered",
@@ -162,4 +175,5 @@ UNORDERED = rule(
 
 RULES_OF_KIND: dict[str, Rule] = {
     BETA_1_DIRECT: DIRECT_RACE, DYNAMIC: DYNAMIC_RACE, OPEN: OPEN_RACE, CORES: CORES_RACE,
+    RANKS: RANKS_RACE,
 }  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from ..cores.collectives import COLLECTIVES
 from ..isa.declare import Instruction
 from ..place.walk import KINDS, REUSE, SPILL
 from . import rotation
@@ -16,7 +17,7 @@ from .conflicts import BETA_1_DIRECT, CORES, DIRECT, Pair, Touch
 from .evidence import Evidence, Track
 from .finding import Finding, Severity, Site
 from .graph import Graph
-from .race_rules import LIFETIME, OPEN, OPEN_RACE, RULES_OF_KIND, UNORDERED
+from .race_rules import LIFETIME, OPEN, OPEN_RACE, RANKS, RANKS_RACE, RULES_OF_KIND, UNORDERED
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -31,6 +32,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     yield from _once(_race(graph, p) for p in _races(graph, left))
     if evidence.leaves_open(OPEN):
         yield from _once(_open_schedule(graph))
+    if evidence.leaves_open(RANKS):
+        yield from _once(found for track in evidence.tracks for found in _in_place(track))
     yield from _once(_placed(evidence))
 
 
@@ -139,10 +142,11 @@ def _race(graph: Graph, pair: Pair) -> Finding:
     cores = f" on core {track.rank}" if pair.kind == CORES else ""
     others = f" on core {other_track.rank}" if pair.kind == CORES else ""
     verb, other_verb = _verb(graph, pair.second), _verb(graph, pair.first)
+    place = other if pair.kind in (DIRECT, BETA_1_DIRECT) else "the same elements"
     notes = () if row_of_table is None else (f"kind of pair: {pair.kind}; source: {row_of_table.source}",)
     return held.finding(
         f"{track.called(row)}{cores} {verb} {tile}; {other_track.called(other_row)}{others} "
-        f"{other_verb} {'the same elements' if pair.kind not in (DIRECT, BETA_1_DIRECT) else other}, and nothing orders the two",
+        f"{other_verb} {place}, and nothing orders the two",
         track.site(row), other_track.site(other_row),
         f"{other_track.called(other_row)}{others} {other_verb} here",
         notes=notes, severity=severity,
@@ -190,6 +194,27 @@ _REGISTERS = {
     "vector": "accumulator registers of VectorE",
     "random": "random generators",
 }
+
+
+def _in_place(track: Track) -> Iterator[Finding]:
+    """Collectives of several ranks that receive where other ranks read."""
+    slots, overlaps = track.slots, track.overlaps
+    shared = np.array([isinstance(form, COLLECTIVES) for form in track.program.forms], np.bool_)
+    rows = np.flatnonzero(shared[track.program.form_column]) if shared.any() else np.zeros(0, np.int64)
+    for row in rows.tolist():
+        own = np.arange(track.slot_start[row], track.slot_start[row + 1])
+        box = track.boxes.of_slot[own]
+        for target in np.flatnonzero(slots.is_written[own]).tolist():
+            held = int(box[target])
+            near = [held, *overlaps.other[overlaps.start[held] : overlaps.start[held + 1]].tolist()]
+            same = slots.storage[own] == slots.storage[own[target]]
+            if (same & ~slots.is_written[own] & np.isin(box, near)).any():
+                storage = int(slots.storage[own[target]])
+                yield RANKS_RACE.finding(
+                    f"{track.called(row)} receives into {track.describe(storage)} where other ranks read what "
+                    "it brings, and nothing orders the two",
+                    track.site(row), track.birthplace(storage), "src and dst lie here",
+                )  # fmt: skip
 
 
 def _placed(evidence: Evidence) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..isa.declare import Instruction
@@ -74,3 +74,19 @@ class Watcher:
             is_initialised = storage.initialised.of(dst) != "none"
             row = len(session.program) - 1
             self.accumulated.append(Accumulated(session.rank, row, is_initialised))
+
+
+def around_ranks(watchers: Mapping[int, Watcher]) -> Callable[[Execute], Execute]:
+    """What makes a step of `compute` that the watcher of its rank sees."""
+
+    def around(compute: Execute) -> Execute:
+        steps = {rank: watcher.around(compute) for rank, watcher in watchers.items()}
+
+        def step(
+            session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
+        ) -> None:
+            steps[session.together.rank](session, form, operands, values, mask)
+
+        return step
+
+    return around

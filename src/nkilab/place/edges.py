@@ -73,8 +73,8 @@ DEPENDENCES: dict[str, Dependence] = {
                    "nki.isa scheduling", "assumed"),
         Dependence("two cores", "accesses of two cores, except through sendrecv and core_barrier", False,
                    "logical core guide", "documented"),
-        Dependence("two ranks", "accesses of two ranks, except through collectives", False,
-                   "collectives guide", "documented"),
+        Dependence("two ranks", "what other ranks of a collective read of a tensor and what it receives", False,
+                   "nki.collectives, which says nothing of src and dst that overlap", "assumed"),
     )
 }  # fmt: skip
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import nkilab
 from tests.checks.gallery.case import case
 from tests.dialects.spellings import ncc1, nisa1, nki1, nki2, nl1, nl2
 from tests.dialects.spellings import nisa2 as nisa
 
 nki, nl = nki2, nl2
+
+with nkilab.activate():
+    import nki.collectives as ncc
 
 
 def a_tile(byte, width=512):
@@ -531,3 +535,38 @@ def right_tiles_of_one_line_take_turns(x):
         nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=1.0)
         nisa.dma_copy(out[i], tile)
     return out
+
+
+@case("f32[128,512]", ranks=2)
+@nki.jit
+def wrong_ranks_exchange_in_place(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    held = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(held, tile)
+    ncc.collective_permute([held], [held], [[0, 1], [1, 0]])  # finds: race-two-ranks
+    return held
+
+
+@case("f32[128,512]", ranks=2)
+@nki.jit
+def right_ranks_exchange_between_two_tensors(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    held = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    received = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(held, tile)
+    ncc.collective_permute([held], [received], [[0, 1], [1, 0]])
+    return received
+
+
+@case("f32[128,512]", ranks=2)
+@nki.jit
+def wrong_a_rank_brings_what_it_never_wrote(x):
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    held = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    received = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(held[0:64], tile[0:64])
+    ncc.collective_permute([held], [received], [[0, 1], [1, 0]])  # finds: unwritten-read
+    return received

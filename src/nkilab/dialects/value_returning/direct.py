@@ -247,7 +247,9 @@ class Blocks:
         if self._numbers is None or not isinstance(held, Tensor):
             return
         parts = key if isinstance(key, tuple) else (key,)
-        number = self._numbers[tuple(_block(self, axis, p) for axis, p in enumerate(parts[: self._tiles.ndim]))]
+        number = self._numbers[
+            tuple(_block(self, axis, p) for axis, p in enumerate(parts[: self._tiles.ndim]))
+        ]
         program = current().program
         row = len(program) - 1 if is_given else len(program)
         program.marks.block_uses.append(BlockUse(row, held.storage.number, int(number), is_given))
