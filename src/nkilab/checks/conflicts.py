@@ -2,8 +2,8 @@
 
 The kinds are the rows of the table of dependences (`place.edges`). Most memory is touched through one tensor
 whose accesses the framework orders. What is left is looked at access by access: memory that is touched
-through tensors at overlapping addresses, at run-time offsets or by several programs, and access patterns where
-a table does not order them.
+through tensors at overlapping addresses, at run-time offsets or by several programs, and access patterns
+where a table does not order them.
 """
 
 from __future__ import annotations

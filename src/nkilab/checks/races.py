@@ -100,14 +100,12 @@ def _is_repetition(graph: Graph, pair: Pair) -> bool:
 
     A core may read what the other one stores again, if it stored these elements itself before.
     """
-    sides = [_store_of(graph, touch, pair) for touch in (pair.first, pair.second)]
-    if None in sides:
+    first, second = (_store_of(graph, touch, pair) for touch in (pair.first, pair.second))
+    if first is None or second is None:
         return False
-    (one, row), (other, other_row) = sides
-    repeated = graph.evidence.repeated
-    return one.site(row) == other.site(other_row) and bool(
-        {(one.rank, row), (other.rank, other_row)} & set(repeated)
-    )
+    (one, row), (other, other_row) = first, second
+    is_same = {(one.rank, row), (other.rank, other_row)} & set(graph.evidence.repeated)
+    return bool(is_same) and one.site(row) == other.site(other_row)
 
 
 def _store_of(graph: Graph, touch: Touch, pair: Pair) -> tuple[Track, int] | None:
@@ -211,8 +209,8 @@ def _in_place(track: Track) -> Iterator[Finding]:
             if (same & ~slots.is_written[own] & np.isin(box, near)).any():
                 storage = int(slots.storage[own[target]])
                 yield RANKS_RACE.finding(
-                    f"{track.called(row)} receives into {track.describe(storage)} where other ranks read what "
-                    "it brings, and nothing orders the two",
+                    f"{track.called(row)} receives into {track.describe(storage)} where other ranks read "
+                    "what it brings, and nothing orders the two",
                     track.site(row), track.birthplace(storage), "src and dst lie here",
                 )  # fmt: skip
 

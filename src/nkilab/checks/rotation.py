@@ -52,6 +52,6 @@ def _told(track: Track, row: int, storage: int, block: int, writer: int, holder:
     return LIFETIME.finding(
         f"{track.called(row)} reads block {block} of {track.describe(storage)} after {track.called(writer)} "
         f"wrote block {holder} over it",
-        track.site(row), track.site(writer), f"{track.called(writer)} writes block {holder} on the same bytes",
+        track.site(row), track.site(writer), f"{track.called(writer)} writes block {holder} on its bytes",
         fix="give the tensor as many tiles as blocks are needed at once, by num_free_tiles or the addresses",
     )  # fmt: skip

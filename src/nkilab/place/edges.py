@@ -59,8 +59,8 @@ DEPENDENCES: dict[str, Dependence] = {
         Dependence("semaphore", "a transfer and the consumer of its semaphore", True,
                    "DMA overview, the last act of each engine is a semaphore write", "documented"),
         Dependence("direct overlap", "two tensors of nki at overlapping direct addresses", True,
-                   "migration guide, direct allocation: the blocks of a tensor become tensors, several at one "
-                   "address; nki-library, Scope: tensors at overlapping addresses make an antidependency",
+                   "migration guide, direct allocation: blocks of a tensor become tensors, several at one "
+                   "address; nki-library, Scope: overlapping addresses make an antidependency",
                    "documented"),
         Dependence("direct overlap, Beta 1", "two tensors of Beta 1 at overlapping direct addresses", False,
                    "direct allocation guide, known limitations", "assumed"),
@@ -73,7 +73,7 @@ DEPENDENCES: dict[str, Dependence] = {
                    "nki.isa scheduling", "assumed"),
         Dependence("two cores", "accesses of two cores, except through sendrecv and core_barrier", False,
                    "logical core guide", "documented"),
-        Dependence("two ranks", "what other ranks of a collective read of a tensor and what it receives", False,
+        Dependence("two ranks", "what other ranks of a collective read and what one receives", False,
                    "nki.collectives, which says nothing of src and dst that overlap", "assumed"),
     )
 }  # fmt: skip

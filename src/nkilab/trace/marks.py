@@ -54,7 +54,7 @@ class BlockUse(NamedTuple):
     """A use of a tile that stands for several blocks of a tensor in turn.
 
     Args:
-        row: where the program was: of the next row where a block is taken, of the last one where one is given.
+        row: where the program was: the next row where a block is taken, the last one where one is given.
         storage: the tile.
         block: which one it is meant to be.
         is_given: whether a value is assigned to it.
