@@ -243,6 +243,9 @@ class Conflicts:
                 slots = self.tracks[number].slots
                 record = self.tracks[number].program.storages[storage]
                 for slot in np.flatnonzero(slots.storage == storage).tolist():
+                    # a barrier touches no byte; as a write it would cover what came before it
+                    if self._only_orders(Touch(number, slot)):
+                        continue
                     touches.append(Touch(number, slot))
                     given = slots.layouts[slots.layout[slot]]
                     shape = record.shape
@@ -254,8 +257,7 @@ class Conflicts:
         order = np.argsort(ranks, kind="stable").tolist()
         overlaps = overlaps_of(boxes)
         for first, second in self._walk([touches[i] for i in order], boxes.of_slot[order].tolist(), overlaps):
-            if not self._only_orders(first) and not self._only_orders(second):
-                yield self._pair(CORES, first, second)
+            yield self._pair(CORES, first, second)
 
     def _writes(self, touch: Touch) -> bool:
         return bool(self.tracks[touch.track].slots.is_written[touch.slot])

@@ -428,6 +428,24 @@ def wrong_the_barrier_is_on_another_tensor(x):
 
 @case("f32[128,512]", grid=2)
 @nki.jit
+def wrong_the_barrier_comes_after_the_read(x):
+    """A barrier touches the whole tensor, and hid the store before it."""
+    rank = nl.program_id(0)
+    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    held = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    if rank == 0:
+        nisa.dma_copy(tile, x)
+        nisa.dma_copy(held, tile)
+    else:
+        nisa.dma_copy(tile, held)  # finds: race-two-cores
+        nisa.dma_copy(out, tile)
+    nisa.core_barrier(held, (0, 1))
+    return held, out
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
 def right_halves_are_sent(x):
     rank = nl.program_id(0)
     tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
