@@ -155,7 +155,7 @@ def _computed(
     outputs: list[tuple[int, int]],
 ) -> list[np.ndarray]:
     """The results of an order, [elements] each."""
-    world = World(evidence, recording)
+    world = World(evidence, recording, has_lanes=True)
     groups = _Groups(recording) if ordering.permutes else None
     # of two that meet, both send before either receives
     late: dict[int, list[Action]] = {}
@@ -241,9 +241,10 @@ def _number(elements: np.ndarray, at: int) -> float:
 
 def _apart(one: np.ndarray, other: np.ndarray, dtype: DType, *, is_exact: bool) -> np.ndarray:
     """Which elements differ: bit by bit, or beyond what another order of a sum explains."""
-    if is_exact or not dtype.is_float:
-        same = one.view(np.uint8).reshape(len(one), -1) == other.view(np.uint8).reshape(len(other), -1)
-        return ~same.all(axis=1)
+    bits = f"u{one.dtype.itemsize}"
+    differing: np.ndarray = one.view(bits) != other.view(bits)
+    if is_exact or not dtype.is_float or not differing.any():
+        return differing
     a, b = (widen(v, dtype).astype(np.float64) for v in (one, other))
     scale = np.max(np.abs(a[np.isfinite(a)]), initial=0.0)
     with np.errstate(invalid="ignore"):
