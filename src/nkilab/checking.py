@@ -20,6 +20,7 @@ from .checks import advice, comments, faults, sarif, terminal
 from .checks.capacity import occupancy
 from .checks.evidence import Evidence, Track, definition_of
 from .checks.finding import Finding
+from .checks.graph import Graph
 from .checks.numerics import numerics
 from .checks.replay import Replay, replays
 from .checks.report import SCHEMA, Report, summary_line
@@ -112,11 +113,12 @@ def _launched(
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
     found = list(faults.from_warnings(heard))
     evidence = replace(_evidence(kernel, launched, options, command), repeated=watcher.repeated)
-    found += checks.examine(evidence, watcher)
+    graph = Graph(evidence)
+    found += checks.examine(evidence, watcher, graph)
     done: list[Replay] = []
     notes: list[str] = []
     if options.replays and watcher.recording is not None:
-        done, differing, notes = replays(evidence, watcher.recording, options.replays)
+        done, differing, notes = replays(graph, watcher.recording, options.replays)
         found += differing
     tensors: list[dict[str, Any]] = []
     if options.has_numerics and watcher.recording is not None:
@@ -150,7 +152,7 @@ def _launched_ranks(
         own = replace(launched, meetings=_within(meetings, place, len(launched.programs)))
         evidence = replace(_evidence(kernel, own, options, ""), sources=sources)
         evidence = replace(evidence, repeated=watchers[rank].repeated)
-        found += checks.examine(evidence, watchers[rank])
+        found += checks.examine(evidence, watchers[rank], Graph(evidence))
         tracks += evidence.tracks
     asked = options.replays or options.has_numerics
     notes = ("a launch over several ranks is neither replayed nor compared with float32",) if asked else ()

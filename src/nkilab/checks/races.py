@@ -20,9 +20,9 @@ from .graph import Graph
 from .race_rules import LIFETIME, OPEN, OPEN_RACE, RANKS, RANKS_RACE, RULES_OF_KIND, UNORDERED
 
 
-def find(evidence: Evidence) -> Iterator[Finding]:
+def find(graph: Graph) -> Iterator[Finding]:
     """Races of a launch."""
-    graph = Graph(evidence)
+    evidence = graph.evidence
     lost = {(pair.earlier, pair.later) for pair in graph.conflicts.destroyed}
     tiles = {_tiles(graph, pair) for pair in graph.conflicts.destroyed}
     yield from _once(_lifetime(graph, pair) for pair in graph.conflicts.destroyed)

@@ -69,6 +69,8 @@ class Recording:
     actions: list[Action] = field(default_factory=list)
     shapes: dict[Memory, tuple[tuple[int, ...], DType, str]] = field(default_factory=dict)
     given: dict[Memory, np.ndarray] = field(default_factory=dict)
+    # where operands lie at addresses, found once for all replays; None where that is no view
+    places: dict[Operand, tuple[Layout, int] | None] = field(default_factory=dict, repr=False)
     # tiles of no program, held so that their identities stay theirs
     _loose: dict[int, tuple[Storage, int]] = field(default_factory=dict, repr=False)
 

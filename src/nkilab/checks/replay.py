@@ -88,15 +88,13 @@ class Replay:
         return held
 
 
-def replays(
-    evidence: Evidence, recording: Recording, count: int
-) -> tuple[list[Replay], list[Finding], list[str]]:
+def replays(graph: Graph, recording: Recording, count: int) -> tuple[list[Replay], list[Finding], list[str]]:
     """Replay a launch in up to `count` orders.
 
     Returns:
         What each order showed, findings, and notes.
     """
-    graph = Graph(evidence)
+    evidence = graph.evidence
     actions = _by_node(graph, recording)
     outputs = _outputs(evidence)
     try:

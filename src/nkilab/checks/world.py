@@ -86,16 +86,16 @@ class World:
     def _made(self, memory: Memory, home: object) -> Storage:
         shape, dtype, where = self.recording.shapes[memory]
         if isinstance(home, tuple) and home[0] == "space":
-            return Storage(-1, "", SHAPE, UINT8, where, "tile", 0)
+            space = Storage(-1, "", SHAPE, UINT8, where, "tile", 0)
+            # what nothing wrote is NaN in every float; shadow bits of 32 MiB would cost more than the rows
+            space.allocate(np.full(SHAPE, 0xFF, np.uint8))
+            return space
         made = Storage(-1, "", shape, self._retype(dtype), where, "tile", 0)
         given = next(
             (self.recording.given[m] for m in self._alike(memory) if m in self.recording.given), None
         )
-        if (
-            given is not None
-            and made.dtype is dtype
-            and self.recording.changed.isdisjoint(self._alike(memory))
-        ):
+        is_constant = self.recording.changed.isdisjoint(self._alike(memory))
+        if given is not None and made.dtype is dtype and is_constant:
             # nothing changes it: tiles may stand for its elements
             made.is_mutable = False
             made.allocate(np.ascontiguousarray(given).reshape(shape))
@@ -132,7 +132,11 @@ class World:
         track = self._track(operand.memory)
         number = operand.memory[1]
         if track is not None and self._is_addressed(track, number):
-            found = typed(track.program.storages[number], given, offset, track.marks.addresses[number])
+            places = self.recording.places
+            if operand not in places:
+                record, address = track.program.storages[number], track.marks.addresses[number]
+                places[operand] = typed(record, given, offset, address)
+            found = places[operand]
             if found is None:
                 raise UnsupportedError("a tile lies at an address across the boundaries of its elements")
             return found
