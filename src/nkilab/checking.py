@@ -328,43 +328,46 @@ def run_check(
     """What `nkilab check` does: check one kernel, print what was found, return the exit status.
 
     Args:
-        designation: FILE.py:KERNEL.
+        designation: FILE.py:KERNEL, which `load` finds.
         call: positional and keyword arguments, and the grid.
         options: of the check.
-        load: finds the kernel.
-        guarded: runs user code and tells its mistakes.
+        load, guarded: the latter runs user code and tells its mistakes.
         as_json: print JSON alone.
         sarif_file: where SARIF goes; "" for nowhere.
         what_if: RULE@LINE, advice to try out instead; "" to check.
         version: of nkilab.
     """
-    reports: list[Report] = []
-    tried: list[dict[str, Any]] = []
     args, kwargs, grid = call
+    done: list[Report | dict[str, Any]] = []
 
     def work() -> None:
         held = api.as_kernel(load(designation))
         held = held[grid] if grid else held
         if what_if:
-            tried.append(try_out(held, args, kwargs, options, what_if))
+            done.append(try_out(held, args, kwargs, options, what_if))
         else:
-            reports.append(report_of(held, args, kwargs, options))
+            done.append(report_of(held, args, kwargs, options))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         status = guarded(work)
     if status:
         return status
-    if tried:
-        print(json.dumps(tried[0], indent=2) if as_json else _tried_text(tried[0]))
-        return EXIT_FINE
-    if sarif_file:
-        _write_sarif(reports, sarif_file, version)
+    (outcome,) = done
+    if isinstance(outcome, Report):
+        if sarif_file:
+            _write_sarif([outcome], sarif_file, version)
+        _print_outcome(outcome, as_json=as_json)
+        return status_of([outcome])
+    print(json.dumps(outcome, indent=2) if as_json else _tried_text(outcome))
+    return EXIT_FINE
+
+
+def _print_outcome(report: Report, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(reports[0].to_dict(), indent=2))
+        print(json.dumps(report.to_dict(), indent=2))
     else:
-        print_reports(reports)
-    return status_of(reports)
+        print_reports([report])
 
 
 def _tried_text(tried: Mapping[str, Any]) -> str:
