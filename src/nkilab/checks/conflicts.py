@@ -342,10 +342,9 @@ def _are_one_tensor(track: Track, one: np.ndarray, two: np.ndarray) -> np.ndarra
     """Whether pairs of tiles are what one line allocates in several iterations of its loops."""
     line = np.array([s.line for s in track.program.storages], np.int64)
     position = np.array(track.marks.births, np.int64)
-    loops = [tuple(loop for loop, _ in around) for around in track.loops_of_position]
-    numbers = {around: number for number, around in enumerate(dict.fromkeys(loops))}
-    around = np.array([numbers[own] for own in loops], np.int64)[position]
-    return (line[one] == line[two]) & (around[one] == around[two]) & (position[one] != position[two])
+    # position 0 is outside of loops; an inner loop is another one in each iteration of the outer
+    in_loops = (position[one] > 0) & (position[two] > 0) & (position[one] != position[two])
+    return (line[one] == line[two]) & in_loops
 
 
 def _spaces(track: Track) -> list[list[int]]:

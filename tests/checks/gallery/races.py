@@ -170,6 +170,19 @@ def right_tiles_of_one_tensor_take_turns_at_one_address(x):
     return out
 
 
+@case("f32[4,128,512]")
+@nki1.jit
+def right_a_tensor_of_nested_loops_is_one(x):
+    """As test_sbuf_modulo_alloc.py of the SDK allocates."""
+    out = nl1.ndarray((4, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    for i in nl1.affine_range(2):
+        for j in nl1.affine_range(2):
+            tile = beta_1_tile(0)
+            tile[...] = nl1.load(x[i * 2 + j])
+            nl1.store(out[i * 2 + j], tile)
+    return out
+
+
 @case("f32[128,512]")
 @nki1.jit
 def right_two_loads_go_through_one_queue(x):
