@@ -197,12 +197,17 @@ def _shared(track: Track, row: int, before: int) -> tuple[int, bool] | None:
 
     Blocks of a tensor that take turns in one tile are serialized (direct allocation guide).
     """
-    touched = {a.storage: a.is_written for a in track.program.accesses(before)}
-    for access in track.program.accesses(row):
-        if access.storage in track.marks.rotating:
+    slots, overlaps = track.slots, track.overlaps
+    mine, theirs = (range(track.slot_start[r], track.slot_start[r + 1]) for r in (row, before))
+    for one in mine:
+        storage, box = int(slots.storage[one]), int(track.boxes.of_slot[one])
+        if storage in track.marks.rotating:
             continue
-        if access.storage in touched and (access.is_written or touched[access.storage]):
-            return access.storage, access.layout.memory == HBM
+        near = {box, *overlaps.other[overlaps.start[box] : overlaps.start[box + 1]].tolist()}
+        for other in theirs:
+            writes = slots.is_written[one] or slots.is_written[other]
+            if writes and slots.storage[other] == storage and int(track.boxes.of_slot[other]) in near:
+                return storage, track.program.storages[storage].memory == HBM
     return None
 
 
