@@ -8,10 +8,11 @@ import pytest
 from nkilab.arrays import ArraySpec
 from nkilab.checks.order import Order
 from nkilab.place import DEPENDENCES
-from tests.checks.gallery import memory, races
+from tests.checks.gallery import cores, memory, races
 from tests.checks.gallery.case import CASES
 from tests.checks.test_gallery import reported as as_marked
 
+assert cores
 assert races
 assert memory
 BY_NAME = {c.name: c for c in CASES}
@@ -30,8 +31,8 @@ NEEDED = {
     "pattern overlap": "races.right_shifted_patterns",
     "dynamic hbm": "races.wrong_a_cache_row_is_read_back_unordered",
     "open schedule": "races.wrong_a_seed_may_come_too_late",
-    "two cores": "races.wrong_the_other_half_is_read_without_a_barrier",
-    "two ranks": "races.wrong_ranks_exchange_in_place",
+    "two cores": "cores.wrong_the_other_half_is_read_without_a_barrier",
+    "two ranks": "cores.wrong_ranks_exchange_in_place",
 }
 
 
@@ -105,7 +106,7 @@ def test_compiled_clocks_are_those_of_plain_python(monkeypatch: pytest.MonkeyPat
 
 
 def test_cores_that_store_different_values_by_one_line_are_at_fault() -> None:
-    held = BY_NAME["races.wrong_both_cores_write_one_result"]
+    held = BY_NAME["cores.wrong_both_cores_write_one_result"]
     (found,) = [f for f in as_marked(held).findings if f.severity != "advice"]
     assert (found.rule, found.severity) == ("race-two-cores", "error")
 

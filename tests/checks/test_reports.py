@@ -17,10 +17,11 @@ from nkilab.checks.sarif import sarif
 from nkilab.checks.sources import SourceFile, Sources
 from nkilab.checks.terminal import text_of
 from nkilab.errors import UsageError
-from tests.checks.gallery import memory, races
+from tests.checks.gallery import cores, memory, races
 from tests.checks.gallery.case import CASES
 from tests.program import call, script, told
 
+assert cores
 assert memory
 assert races
 KERNEL = """\
@@ -235,5 +236,5 @@ def test_the_summary_counts_each_kind() -> None:
 
 
 def test_tensors_of_two_cores_have_both_lines() -> None:
-    held = next(c for c in CASES if c.name == "races.right_halves_are_sent")
+    held = next(c for c in CASES if c.name == "cores.right_halves_are_sent")
     assert report_of(held.kernel, held.args, {}).passes
