@@ -39,7 +39,9 @@ def demo(as_json: bool, output: str) -> None:
 @target_option
 @version_option
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
-@click.option("--check", "checks", is_flag=True, help="Check every kernel that runs; 1 if there is an error.")
+@click.option(
+    "--check", "checks", is_flag=True, help="Check every kernel that runs; 1 if there is a finding."
+)
 @click.option(
     "--profile", "folder", default="", metavar="DIR", type=PATH,
     help="Write a report of every kernel launch there.",
@@ -123,7 +125,6 @@ def run(
     help="Compute N other orders of the rows and compare.",
 )
 @click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
-@click.option("--strict", "is_strict", is_flag=True, help="Let warnings fail too.")
 @click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
 @click.option(
     "--sarif", "sarif_file", default="", metavar="FILE", type=PATH, help="Write the findings as SARIF 2.1.0."
@@ -139,12 +140,11 @@ def check(
     grid: str,
     replay: int,
     numerics: bool,
-    is_strict: bool,
     what_if: str,
     sarif_file: str,
     as_json: bool,
 ) -> None:
-    """Run a kernel once and tell what the hardware would punish; 1 if there is an error."""
+    """Run a kernel once and tell what the hardware would punish; 1 if it finds something."""
     checking, runner = part("checking"), part("runner")
     if lists:
         part("explain").print_rules(as_json=as_json)
@@ -162,7 +162,6 @@ def check(
         runner.kernel_from,
         runner.guarded,
         as_json=as_json,
-        is_strict=is_strict,
         what_if=what_if,
         sarif_file=sarif_file,
         version=__version__,

@@ -7,7 +7,7 @@
         assert nki_estimate(softmax, x).latency_us < 30
 
     @pytest.mark.nki_budget(latency_us=30, mbu=0.2)     every kernel that the test launches or estimates
-    @pytest.mark.nki_check(strict=True)                 every kernel that the test launches
+    @pytest.mark.nki_check                              every kernel that the test launches
     def test_softmax(): ...
 
     pytest --nki-target trn1,trn2       once per chip, where a test uses a fixture of these
@@ -118,17 +118,17 @@ def nki_simulate(nki_target: str) -> Callable[..., Any]:
 
 @pytest.fixture
 def nki_check(nki_target: str) -> Callable[..., list[Any]]:
-    """Check a kernel on arrays or specs; fails the test on errors, with `strict=True` on warnings too.
+    """Check a kernel on arrays or specs; fails the test on findings; advice does not count.
 
     Returns:
         The findings, advice among them.
     """
 
     def held_to_the_checks(
-        kernel: Any, *args: Any, strict: bool = False, replay: int = 0, target: str = "", **kwargs: Any
+        kernel: Any, *args: Any, replay: int = 0, target: str = "", **kwargs: Any
     ) -> list[Any]:
         chip = target or nki_target
-        return checks.checked(kernel, args, kwargs, strict=strict, replay=replay, target=chip)
+        return checks.checked(kernel, args, kwargs, replay=replay, target=chip)
 
     return held_to_the_checks
 
