@@ -83,9 +83,9 @@ def cut(view: V, key: Any) -> V | None:
     counts = []
     for subscript, size, stride in zip(key, known.shape, known.strides, strict=True):
         if type(subscript) is slice:
+            start, stop = subscript.start, subscript.stop
             if subscript.step is not None:
                 return None
-            start, stop = subscript.start, subscript.stop
             if start is None and stop is None:
                 counts.append(size)
             elif type(start) is int and type(stop) is int and 0 <= start < stop <= size:
@@ -108,6 +108,38 @@ def cut(view: V, key: Any) -> V | None:
         first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
     counts.append(first)
     cut = tuple(counts)
+    held = known.cuts.get(cut) or _cut_layout(known, cut)
+    return None if held is None else type(view)(storage, offset, held)
+
+
+def rectangle(view: V, key: tuple[slice, slice]) -> V | None:
+    """`view[rows, columns]`; as `cut`, of which it is the usual case by far."""
+    rows, columns = key
+    known = view.layout
+    if rows.step is not None or columns.step is not None or known.indices or len(known.shape) != 2:
+        return None
+    offset = view.offset
+    height, width = known.shape
+    start, stop = rows.start, rows.stop
+    if start is not None or stop is not None:
+        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= height:
+            return None
+        height = stop - start
+        offset += start * known.strides[0]
+    start, stop = columns.start, columns.stop
+    if start is not None or stop is not None:
+        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= width:
+            return None
+        width = stop - start
+        offset += start * known.strides[1]
+    storage = view.storage
+    if known.partition_axis is None:
+        first = 0
+    elif known.dtype is storage.dtype:
+        first = offset // storage.strides[0]
+    else:
+        first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
+    cut = (height, width, first)
     held = known.cuts.get(cut) or _cut_layout(known, cut)
     return None if held is None else type(view)(storage, offset, held)
 

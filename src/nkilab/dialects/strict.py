@@ -45,6 +45,9 @@ def _looking_at(function: Any, keywords: tuple[str, ...], plain: type, form: str
 def _wrapped(
     function: Callable[..., Any], looked_at: list[tuple[int, str]], plain: type, form: str, version: str
 ) -> Callable[..., Any]:
+    # the way through an object that may be called costs as much as the look
+    function = getattr(function, "call", function)
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         for place, keyword in looked_at:

@@ -64,6 +64,13 @@ def record(
     if session.pending is not None:
         session.flush()
     session.where = where = where or user_site(1)
+    if known is not None and session.execute is None and known[0].is_plain:
+        form, number = known
+        for slot in form.written_slots:
+            if not operands[slot].storage.is_mutable:
+                break
+        else:
+            return session.program.append(number, where, session.position, (), operands)
     try:
         if cls.list_name:
             operands = _spread(cls, operands)
@@ -91,6 +98,27 @@ def record(
     if form.psum_slots:
         _note_psum(cls, [operands[slot] for slot in form.psum_slots])
     return row
+
+
+def record_product(
+    session: Session, number: int, operands: Sequence[View], adds: bool, where: tuple[str, int] | None
+) -> None:
+    """Append a matmul of known form where only shapes are known.
+
+    Args:
+        session: the launch.
+        number: of the form, whose operands are views at fixed addresses.
+        operands: the first is written; matmuls wrote its storage as a whole or not at all.
+        adds: whether they did.
+        where: file and line of the call; the nearest frame of the user's if None.
+    """
+    if session.pending is not None:
+        session.flush()
+    session.where = where = where or user_site(1)
+    program = session.program
+    program.append_numbers(number, where, session.position, program.flag_number(adds), operands)
+    if not adds:
+        operands[0].storage.accumulated.add(operands[0])
 
 
 def _note_psum(cls: type[Instruction], written: list[View]) -> None:
