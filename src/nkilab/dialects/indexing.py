@@ -112,26 +112,33 @@ def cut(view: V, key: Any) -> V | None:
     return None if held is None else type(view)(storage, offset, held)
 
 
-def rectangle(view: V, key: tuple[slice, slice]) -> V | None:
-    """`view[rows, columns]`; as `cut`, of which it is the usual case by far."""
-    rows, columns = key
+def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
+    """As `cut`, for the usual keys of two and three axes: `[rows, columns]` and `[rows, place, columns]`."""
     known = view.layout
-    if rows.step is not None or columns.step is not None or known.indices or len(known.shape) != 2:
+    shape, strides, offset = known.shape, known.strides, view.offset
+    if len(key) != len(shape) or known.indices:
         return None
-    offset = view.offset
-    height, width = known.shape
+    if len(key) == 3:
+        place = key[1]
+        if not isinstance(place, int) or not 0 <= place < shape[1] or known.partition_axis == 1:
+            return cut(view, key)
+        offset += place * strides[1]
+    rows, columns = key[0], key[-1]
+    if rows.step is not None or columns.step is not None:
+        return None
+    height, width = shape[0], shape[-1]
     start, stop = rows.start, rows.stop
     if start is not None or stop is not None:
         if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= height:
             return None
         height = stop - start
-        offset += start * known.strides[0]
+        offset += start * strides[0]
     start, stop = columns.start, columns.stop
     if start is not None or stop is not None:
         if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= width:
             return None
         width = stop - start
-        offset += start * known.strides[1]
+        offset += start * strides[-1]
     storage = view.storage
     if known.partition_axis is None:
         first = 0
@@ -139,8 +146,8 @@ def rectangle(view: V, key: tuple[slice, slice]) -> V | None:
         first = offset // storage.strides[0]
     else:
         first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
-    cut = (height, width, first)
-    held = known.cuts.get(cut) or _cut_layout(known, cut)
+    counts = (height, width, first) if len(key) == 2 else (height, 0, width, first)
+    held = known.cuts.get(counts) or _cut_layout(known, counts)
     return None if held is None else type(view)(storage, offset, held)
 
 

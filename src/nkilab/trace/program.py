@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
 from math import copysign
@@ -57,6 +58,11 @@ class Access:
     is_written: bool
 
 
+def _array(numbers: list[int]) -> np.ndarray:
+    """Whole numbers as an array; `np.array` takes twice as long."""
+    return np.frombuffer(array("q", numbers), np.int64)
+
+
 class Program:
     """Rows of calls over shared forms.
 
@@ -85,6 +91,8 @@ class Program:
         self.compiler = ""
         # whether all descriptors of transfers are made before the kernel runs
         self.has_static_descriptors = False
+        # what `place.slots` made of so many rows
+        self.kept: tuple[int, Any] = (-1, None)
         # of the run that wrote the rows; those of a changed program stay with the original
         self.marks = Marks()
         # per row: form, line, position, values; per tile operand: storage, offset
@@ -132,8 +140,8 @@ class Program:
     def _pack(self) -> None:
         """Move what waits in lists into arrays."""
         if self._rows:
-            self._packed_rows.append(np.array(self._rows, np.int64).reshape(-1, ROW).T.astype(np.int32))
-            self._packed_slots.append(np.array(self._slots, np.int64).reshape(-1, 2).T.copy())
+            self._packed_rows.append(_array(self._rows).reshape(-1, ROW).T.astype(np.int32))
+            self._packed_slots.append(_array(self._slots).reshape(-1, 2).T.copy())
             self._packed += len(self._rows) // ROW
             self._packed_operands += len(self._slots) // 2
             self._rows.clear()

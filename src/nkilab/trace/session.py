@@ -132,10 +132,13 @@ class Session:
         self._created = created
 
     def new_storage(
-        self, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = ""
+        self, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = "", depth: int = 1
     ) -> Storage:
-        """A storage of this program, registered; it has no data yet."""
-        line = self.program.site_number(user_site(1))
+        """A storage of this program, registered; it has no data yet.
+
+        The nearest `depth` frames above this one are known to be ours.
+        """
+        line = self.program.site_number(user_site(depth))
         storage = Storage(-1, name, shape, dtype, memory, scope, line)
         self.register(storage)
         return storage

@@ -7,7 +7,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,12 +18,14 @@ from ..arguments import call_arguments
 from ..arrays import framework_of
 from ..dialects.kernel import Kernel
 from ..errors import NkilabError, UsageError
+from ..isa.declare import Instruction
 from ..launches import launch
 from ..ledger.predict import recosted
 from ..machine import Machine
 from ..records import LONG, prepare
 from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
+from ..trace.builder import FORMS
 from ..trace.program import Program
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
 from .space import Point, Space
@@ -102,6 +104,7 @@ class KernelObjective:
         self.goals = known_goals(goals)
         self._traces: OrderedDict[tuple[int, str], tuple[Program, ...]] = OrderedDict()
         self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
+        self._forms: dict[Hashable, Instruction] = {}
         self._rows = 0
 
     @property
@@ -207,7 +210,10 @@ class KernelObjective:
         known = self._traces.get(key)
         if known is None:
             case = self.cases[number]
-            launched = launch(self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False)
+            launched = launch(
+                self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False,
+                keyed={FORMS: self._forms},
+            )  # fmt: skip
             known = self._traces[key] = launched.programs
             _keep(self._traces)
             self._count(known)
@@ -295,7 +301,7 @@ def _content(program: Program) -> Hashable:
         tuple(program.storages),
         (program.kernel_name, program.compiler, program.has_static_descriptors, program.core),
         tuple(program.met),
-        sha256(b"".join(column.tobytes() for column in columns)).digest(),
+        blake2b(b"".join(column.tobytes() for column in columns), digest_size=32).digest(),
     )
 
 

@@ -41,7 +41,7 @@ def matmul_finish(
         form, number = known
         written = dst.storage.accumulated
         if not form.is_indirect and (written.is_full or written.is_empty):
-            record_product(session, number, operands, written.is_full, where)
+            record_product(session, number, operands, written, where)
             return
     if values == (None,) and _may_be_in_part(dst, moving):
         for part, columns in _pieces(dst, moving, 1):

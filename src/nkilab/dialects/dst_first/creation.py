@@ -53,7 +53,8 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address:
         key = (ndarray, shape, dtype, buffer.memory)
         known = session.keyed.get(key)
         if known is not None:
-            storage = session.new_storage(known.shape, known.dtype, known.memory, "tile", name)
+            # `nl.ndarray` is called through `placed`
+            storage = session.new_storage(known.shape, known.dtype, known.memory, "tile", name, 3)
             return Tensor(storage, 0, known)
     region = buffer.region if isinstance(buffer, MemoryPointer) else region_of(buffer)
     if region is None:

@@ -92,7 +92,7 @@ class Tensor(View):
         return self.layout.shape[0]
 
     def __getitem__(self, key: Any) -> Tensor:
-        if type(key) is tuple and len(key) == 2 and type(key[0]) is slice and type(key[1]) is slice:
+        if type(key) is tuple and len(key) in (2, 3) and type(key[0]) is slice and type(key[-1]) is slice:
             view = rectangle(self, key)
         else:
             view = cut(self, key)
