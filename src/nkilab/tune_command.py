@@ -13,7 +13,7 @@ from ._lazy import part
 @click.command()
 @click.option("--target", default="", metavar="CHIP", help="trn1, trn2 (default) or trn3.")
 @click.option("--nki", "version", default="", metavar="VERSION", help="NKI version to hold kernels to.")
-@click.argument("kernel", metavar="FILE.py:KERNEL")
+@click.argument("kernel", metavar="FILE.py:KERNEL|EINSUM.yaml")
 @click.option("--space", default="", metavar="SPACE.yaml", help="Parameters, their values and constraints.")
 @click.option(
     "--arg", "args", multiple=True, help="As of estimate; 'f32[128,512] | f32[128,4096]' for two cases."

@@ -133,6 +133,19 @@ def find(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Fin
             yield finding
 
 
+def crossings(evidence: Evidence) -> Iterator[Finding]:
+    """Matmuls that write over the end of a bank: of each form and place in a tile the first."""
+    for track in evidence.tracks:
+        slots, program = track.slots, track.program
+        sums = np.array([form.accumulates for form in program.forms], np.bool_)
+        here = np.flatnonzero(slots.is_written & sums[program.form_column][slots.row])
+        places = np.column_stack([slots.layout, slots.offset, slots.kinds.of_storage[slots.storage]])[here]
+        _, first = np.unique(places, axis=0, return_index=True)
+        walk = _Walk(track)
+        for slot in here[np.sort(first)].tolist():
+            yield from walk.crossing(int(slots.row[slot]), slot, walk.span(slot))
+
+
 def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Finding]:
     # in Beta 1 `+=` on a tile of zeros is how a sum is started; its compiler leaves the zeros out
     if evidence.kernel.spelling != "nki":
@@ -190,17 +203,17 @@ class _Walk:
             row, box = int(slots.row[slot]), int(track.boxes.of_slot[slot])
             number = int(form_column[row])
             form = program.forms[number]
-            span = self._span(slot)
+            span = self.span(slot)
             if form.accumulates and slots.is_written[slot]:
                 key = (number, int(value_column[row]))
                 if key not in adds:
                     adds[key] = form.reads_result(program.values_of(row))
-                yield from self._crossing(row, slot, span)
+                yield from self.crossing(row, slot, span)
                 yield from self._matmul(row, slot, box, span, overlaps, is_added=adds[key])
             else:
                 self._other(slot, box, span, overlaps, writes=bool(slots.is_written[slot]))
 
-    def _span(self, slot: int) -> tuple[int, int]:
+    def span(self, slot: int) -> tuple[int, int]:
         """First and last bank of a tile that an access touches."""
         track, slots = self.track, self.track.slots
         given, own = slots.layouts[slots.layout[slot]], int(slots.storage[slot])
@@ -286,7 +299,8 @@ class _Walk:
                 elif is_covered:
                     del bank.sums[b]
 
-    def _crossing(self, row: int, slot: int, span: tuple[int, int]) -> Iterator[Finding]:
+    def crossing(self, row: int, slot: int, span: tuple[int, int]) -> Iterator[Finding]:
+        """That a matmul writes to several banks, if it does and may not."""
         track = self.track
         if span[0] != span[1] and track.program.machine.generation <= _LAST:
             storage = int(track.slots.storage[slot])

@@ -322,6 +322,6 @@ _SCOPE: dict[str, Any] = {
     "_MISSING": MISSING, "_canonical": _canonical, "_current": current, "_depth": 1,
     "_getframe": sys._getframe, "_keep": _keep,
     "_missing": _missing, "_note_name": note_name, "_record": record,
-    "_Refused": (AttributeError, KeyError, NkilabError, TypeError), "_running": running, "_sites": SITES, "_stand_in": stand_in,
-    "_unknown": refuse_unknown, "_View": View,
+    "_Refused": (AttributeError, KeyError, NkilabError, TypeError), "_running": running, "_sites": SITES,
+    "_stand_in": stand_in, "_unknown": refuse_unknown, "_View": View,
 }  # fmt: skip

@@ -102,7 +102,7 @@ class Session:
         self.where: tuple[str, int] = ("", 0)
         self.pending: Any = None
         self.forms: dict[Any, Known] = {}
-        # attributes and form of a call, by what it gives: layouts, and words for attributes as they are spelled
+        # attributes and form of a call, by what it gives: layouts, and words for attributes as spelled
         self.calls: dict[Any, tuple[tuple[Any, ...], Known]] = {}
         lanes = machine.limit("partitions")
         self.registers = {**register_files(lanes), "random": fresh_generators(lanes)}

@@ -16,10 +16,13 @@ import numpy as np
 from .. import api
 from ..arguments import call_arguments
 from ..arrays import framework_of
+from ..checks import examine_shapes
+from ..checks.comments import is_silenced, settings_near
+from ..checks.evidence import Evidence, Track
 from ..dialects.kernel import Kernel
-from ..errors import NkilabError, UsageError
+from ..errors import NkilabError, UsageError, UseError
 from ..isa.declare import Instruction
-from ..launches import launch
+from ..launches import Launched, launch
 from ..ledger.predict import recosted
 from ..machine import Machine
 from ..records import LONG, prepare
@@ -111,6 +114,11 @@ class KernelObjective:
     def name(self) -> str:
         """Of the kernel."""
         return self.kernel.name
+
+    @property
+    def spelling(self) -> str:
+        """Of the kernel."""
+        return self.kernel.spelling
 
     @property
     def target(self) -> str:
@@ -214,10 +222,24 @@ class KernelObjective:
                 self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False,
                 keyed={FORMS: self._forms},
             )  # fmt: skip
+            self._refuse_faults(launched)
             known = self._traces[key] = launched.programs
             _keep(self._traces)
             self._count(known)
         return known
+
+    def _refuse_faults(self, launched: Launched) -> None:
+        """Refuse what checks find on shapes alone and hardware would punish.
+
+        Raises:
+            UseError: the first such finding that the kernel's author does not silence.
+        """
+        tracks = tuple(Track(program, core) for core, program in enumerate(launched.programs))
+        evidence = Evidence(self.kernel, tracks, launched.memories, launched.meetings)
+        for finding in examine_shapes(evidence):
+            silencing = settings_near(finding.site.file)
+            if finding.fails and not is_silenced(finding, evidence.sources, silencing):
+                raise UseError(finding.message, hint=finding.fix).located(finding.where, finding.rule)
 
 
 def _named(value: Any) -> str:
