@@ -126,8 +126,8 @@ def main(seconds: float, names: list[str]) -> None:
         )
     if gains:
         print(
-            f"\n{sum(gain >= 0 for gain in gains)} of {len(gains)} are predicted at least as fast; the median "
-            f"gain is {median(gains):.1%}, the largest {max(gains):.1%}"
+            f"\n{sum(gain >= 0 for gain in gains)} of {len(gains)} are predicted at least as fast; "
+            f"the median gain is {median(gains):.1%}, the largest {max(gains):.1%}"
         )
     for line in failed:
         print(f"not searched: {line}")
