@@ -39,12 +39,12 @@ GOALS = {
     "sbuf": "bytes per partition of SBUF in use at once, of the case that needs most",
     "dma": "bytes that transfers move, over all cases by their weights",
 }
-# Traces and times of so many programs are kept.
-KEPT = 256
+# Traces and times of so many programs are kept, and traces of so many rows: about 70 bytes each.
+KEPT, ROWS_KEPT = 256, 2_000_000
 
 
 class Objective(Protocol):
-    """What judges points: kernels on shapes, and in time mappings of an Einsum."""
+    """What judges points: a kernel on shapes, or the kernels that an Einsum compiles to."""
 
     @property
     def goals(self) -> tuple[str, ...]:
@@ -203,12 +203,15 @@ class KernelObjective:
             own = [recosted(program, self.machine) for program in programs]
             known = self._timed[key] = timed(api.estimate_programs(own))
             _keep(self._timed)
+        for program in programs:
+            # the trace stays, columns made of it would take as much again
+            program.kept = (-1, None)
         return known
 
     def _count(self, programs: Sequence[Program]) -> None:
         """Load compiled code once many short programs make one long job of it."""
         before = self._rows
-        self._rows += sum(map(len, programs))
+        self._rows += _rows(programs)
         if before < LONG <= self._rows:
             prepare()
 
@@ -225,6 +228,8 @@ class KernelObjective:
             self._refuse_faults(launched)
             known = self._traces[key] = launched.programs
             _keep(self._traces)
+            while len(self._traces) > 1 and sum(map(_rows, self._traces.values())) > ROWS_KEPT:
+                self._traces.popitem(last=False)
             self._count(known)
         return known
 
@@ -245,6 +250,10 @@ class KernelObjective:
 def _named(value: Any) -> str:
     """An argument in words: of an array, what a trace on shapes depends on."""
     return f"{as_dtype(value.dtype)}{list(value.shape)}" if framework_of(value) else repr(value)
+
+
+def _rows(programs: Sequence[Program]) -> int:
+    return sum(map(len, programs))
 
 
 def _keep(held: OrderedDict[Any, Any]) -> None:
