@@ -69,13 +69,9 @@ def record(
     if session.pending is not None:
         session.flush()
     session.where = where = where or user_site(1)
-    if known is not None and session.execute is None and known[0].is_plain:
-        form, number = known
-        for slot in form.written_slots:
-            if not operands[slot].storage.is_mutable:
-                break
-        else:
-            return session.program.append(number, where, session.position, (), operands)
+    is_quick = known is not None and session.execute is None and known[0].is_plain
+    if known is not None and is_quick and operands[cls.result_slot].storage.is_mutable:
+        return session.program.append(known[1], where, session.position, (), operands)
     try:
         if cls.list_name:
             operands = _spread(cls, operands)
@@ -96,13 +92,18 @@ def record(
     row = session.program.append(number, where, session.position, held, named)
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
-        for slot in form.written_slots:
-            place = operands[slot].storage.place
-            if place is not None:
-                place.space.spread(operands[slot])
+        _spread_written(form, operands)
     if form.psum_slots:
         _note_psum(cls, [operands[slot] for slot in form.psum_slots])
     return row
+
+
+def _spread_written(form: Instruction, operands: Sequence[Any]) -> None:
+    """Have tiles at addresses that overlap see what a call wrote."""
+    for slot in form.written_slots:
+        place = operands[slot].storage.place
+        if place is not None:
+            place.space.spread(operands[slot])
 
 
 def record_product(
