@@ -282,6 +282,13 @@ class Instruction:
         self.read_slots = tuple(i for i in self.view_slots if not specs[i].is_written)
         self.psum_slots = tuple(i for i in self.written_slots if layouts[i].memory == PSUM)
         self.is_indirect = any(layouts[i].indices for i in self.view_slots)
+        # whether a call on shapes alone looks at nothing but the form: no values, no rule or state of a call,
+        # and whether what it writes may be written
+        self.is_plain = (
+            self.has_views_only
+            and len(self.written_slots) == 1
+            and not (self.is_indirect or self.values or self.call_rules or self.resolves or self.psum_slots)
+        )
         self.largest = max((layouts[i].size for i in self.view_slots), default=0)
 
     def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:

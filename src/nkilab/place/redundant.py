@@ -52,15 +52,9 @@ def _candidates(program: Program, slots: Slots) -> np.ndarray:
     start = program.operand_start
     dst, src = slots.storage[start[rows]], slots.storage[start[rows] + 1]
     fixed = (writes[dst] == 1) & (writes[src] == 0)
-    whole = np.array(
-        [
-            prod(program.storages[d].shape) == program.form_of(r).layouts[0].size
-            and slots.offset[start[r]] == 0
-            for r, d in zip(rows.tolist(), dst.tolist(), strict=True)
-        ],
-        np.bool_,
-    )
-    return rows[fixed & whole] if len(rows) else rows
+    held = np.array([prod(s.shape) for s in slots.kinds.samples], np.int64)[slots.kinds.of_storage[dst]]
+    loaded = np.array([g.size for g in slots.layouts], np.int64)[slots.layout[start[rows]]]
+    return rows[fixed & (held == loaded) & (slots.offset[start[rows]] == 0)]
 
 
 def _is_load(form: object) -> bool:
