@@ -89,6 +89,8 @@ class Machine:
     activation_table_load_ns: Fact
     vector_mode_speedup: Fact
     vector_fp32_lanes: Fact
+    reciprocal_cycles: Fact
+    far_stride_bytes: Fact
     shared_ports: Fact
     accumulator_read_cycles: Fact
     semaphore_ns: Fact
