@@ -1,8 +1,8 @@
 """What an access to SBUF or PSUM costs where neighbours lie far apart.
 
-Source: trn1 architecture guide, "Access pattern": below 16 bytes between the elements of the innermost free axis
-an interface gives an element per partition and cycle, beyond that half of it. The guides of trn2 and trn3 do not
-repeat it; it is taken to hold there too.
+Source: trn1 architecture guide, "Access pattern": below 16 bytes between the elements of the innermost free
+axis an interface gives an element per partition and cycle, beyond that half of it. The guides of trn2 and
+trn3 do not repeat it; it is taken to hold there too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def is_far_apart(machine: Machine, given: Layout) -> bool:
 def slowed(machine: Machine, operands: Mapping[str, Any], steps: Sequence[Any]) -> tuple[Any, ...]:
     """Steps of a form, those that stream elements no faster than its operands can be read and written.
 
-    An instruction that takes two cycles an element anyway is as fast as before. A stationary tile is read while
-    the multiplication before it runs.
+    An instruction that takes two cycles an element anyway is as fast as before. A stationary tile is read
+    while the multiplication before it runs.
     """
     on_chip = [given for name, given in operands.items() if name != "stationary" and _is_on_chip(given)]
     far = max((given.free_size for given in on_chip if is_far_apart(machine, given)), default=0)

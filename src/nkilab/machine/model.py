@@ -78,6 +78,7 @@ class Machine:
     weight_load_ns: Fact
     tensor_latency_ns: Fact
     tensor_warm_up_ns: Fact
+    tensor_sustained_rate: Fact
     tensor_cold_rate: Fact
     vector_overhead_ns: Fact
     scalar_overhead_ns: Fact

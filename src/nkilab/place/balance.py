@@ -1,7 +1,7 @@
 """A transformation of the compiler: what names no engine goes where there is least to do.
 
-The middle end of Beta 1 spreads copies, and operators with a number per partition, over VectorE and ScalarE:
-profiles of published attention kernels have some hundred of 142 copies on ScalarE, and those of silu and AdamW
+The middle end of Beta 1 spreads copies, and operators with a number per partition, over VectorE and
+ScalarE: profiles of published attention kernels have some hundred of 142 copies on ScalarE, and those of silu and AdamW
 in NKIBench all such operators. Each goes, in program order, to the engine on which it would end first
 if all that stands before it ran without waits.
 """
@@ -39,6 +39,7 @@ def balanced(program: Program) -> Program:
 def _choices(forms: list[Instruction], number: int) -> list[int]:
     """Numbers of the forms that a form may be compiled to; those that are new are added to `forms`."""
     form = forms[number]
+    others: list[Instruction | None]
     match form:
         case TensorCopy(engine="unknown"):
             others = [_copy_on(form, engine) for engine in _CHOICES]

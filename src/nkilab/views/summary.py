@@ -120,7 +120,7 @@ def _engine_values(timeline: Timeline) -> dict[str, float]:
 def _transfer_values(program: Program, plan: Plan, timeline: Timeline) -> dict[str, float]:
     here = timeline.of_engine("dma")
     active = timeline.active_ns("dma")
-    total = float(_moved_bytes(program).sum()) + plan.spill_save_bytes + plan.spill_reload_bytes
+    total = float(_moved_bytes(program).sum()) + sum(t.total_bytes for t in plan.transfers)
     return {
         "dma_active_time": active / 1000,
         "dma_active_time_percent": 100 * timeline.share(active),
@@ -168,10 +168,10 @@ def _traffic(program: Program, plan: Plan) -> dict[str, float]:
         values[f"{name}_read_bytes"] = int(size[reads & (memory == name)].sum())
         values[f"{name}_write_bytes"] = int(size[slots.is_written & (memory == name)].sum())
     save, reload = plan.spill_save_bytes, plan.spill_reload_bytes
-    values["hbm_read_bytes"] += reload
+    values["hbm_read_bytes"] += reload + plan.loaded_again_bytes
     values["hbm_write_bytes"] += save
     values["sbuf_read_bytes"] += save
-    values["sbuf_write_bytes"] += reload
+    values["sbuf_write_bytes"] += reload + plan.loaded_again_bytes
     values["spill_save_bytes"], values["spill_reload_bytes"] = save, reload
     return values
 

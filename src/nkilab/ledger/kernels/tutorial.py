@@ -1,7 +1,7 @@
 """Matrix products lhsT[K, M].T @ rhs[K, N] in the `neuronxcc.nki` spelling, with ever more reuse of loads.
 
-K and M are multiples of 128, N of 512. Structure: NKI tutorial on matrix multiplication of SDK 2.20; of `grouped`,
-examples/trn-tutorial of ucb-bar/autocomp, whose first product is `products.naive`.
+K and M are multiples of 128, N of 512. Structure: NKI tutorial on matrix multiplication of SDK 2.20; of
+`grouped`, examples/trn-tutorial of ucb-bar/autocomp, whose first product is `products.naive`.
 """
 
 import neuronxcc.nki as nki
@@ -92,7 +92,7 @@ def add_products(totals, first, tiles_m, left, right):
 
 @nki.jit
 def grouped(lhsT, rhs, tiles_m, tiles_n, wide_m=1, wide_n=1):
-    """Load tiles_m + tiles_n tiles for every tiles_m * tiles_n products, wide_m and wide_n of them at once."""
+    """Load tiles_m + tiles_n tiles for tiles_m * tiles_n products, wide_m and wide_n of them at once."""
     K, M = lhsT.shape
     out = nl.ndarray((M, rhs.shape[1]), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for m in nl.affine_range(M // ROWS // tiles_m):

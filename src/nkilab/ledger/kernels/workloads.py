@@ -1,4 +1,4 @@
-"""Parts of language models in the `neuronxcc.nki` spelling, as a compiler lays them out: blocks of 1024 columns.
+"""Parts of language models in the `neuronxcc.nki` spelling, in blocks of 1024 columns as a compiler lays out.
 
 Structure: NKIBench/kernels of zhang677/AccelOpt.
 """
@@ -88,3 +88,34 @@ def product(left, right):
 def tiles_of(source, first, columns):
     """Columns of a source [p, k, columns], a tile for each k."""
     return [nl.load(source[:, k, nl.ds(first, columns)]) for k in range(source.shape[1])]
+
+
+@nki.jit
+def normalized_product(x, weights):
+    """Rows of x [tiles, p, K] over the root of their mean square, times weights [k, p, N]."""
+    tiles, _, K = x.shape
+    depth, _, N = weights.shape
+    out = nl.ndarray((tiles, nl.par_dim(ROWS), N), dtype=x.dtype, buffer=nl.shared_hbm)
+    for group in nl.affine_range(tiles // 8):
+        turned = [normalized(x, group * 8 + i, K) for i in range(8)]
+        for block in nl.affine_range(N // COLUMNS):
+            moving = [nl.load(weights[k, :, nl.ds(block * COLUMNS, COLUMNS)]) for k in range(depth)]
+            for i in range(8):
+                result = nl.ndarray((nl.par_dim(ROWS), COLUMNS), dtype=x.dtype, buffer=nl.sbuf)
+                for half in nl.affine_range(COLUMNS // HALF):
+                    part = nl.ds(half * HALF, HALF)
+                    total = nl.zeros((nl.par_dim(ROWS), HALF), dtype=nl.float32, buffer=nl.psum)
+                    for k in nl.affine_range(depth):
+                        total += nisa.nc_matmul(turned[i][k], moving[k][:, part])
+                    result[:, part] = nl.copy(total)
+                nl.store(out[group * 8 + i, :, nl.ds(block * COLUMNS, COLUMNS)], result)
+    return out
+
+
+def normalized(x, tile, K):
+    """The transposed blocks [128, 128] of one tile of x after normalization; x is loaded twice."""
+    held = nl.load(x[tile])
+    square = nisa.activation(op=nl.square, data=held)
+    mean = nl.sum(nisa.tensor_scalar(data=square, op0=nl.multiply, operand0=1 / K), axis=1, keepdims=True)
+    scaled = nisa.tensor_scalar(data=nl.load(x[tile]), op0=nl.multiply, operand0=nl.rsqrt(mean))
+    return [nl.copy(nisa.nc_transpose(scaled[:, nl.ds(k * ROWS, ROWS)])) for k in range(K // ROWS)]
