@@ -189,7 +189,7 @@ def test_the_tile_used_farthest_ahead_is_spilled_once_and_reloaded_once() -> Non
 
 
 def test_a_tile_that_was_loaded_is_loaded_again_and_not_saved() -> None:
-    # as above, but HBM holds b where it came from: NKIBench's product saves nothing of what it has no room for
+    # as above, but HBM holds b where it came from: NKIBench's product saves nothing that it has no room for
     k = Kernel(machine_with(2))
     (a, b, c), (x, y, z) = three_tiles(k)
     for target, tile in ((x, a), (y, b), (z, c)):
