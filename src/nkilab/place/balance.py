@@ -2,8 +2,8 @@
 
 The middle end of Beta 1 spreads copies, and operators with a number per partition, over VectorE and
 ScalarE: profiles of published attention kernels have some hundred of 142 copies on ScalarE, and those of silu
-and AdamW in NKIBench all such operators. Each goes, in program order, to the engine on which it would end first
-if all that stands before it ran without waits.
+and AdamW in NKIBench all such operators. Each goes, in program order, to the engine on which it would end
+first if all that stands before it ran without waits.
 """
 
 from __future__ import annotations
