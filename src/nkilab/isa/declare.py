@@ -19,6 +19,7 @@ from ..errors import LimitError, RuleError
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES, promoted
 from ..tiles.tile import PSUM, SEQUENCER, Layout
+from .access import slowed
 from .attributes import NUMBER as NUMBER
 from .attributes import REQUIRED as REQUIRED
 from .attributes import Attr as Attr
@@ -273,7 +274,7 @@ class Instruction:
         for r in self.rules:
             if not r.holds(self):
                 raise RuleError(r.sentence, hint=r.hint, source=r.source, key=r.key)
-        self.steps = tuple(self.cost())
+        self.steps = slowed(machine, dict(zip(self.operands, layouts, strict=True)), self.cost())
         specs = list(self.operands.values())
         self.view_slots = tuple(i for i, given in enumerate(layouts) if isinstance(given, Layout))
         self.number_slots = tuple(i for i, given in enumerate(layouts) if given is NUMBER)

@@ -307,7 +307,8 @@ def timed(found: api.Estimate) -> Timed:
     """What of an estimate a search remembers."""
     low, high = found.interval_us
     summary = found.summary
-    spilled = int(summary["spill_save_bytes"] + summary["spill_reload_bytes"])
+    moved_again = summary["spill_save_bytes"] + summary["spill_reload_bytes"] + found.plan.loaded_again_bytes
+    spilled = int(moved_again)
     return Timed(
         found.latency_us, low, high, int(summary["dma_transfer_total_bytes"]),
         int(summary["sbuf_peak_bytes"]), spilled, summary.bound, dict(summary.occupancy),
