@@ -23,7 +23,7 @@ from .dialects.outputs import check_outputs
 from .dialects.schedules import check_schedule
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
-from .errors import NkilabError, RuleError, UseError
+from .errors import NkilabError, RuleError, UseError, did_you_mean
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
@@ -117,7 +117,7 @@ def launch_ranks(
         topology: where ranks lie; None for chips and nodes as the machine has them.
         keyed: what each session is told beforehand; see `Session.keyed`.
         own: per rank the kernel as its own script made it; the same for all if not given.
-        watch: see `launch`.
+        watch: as for `launch`.
 
     Returns:
         Per rank what its launch leaves; the meetings, of all of them, stand in the first.
@@ -133,22 +133,6 @@ def launch_ranks(
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
         raise_typed(error, kernel.spelling)
-
-
-def meetings_within(rank: int, left: Sequence[Launched]) -> tuple[Meeting, ...]:
-    """Of a launch of several ranks the meetings of one rank's own cores, which are numbered from 0 again.
-
-    Args:
-        rank: its place in `left`.
-        left: what `launch_ranks` returns.
-    """
-    cores = len(left[rank].programs)
-    own = range(rank * cores, (rank + 1) * cores)
-    return tuple(
-        Meeting(one.name, one.rows, tuple(number - own.start for number in one.programs))
-        for one in left[0].meetings
-        if cores > 1 and set(one.programs) <= set(own)
-    )
 
 
 def _instances(kernel: Kernel, machine: Machine) -> list[list[tuple[int, ...]]]:
@@ -370,7 +354,11 @@ def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> insp
     try:
         return inspect.signature(kernel.function).bind(*args, **kwargs)
     except TypeError as error:
-        raise UseError(f"the arguments do not fit the kernel: {error}") from None
+        names = list(inspect.signature(kernel.function).parameters)
+        unknown = next((name for name in kwargs if name not in names), "")
+        listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
+        hint = did_you_mean(unknown, names, listed) if unknown else listed
+        raise UseError(f"the arguments do not fit the kernel: {error}", hint=hint) from None
 
 
 def _map_arrays(value: Any, name: str, convert: Callable[[Any, str], Any]) -> Any:
