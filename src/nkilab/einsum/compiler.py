@@ -9,17 +9,18 @@ from typing import Any
 from ..errors import SpecError, UnsupportedError, UsageError
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
-from .checks.judge import judge
+from .checks.judge import GIVEN, judge
 from .checks.names import check_cascade
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
-from .grades import Finding, enforce
+from .grades import Finding, Grade, enforce
 from .language.ast import Affine, Cascade, Iterate, Step, is_variable
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.spec import Spec
 from .mapped.build import build
+from .mapped.complete import completed, is_whole
 from .plan.lower import lower
 from .probes import Verdict, verdicts
 from .prove import ProofError, prove
@@ -74,13 +75,15 @@ def compile(
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)
-    found = judge(known, machine)
+    is_partial = held.is_mapped and not is_whole(held)
+    found = judge(known, machine, GIVEN) if is_partial else judge(known, machine)
     enforce(found, strict=strict)
     if held.is_mapped:
-        if search or dtypes:
+        if search or (dtypes and not is_partial):
             told = "search" if search else "dtypes"
             raise UsageError(f"{told} is given beside a mapping, which decides", hint="leave one of them out")
-        return _mapped(held, cascade, machine, dialect, found)
+        held = _typed(known, dtypes) if is_partial else held
+        return _mapped(held, cascade, machine, dialect, found, strict)
     cascade = sized(cascade)
     _need_forward_indices(cascade)
     cascade, unread = live(cascade)
@@ -195,21 +198,41 @@ def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> 
     return replace(other, spec=compiled.spec, changes=changes, transposed=compiled.transposed | {output})
 
 
+def _typed(spec: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:
+    """A specification whose inputs and outputs have types."""
+    return replace(spec, dtypes={**spec.dtypes, **types_of(spec.cascade, spec, dtypes)})
+
+
 def _mapped(
-    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...]
+    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], strict: bool
 ) -> CompiledEinsum:
-    """The kernel of a mapping; extents that the specification leaves open stay its parameters."""
-    _need_whole_mapping(spec)
-    kernel, changes = build(spec, machine, spec.kernel_name, title_of(cascade))
-    types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
+    """The kernel of a mapping, completed where parts of it are missing.
+
+    Of a mapping that is given whole, extents that the specification leaves open stay parameters; to complete
+    one, the extents that are given are taken as they are.
+    """
+    _need_words(spec)
+    whole, notes = completed(spec, machine)
+    if whole is not spec:
+        found = (*found, *(f for f in judge(whole, machine) if _is_told(f, found)))
+        enforce(found, strict=strict)
+    kernel, changes = build(whole, machine, spec.kernel_name, title_of(cascade))
+    types = {t: whole.dtypes.get(t, "float32") for t in cascade.tensors}
+    held = replace(whole, cascade=spec.cascade)
     return CompiledEinsum(
-        spec, cascade, spec.kernel_name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(),
-        tuple(kernel.parameters), kernel, found, tuple(dict.fromkeys(changes)),
+        held, cascade, spec.kernel_name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(),
+        tuple(kernel.parameters), kernel, found, (*notes, *dict.fromkeys(changes)),
     )  # fmt: skip
 
 
-def _need_whole_mapping(spec: Spec) -> None:
-    """Refuse a mapping that leaves Einsums or layouts out, and Einsums that it has no words for."""
+def _is_told(finding: Finding, before: tuple[Finding, ...]) -> bool:
+    """Whether a finding in a completed mapping is one about what is given, or says that both do not fit."""
+    is_new = (finding.row.id, finding.place) not in {(f.row.id, f.place) for f in before}
+    return is_new and (finding.grade is Grade.ERROR or not finding.node.path.endswith("(completed)"))
+
+
+def _need_words(spec: Spec) -> None:
+    """Refuse Einsums that a mapping has no words for."""
     read = {t for e in spec.cascade.einsums for t in e.reads}
     for tensor in spec.cascade.inputs:
         if tensor not in read:
@@ -217,26 +240,10 @@ def _need_whole_mapping(spec: Spec) -> None:
                                      hint="leave it out")  # fmt: skip
             raise error.located(str(spec.cascade.tensors[tensor].place), "einsum.declaration")
     for einsum, block in spec.cascade.walk():
-        told = hint = ""
-        held_by = {"mapping.loop-order": spec.loop_order, "binding.engine": spec.engines}
-        missing = [key for key, held in held_by.items() if einsum.name not in held]
-        unplaced = [t for t in (einsum.name, *einsum.reads) if (t, einsum.name) not in spec.placements]
         odd = [a for a in (einsum.output, *einsum.accesses) if any(not i.plain for i in a.indices)]
         if block is not None or einsum.condition is not None or odd:
-            told, hint = (
-                f"{einsum.name} has a form that a mapping has no words for",
-                "leave mapping and binding out",
-            )
-        elif missing:
-            told, hint = (
-                f"{einsum.name} has no entry in {missing[0]}",
-                "add one, or leave mapping and binding out",
-            )
-        elif unplaced:
-            told = f"the binding does not say where {unplaced[0]} lies in {einsum.name}"
-            hint = f"add an entry with name: {unplaced[0]} and einsum: {einsum.name} to binding.tensor"
-        if told:
-            error = UnsupportedError(f"{told}; part of a mapping is not completed yet", hint=hint)
+            told = f"{einsum.name} has a form that a mapping has no words for"
+            error = UnsupportedError(told, hint="leave mapping and binding out")
             raise error.located(str(einsum.place), "einsum.expressions")
 
 

@@ -75,6 +75,7 @@ def sides(
         placed = next(
             (p for p in spec.placements.values() if p.tensor == tensor and p.component == "HBM"), None
         )
+        placed = None if placed is not None and placed.is_plain else placed
         side = _side(ranks, cascade, tensor, dtypes[tensor], placed)
         found.append(replace(side, order=side.order[::-1]) if tensor in transposed else side)
     return found

@@ -40,8 +40,13 @@ def check_orders(model: Model) -> Iterator[Finding]:
     """Loop orders and spacetime name every rank once."""
     spec = model.spec
     for einsum, order in spec.loop_order.items():
+        if einsum in spec.added:
+            continue
         # what an instruction consumes needs no place among the loops
-        wanted = [r for r in model.ranks_of(einsum) if r in order or not model.ranks.is_consumed(einsum, r)]
+        wanted = [
+            r for r in model.ranks_of(einsum)
+            if r in order or (einsum in spec.engines and not model.ranks.is_consumed(einsum, r))
+        ]  # fmt: skip
         told = difference(order, model.needed(einsum, wanted, order))
         if told:
             node = node_of(spec, "mapping", "loop-order", einsum)

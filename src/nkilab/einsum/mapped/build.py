@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ...machine import Machine
-from ..language.ast import Access
+from ..language.ast import Access, Scalar
 from ..language.operators import OPERATORS
 from ..language.spec import Placement, Spec
 from ..plan.build import Builder, Scope
@@ -26,7 +26,7 @@ from ..written.ranks import Group, Ranks
 from .decide import Decisions, Plan
 from .layouts import Digit, digit, digits, extent_of, merged, whole_rank
 
-ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor")
+ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor", "Activation")
 
 
 @dataclass
@@ -85,12 +85,14 @@ class _Build:
                     f"the binding does not place {tensor}, which is an input",
                     hint=f"take {tensor} out of the declaration",
                 )
-            axes = digits(self.ranks, placed.einsum, placed.ranks)
+            axes = self.hbm_axes(placed)
             shape = tuple(d.extent for d in axes) or (1,)
             self.places[tensor] = Place(
                 Buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, "input", tensor), [], axes
             )
             arguments.append(Argument(tensor, shape, self.ctx.dtypes[tensor]))
+        scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
+        arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         for tensor in cascade.outputs:
             self.allocate_hbm(tensor)
         order = sorted(self.einsums, key=lambda n: (not self.is_first(n), list(self.einsums).index(n)))
@@ -125,12 +127,18 @@ class _Build:
 
     def allocate_hbm(self, tensor: str) -> None:
         placed = self.ranks.placement(tensor, tensor)
-        axes = digits(self.ranks, tensor, placed.ranks)
+        axes = self.hbm_axes(placed)
         self.ctx.build.taken.discard(tensor)
         buffer = self.ctx.build.buffer(
             tensor, tuple(d.extent for d in axes), self.ctx.dtypes[tensor], HBM, "output", tensor
         )
         self.places[tensor] = Place(buffer, [], axes)
+
+    def hbm_axes(self, placed: Placement) -> list[Digit]:
+        """What lies along the axes of a tensor in HBM."""
+        if not placed.is_plain:
+            return digits(self.ranks, placed.einsum, placed.ranks)
+        return [Digit(r, 1, extent_of(self.ranks, "", r)) for r in self.spec.cascade.tensors[placed.tensor].ranks]
 
     def emit(self, names: list[str], depth: int) -> None:
         """Statements and loops of Einsums at a depth, in order; those with the same next loop share it."""
@@ -214,7 +222,9 @@ class _Build:
             for extent in shape[1:]:
                 size = size * extent
             self.bytes.append(size)
-        if self.spec.engines[name].instruction == "LoopReduce":
+        if self.spec.engines[name].instruction == "LoopReduce" or (
+            self.spec.engines[name].instruction == "TensorReduce" and self.is_summed_by_loops(plan)
+        ):
             whole = View(made, tuple(Cut(ZERO, expr(e)) for e in shape))
             self.ctx.build.add(nodes.Fill(whole, float(OPERATORS[plan.einsum.reduce_op].identity or 0.0)))
 
@@ -225,7 +235,8 @@ class _Build:
         readers = [e for e in self.einsums.values() if name in e.reads]
         if len(readers) != 1 or self.spec.engines[readers[0].name].instruction not in ELEMENTWISE:
             return False
-        return self.plans[readers[0].name].loops == self.plans[name].loops
+        reader = self.plans[readers[0].name]
+        return reader.loops == self.plans[name].loops and self.is_one(reader) == self.is_one(self.plans[name])
 
     # statements
 
@@ -242,14 +253,49 @@ class _Build:
                 self.broadcast(plan)
             case "MatVec":
                 self.product(plan)
+            case "TensorCopy":
+                source = self.view(einsum.reads[0], name, plan)
+                self.ctx.build.add(nodes.Copy(self.view(name, name, plan), source))
+            case "Transpose":
+                self.transpose(plan)
+            case "TensorReduce":
+                self.reduction(plan)
             case "LoopReduce":
                 dst = self.view(name, name, plan)
                 source = self.view(einsum.reads[0], name, plan)
                 self.ctx.build.add(nodes.Combine(dst, dst, OPERATORS[einsum.reduce_op].alu, source))
-            case "SimpleTensorScalar" | "SimpleTensorTensor":
+            case "SimpleTensorScalar" | "SimpleTensorTensor" | "Activation":
                 self.elementwise(plan)
             case other:
                 raise UnsupportedError(f"the instruction {other} of {name} is not served")
+
+    def transpose(self, plan: Plan) -> None:
+        """Partitions and columns of a tile change places, through PSUM."""
+        source, dst = self.view(plan.einsum.reads[0], plan.einsum.name, plan), self.view(plan.einsum.name, plan.einsum.name, plan)
+        rows, columns = source.cuts[0], source.cuts[-1]
+        most = self.machine["partitions"]
+        shape = (columns.count if columns.count.value else most, rows.count if rows.count.value else most)
+        turned = Buffer(self.ctx.build.fresh("turned"), shape, source.buffer.dtype, PSUM)
+        self.ctx.build.add(Alloc(turned))
+        view = part_of(turned, columns.count, rows.count)
+        self.ctx.build.add(nodes.Transpose(view, source))
+        self.ctx.build.add(nodes.Copy(dst, view))
+
+    def reduction(self, plan: Plan) -> None:
+        """A reduction over the columns that the instruction covers, and over loops."""
+        name, op = plan.einsum.name, OPERATORS[plan.einsum.reduce_op].alu
+        dst, source = self.view(name, name, plan), self.view(plan.einsum.reads[0], name, plan)
+        if not self.is_summed_by_loops(plan):
+            self.ctx.build.add(nodes.Reduce(dst, op, source))
+            return
+        partial = self.like(plan, "partial", 1)
+        self.ctx.build.add(nodes.Reduce(partial, op, source))
+        self.ctx.build.add(nodes.Combine(dst, dst, op, partial))
+
+    def is_summed_by_loops(self, plan: Plan) -> bool:
+        """Whether a loop runs over a rank that an Einsum reduces."""
+        name = plan.einsum.name
+        return any(self.is_reduced(plan.einsum, r) for g in plan.loops for e, r in g.members if e == name)
 
     def broadcast(self, plan: Plan) -> None:
         """Read a row of an input to every partition."""
@@ -291,6 +337,9 @@ class _Build:
         tile = self.ranks.placement(seen_as or name, name)
         cuts = [a for a, i in zip(self.places[tensor].axes, view.index) if isinstance(i, Cut)]
         wanted = [d for d in digits(self.ranks, name, (*tile.outer, *tile.inner)) if d in cuts]
+        if self.ranks.placement(tensor, name).is_plain:
+            bases = [digit(self.ranks, name, r).base for r in (*tile.outer, *tile.inner) if r in plan.consumed]
+            wanted = [c for b in dict.fromkeys(bases) for c in cuts if c.base == b]
         if len(wanted) != len(cuts):
             raise UnsupportedError(f"{tensor} and {chip} are not cut into the same digits in {name}")
         order = tuple(cuts.index(d) for d in wanted)

@@ -146,7 +146,7 @@ class Decisions:
     def mark_sums(self) -> None:
         """Sums are float32 where they grow; loops that carry them run in order."""
         for name, plan in self.plans.items():
-            if self.spec.engines[name].instruction == "LoopReduce":
+            if self.spec.engines[name].instruction in ("LoopReduce", "TensorReduce"):
                 if self.dtypes[name] != "float32":
                     self.notes.append(f"changed: {name} is summed in float32, not {self.dtypes[name]}")
                     self.dtypes[name] = "float32"
