@@ -10,7 +10,8 @@ from ..errors import SpecError, UnsupportedError, UsageError
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from .checks.judge import GIVEN, judge
-from .checks.names import check_cascade
+from .checks.model import close_to
+from .checks.names import check_cascade, known_ranks
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
@@ -69,6 +70,7 @@ def compile(
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
+    _need_known(held.cascade, sizes or {})
     extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
     cascade = merged_sizes(held.cascade, extents)
     known = replace(held, cascade=cascade)
@@ -90,6 +92,18 @@ def compile(
     result = _lowered(held, cascade, types_of(cascade, held, dtypes), dialect, machine, search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
     return replace(result, findings=found, changes=(*dropped, *result.changes))
+
+
+def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
+    """Refuse extents of what is no rank.
+
+    Raises:
+        UsageError: at the first.
+    """
+    known = known_ranks(cascade)
+    for rank in sizes:
+        if rank not in known:
+            raise UsageError(f"size of {rank} is given; the ranks are {', '.join(known)}", hint=close_to(rank, known))
 
 
 def _dialect(dialect: str, as_written: bool, search: float) -> str:
@@ -125,8 +139,7 @@ def _lowered(
         found = searched(
             cascade, types, machine, name, title, search, lambda k: compiled(k, ()).estimate.latency_us
         )
-        told = f"searched {len(found.tried)} kernels; taken: {found.knobs}"
-        return compiled(found.kernel, (*found.ctx.choices, told), found.tried)
+        return compiled(found.kernel, (*found.ctx.choices, found.told), found.tried)
     kernel, ctx = lower(cascade, types, machine, name, title)
     result = compiled(kernel, ctx.choices)
     for output in sorted(spec.any_layout & set(cascade.outputs)):

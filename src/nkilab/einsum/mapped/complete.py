@@ -191,10 +191,27 @@ class _Completion:
         if piece.instruction == "Transpose":
             return [(piece.part, most), (piece.source_part, most)]
         part = piece.source_part if piece.instruction == "Store" else piece.part
+        order = self.given.loop_order.get(piece.home)
+        if order is not None and piece.is_given:
+            column = self.innermost_column(piece, order, part)
+            if piece.instruction == SUM and column not in piece.einsum.reduced:
+                piece.instruction = "LoopReduce"
+                column = ""
+            return [(part, most), (column, 1 << 40)]
         if piece.instruction == SUM:
             return [(part, most), (piece.einsum.reduced[-1], 1 << 40)]
         free = [v for v in out if v != part]
         return [(part, most), (free[-1] if free else "", 1 << 40)]
+
+    def innermost_column(self, piece: Piece, order: tuple[str, ...], part: str) -> str:
+        """The variable of the innermost rank of a loop order that is not on the partitions."""
+        parts = self.innermost(piece, part, int(self.machine["partitions"])) if part else []
+        for rank in reversed(order):
+            if rank in parts or self.count(piece.name, rank) == 1:
+                continue
+            variable = next((v for v in piece.einsum.variables if rank in self.parts(piece, v)), "")
+            return variable if variable != part or not parts else ""
+        return ""
 
     def summed(self, piece: Piece):  # type: ignore[no-untyped-def]
         for access in piece.einsum.accesses:

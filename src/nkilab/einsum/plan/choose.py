@@ -17,6 +17,8 @@ from .storage import PARTITIONS, Storage
 INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0
 BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
 SMALL_ROW_BYTES = 512
+# layouts of one nest that a search may try
+MOST_OPTIONS = 6
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,24 @@ class Choice:
 
 
 def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choice:
-    """The cheapest choice for Einsums over the same variables.
+    """The cheapest choice for Einsums over the same variables, or the one that a search wants.
 
     Raises:
         UnsupportedError: if none is possible.
     """
+    options = choices_for(ctx, einsums, spans)
+    names = "; ".join(str(e) for e in einsums)
+    if not options:
+        raise UnsupportedError(f"no variable of {names} can lie on the partitions")
+    return ctx.pick(f"the layout of {names}", options[:MOST_OPTIONS], lambda c: f"{c.part or 1} on partitions")
+
+
+def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> list[Choice]:
+    """All choices for Einsums over the same variables, the cheapest first."""
     variables = tuple(dict.fromkeys(v for e in einsums for v in e.variables))
     wide = [v for v in variables if not spans[v].is_point]
     fixed = [v for v in wide if spans[v].start.names or spans[v].count.value is None]
-    best: Choice | None = None
+    options: list[Choice] = []
     for part in (*wide, ""):
         for free in (*wide, ""):
             if part and part == free:
@@ -59,12 +70,9 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
             if any(v not in (part, free) for v in fixed):
                 continue
             found = _judged(ctx, einsums, spans, wide, part, free)
-            if found is not None and (best is None or found.cost_ns < best.cost_ns):
-                best = found
-    if best is None:
-        names = "; ".join(str(e) for e in einsums)
-        raise UnsupportedError(f"no variable of {names} can lie on the partitions")
-    return best
+            if found is not None:
+                options.append(found)
+    return sorted(options, key=lambda c: c.cost_ns)
 
 
 def _judged(
