@@ -135,10 +135,40 @@ def test_every_part_of_a_product_may_be_left_out(part: tuple[str, ...]) -> None:
     assert not [str(v) for v in nkilab.einsum.compile(text_of(held)).verify() if not v.is_fine]
 
 
-def test_parts_that_fit_no_instruction_are_refused_where_they_stand() -> None:
+def test_parts_that_fit_no_instruction_are_refused() -> None:
     with pytest.raises(SpecError) as refused:
-        compiled(GEMM, mapping={"partitioning": {"Z": {"K": ["uniform_shape(100)"]}}})
+        compiled(GEMM, mapping={"partitioning": {"Z": {"K": ["uniform_shape(100)", "uniform_shape(30)"]}}})
     assert "mapping.partitioning.Z.K[0]: K is 256 here; parts of 100 leave 56 elements" in str(refused.value)
+
+
+RAGGED = {
+    "splits of a product": {"K": 131, "M": 257, "N": 601},
+    "loops of a product": {"K": 131, "M": 257, "N": 601},
+    "splits of one of five": {"M": 131, "N": 37},
+    "a tensor in two layouts": {"M": 300, "N": 137},
+    "a product of a product": {"I": 131, "J": 137, "K": 257, "L": 61},
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_the_last_part_of_a_split_may_be_shorter(name: str, dialect: str) -> None:
+    einsum, parts, expected = CASES[name]
+    held = {"einsum": {**einsum, "shape": RAGGED[name]}, **parts}
+    kernel = nkilab.einsum.compile(text_of(held), dialect=dialect)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(kernel.cascade.shape(t)) for t in kernel.inputs]
+    wanted = expected(*inputs)
+    # float32 sums of a few hundred terms
+    np.testing.assert_allclose(kernel(*inputs), wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("sizes", [{"K": 200}, {"M": 300}, {"K": 131, "M": 257}], ids=str)
+def test_a_whole_mapping_has_edge_tiles_too(sizes: dict[str, int]) -> None:
+    held = YAML(typ="safe").load(PRODUCT)
+    held["einsum"]["shape"] |= sizes
+    kernel = nkilab.einsum.compile(text_of(held))
+    assert not [str(v) for v in kernel.verify() if not v.is_fine]
 
 
 def test_forms_without_words_in_a_mapping_are_refused() -> None:

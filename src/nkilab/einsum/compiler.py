@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +22,12 @@ from .language.forms import spec_from
 from .language.spec import Spec
 from .mapped.build import build
 from .mapped.complete import completed, is_whole
+from .plan.context import Context
+from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
 from .probes import Verdict, verdicts
 from .prove import ProofError, prove
+from .room import NoRoomError
 from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
@@ -140,11 +143,29 @@ def _lowered(
             cascade, types, machine, name, title, search, lambda k: compiled(k, ()).estimate.latency_us
         )
         return compiled(found.kernel, (*found.ctx.choices, found.told), found.tried)
-    kernel, ctx = lower(cascade, types, machine, name, title)
-    result = compiled(kernel, ctx.choices)
+    result = _that_fits(lambda knobs: lower(cascade, types, machine, name, title, knobs), compiled)
     for output in sorted(spec.any_layout & set(cascade.outputs)):
         result = _cheaper_layout(result, output, machine)
     return result
+
+
+def _that_fits(
+    built: Callable[[Knobs], tuple[Kernel, Context]], compiled: Callable[..., CompiledEinsum]
+) -> CompiledEinsum:
+    """The kernel of the rules, or of rules that fill less of SBUF where its tiles do not fit.
+
+    Raises:
+        NoRoomError: if no share of SBUF gives tiles that fit.
+    """
+    for share in (RULES.share, 0.6, 0.4, 0.2):
+        kernel, ctx = built(replace(RULES, share=share))
+        told = [] if share == RULES.share else [f"plans fill {share:g} of SBUF, so that all tiles fit"]
+        try:
+            return compiled(kernel, [*ctx.choices, *told])
+        except NoRoomError:
+            if share == 0.2:
+                raise
+    raise AssertionError("the last share returns or raises")
 
 
 def _proved(kernel: Kernel, cascade: Cascade, machine: Machine) -> tuple[str, ...]:

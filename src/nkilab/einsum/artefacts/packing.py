@@ -84,13 +84,14 @@ def sides(
 def _side(ranks: Ranks, cascade: Cascade, tensor: str, dtype: str, placed: Placement | None) -> Side:
     declared = cascade.tensors[tensor].ranks
     einsum = placed.einsum if placed else ""
-    names = [ranks.names_after(einsum, rank) for rank in declared]
+    names = [(r,) if ranks.has_edge(einsum, r) else ranks.names_after(einsum, r) for r in declared]
     parts = tuple(
         tuple(_extent(ranks, cascade, einsum, rank, number, len(held)) for number in range(len(held)))
         for rank, held in zip(declared, names)
     )
     flat = [name for held in names for name in held]
-    order = [flat.index(name) for name in placed.ranks] if placed else list(range(len(flat)))
+    held = dict.fromkeys(ranks.edge_of(einsum, name) or name for name in placed.ranks) if placed else flat
+    order = [flat.index(name) for name in held]
     return Side(tensor, declared, dtype, parts, tuple(order))
 
 

@@ -21,7 +21,7 @@ def check_splits(model: Model) -> Iterator[Finding]:
             size = spec.cascade.sizes.get(rank)
             for number, part in enumerate(shapes):
                 whole = size if number == 0 else shapes[number - 1]
-                if whole is not None and whole % part:
+                if whole is not None and whole % part and not (number == 0 and has_edge_tiles(model, rank)):
                     at = node.items()[number] if isinstance(node.value, list) else node
                     name = rank if number == 0 else f"a part of {rank}"
                     yield found("split-remainder", at, rank=name, size=whole, part=part, rest=whole % part)
@@ -30,6 +30,22 @@ def check_splits(model: Model) -> Iterator[Finding]:
                     yield found(
                         "split-name", at_key(node), rank=rank, count=times(len(shapes)), part=part_name
                     )
+
+
+def has_edge_tiles(model: Model, rank: str) -> bool:
+    """Whether loops run over the parts of a rank wherever it is split, so that the last may be shorter."""
+    for einsum, splits in model.spec.partitioning.items():
+        if rank not in splits:
+            continue
+        outer, inner = f"{rank}1", f"{rank}0"
+        if len(splits[rank]) > 1 or (einsum in model.spec.engines and not model.is_looped(einsum, outer)):
+            return False
+        for (_, seen_in), placed in model.spec.placements.items():
+            ranks = placed.ranks
+            if seen_in == einsum and placed.component == "HBM" and {outer, inner} & set(ranks):
+                if f"{outer} {inner}" not in " ".join(ranks):
+                    return False
+    return True
 
 
 def times(count: int) -> str:

@@ -20,7 +20,7 @@ from ..plan.context import Context, part_of
 from ..plan.values import Tile, Value
 from ..prove import prove
 from ..tree import nodes
-from ..tree.expr import ZERO, Expr, Whole, expr, name_of
+from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, View
 from ..written.ranks import Group, Ranks
 from .decide import Decisions, Plan
@@ -68,10 +68,12 @@ class _Build:
         self.places: dict[str, Place] = {}
         self.pending: dict[str, Value] = {}
         self.bytes: list[Expr] = []
+        self.sums: list[Expr] = []
         decided = Decisions(spec, self.ranks, types)
         self.einsums, self.plans = decided.einsums, decided.plans
         self.notes, self.sequential, self.is_reduced = decided.notes, decided.sequential, decided.is_reduced
         self.variables: dict[str, str] = {}
+        self.counts: dict[str, Expr] = {}
 
     # the kernel
 
@@ -123,6 +125,10 @@ class _Build:
         total = sum(self.bytes, ZERO)
         if total.names:
             found.append(f"{total} <= {self.machine['sbuf_bytes_per_partition']}")
+        if any(size.names for size in self.sums):
+            bank = self.machine["psum_bank_bytes"]
+            banks = " + ".join(f"-(-({size}) // {bank})" for size in self.sums)
+            found.append(f"{banks} <= {self.machine['psum_banks']}")
         return tuple(dict.fromkeys(found))
 
     def allocate_hbm(self, tensor: str) -> None:
@@ -137,8 +143,23 @@ class _Build:
     def hbm_axes(self, placed: Placement) -> list[Digit]:
         """What lies along the axes of a tensor in HBM."""
         if not placed.is_plain:
-            return digits(self.ranks, placed.einsum, placed.ranks)
+            return self.with_edges(placed)
         return [Digit(r, 1, extent_of(self.ranks, "", r)) for r in self.spec.cascade.tensors[placed.tensor].ranks]
+
+    def with_edges(self, placed: Placement) -> list[Digit]:
+        """Digits of a tensor in HBM; the two parts of a rank whose last part is shorter are one axis."""
+        found: list[Digit] = []
+        for rank in placed.ranks:
+            base = self.ranks.edge_of(placed.einsum, rank)
+            whole = [Digit(base, 1, extent_of(self.ranks, "", base))] if base else []
+            found += [d for d in whole or digits(self.ranks, placed.einsum, (rank,)) if d not in found]
+        return found
+
+    def covered(self, einsum: str, rank: str) -> Expr:
+        """How many values of a rank a statement covers: fewer in the last turn over a rank with an edge."""
+        base = self.ranks.edge_of(einsum, rank)
+        inner = bool(base) and rank == f"{base}0"
+        return self.counts[base] if inner and base in self.counts else extent_of(self.ranks, einsum, rank)
 
     def emit(self, names: list[str], depth: int) -> None:
         """Statements and loops of Einsums at a depth, in order; those with the same next loop share it."""
@@ -171,20 +192,21 @@ class _Build:
             str(self.einsums[n].text) for n in together if len(self.plans[n].loops) == depth + 1
         )
         body: list[nodes.Statement] = []
-        self.ctx.build.add(
-            Loop(
-                variable,
-                extent_of(self.ranks, name, rank),
-                body,
-                self.carries(group, together),
-                comment=comment,
-            )
-        )
+        trips, is_ordered = extent_of(self.ranks, name, rank), self.carries(group, together)
+        base, before = self.ranks.edge_of(name, rank), self.counts
+        count_name, count = "", None
+        if base:
+            part = self.spec.partitioning[name][base][0]
+            count_name = self.ctx.build.fresh(f"{variable}_count")
+            count = at_most(part, extent_of(self.ranks, "", base) - name_of(variable) * part)
+            self.counts = {**before, base: name_of(count_name)}
+        self.ctx.build.add(Loop(variable, trips, body, is_ordered, count_name, count, comment))
         self.ctx.build.scopes.append(Scope(body=body))
         self.variables = {**self.variables, group.variable: variable}
         self.emit(together, depth + 1)
         self.ctx.build.scopes.pop()
-        self.ctx.build.taken.discard(variable)
+        self.counts = before
+        self.ctx.build.taken -= {variable, count_name}
 
     def carries(self, group: Group, together: list[str]) -> bool:
         """Whether a turn of a loop adds to what the turn before left."""
@@ -217,11 +239,10 @@ class _Build:
         made = Buffer(self.ctx.build.fresh(name), shape, dtype, memory, role, name)
         self.ctx.build.add(Alloc(made))
         self.places[name] = Place(made, parts, axes)
-        if memory == SBUF:
-            size = expr(self.ctx.bytes_of(dtype))
-            for extent in shape[1:]:
-                size = size * extent
-            self.bytes.append(size)
+        size = expr(self.ctx.bytes_of(dtype))
+        for extent in shape[1:]:
+            size = size * extent
+        (self.bytes if memory == SBUF else self.sums).append(size)
         if self.spec.engines[name].instruction == "LoopReduce" or (
             self.spec.engines[name].instruction == "TensorReduce" and self.is_summed_by_loops(plan)
         ):
@@ -310,6 +331,12 @@ class _Build:
     def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
         """What a broadcast covers of an HBM tensor, its digits taken together where they lie side by side."""
         name = plan.einsum.name
+        if any(self.ranks.edge_of(name, r) for r in self.spec.loop_order[name]):
+            ranks = list(self.spec.loop_order[name])
+            cut = tuple(self.along(a, name, plan, ranks, self.ranks.placement(name, name)) for a in held.axes)
+            if [isinstance(i, Cut) for i in cut] != [False] * (len(cut) - 1) + [True]:
+                raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
+            return View(held.buffer, cut)
         own = {digit(self.ranks, name, r): r for r in self.spec.loop_order[name]}
         index: list[At | Cut] = []
         covered: list[Digit] = []
@@ -336,10 +363,13 @@ class _Build:
         view = self.view(tensor, name, plan)
         tile = self.ranks.placement(seen_as or name, name)
         cuts = [a for a, i in zip(self.places[tensor].axes, view.index) if isinstance(i, Cut)]
-        wanted = [d for d in digits(self.ranks, name, (*tile.outer, *tile.inner)) if d in cuts]
-        if self.ranks.placement(tensor, name).is_plain:
-            bases = [digit(self.ranks, name, r).base for r in (*tile.outer, *tile.inner) if r in plan.consumed]
-            wanted = [c for b in dict.fromkeys(bases) for c in cuts if c.base == b]
+        is_plain = self.ranks.placement(tensor, name).is_plain
+        wanted: list[Digit] = []
+        for rank in (*tile.outer, *tile.inner):
+            own = digit(self.ranks, name, rank)
+            # an axis that is not split in HBM is cut where a part of it is covered
+            alike = is_plain or self.ranks.edge_of(name, rank)
+            wanted += [c for c in cuts if c not in wanted and (c == own or (alike and c.base == own.base))]
         if len(wanted) != len(cuts):
             raise UnsupportedError(f"{tensor} and {chip} are not cut into the same digits in {name}")
         order = tuple(cuts.index(d) for d in wanted)
@@ -415,15 +445,16 @@ class _Build:
         name = plan.einsum.name
         placed = self.ranks.placement(name, name)
         rows, width = expr(1), expr(1)
+        count, wide = expr(1), expr(1)
         for rank in placed.outer:
-            rows = rows * extent_of(self.ranks, name, rank)
+            rows, count = rows * extent_of(self.ranks, name, rank), count * self.covered(name, rank)
         for rank in placed.inner:
             if rank in plan.consumed:
-                width = width * extent_of(self.ranks, name, rank)
-        width = expr(columns) if columns else width
+                width, wide = width * extent_of(self.ranks, name, rank), wide * self.covered(name, rank)
+        width, wide = (expr(columns), expr(columns)) if columns else (width, wide)
         buffer = Buffer(self.ctx.build.fresh(hint), (rows, width), "float32", SBUF)
         self.ctx.build.add(Alloc(buffer))
-        return part_of(buffer, rows, width)
+        return part_of(buffer, count, wide)
 
     # views
 
@@ -434,8 +465,7 @@ class _Build:
         names = [*placed.unbound, *placed.ranks]
         index: list[At | Cut] = []
         if held.buffer.memory != HBM:
-            rows = expr(held.buffer.shape[0])
-            index.append(Cut(ZERO, rows))
+            index.append(Cut(ZERO, self.rows_of(placed, held)))
         for axis in held.axes:
             index.append(self.along(axis, einsum, plan, names, placed))
         if held.buffer.memory != HBM:
@@ -446,6 +476,15 @@ class _Build:
                 assert isinstance(last, At)
                 index[-1] = Cut(last.at, expr(1))
         return View(held.buffer, tuple(index))
+
+    def rows_of(self, placed: Placement, held: Place) -> Expr:
+        """Partitions that a statement covers."""
+        if not any(self.ranks.edge_of(placed.einsum, r) for r in placed.outer):
+            return expr(held.buffer.shape[0])
+        rows = expr(1)
+        for rank in placed.outer:
+            rows = rows * self.covered(placed.einsum, rank)
+        return rows
 
     def along(self, axis: Digit, einsum: str, plan: Plan, names: list[str], placed: Placement) -> At | Cut:
         """The positions along one axis: what loops chose, and what the statement covers."""
@@ -462,7 +501,7 @@ class _Build:
             group = self.ranks.group(einsum, rank)
             factor = own.stride // axis.stride
             if rank in plan.consumed:
-                count = expr(own.extent) * (count if count is not None else 1)
+                count = self.covered(einsum, rank) * (count if count is not None else 1)
                 step = min(step, factor) if count is not None else factor
             elif group is not None and group.variable in self.variables:
                 start = start + name_of(self.variables[group.variable]) * factor

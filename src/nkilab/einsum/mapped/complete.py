@@ -161,11 +161,16 @@ class _Completion:
         total = 1
         for rank in reversed(self.parts(piece, variable)):
             count = self.count(piece.name, rank)
-            if count is None or total * count > most:
+            if count is None or total * count > most or rank == self.outer_of_edge(piece.name, variable):
                 break
             total *= count
             found.insert(0, rank)
         return found
+
+    def outer_of_edge(self, einsum: str, variable: str) -> str:
+        """The part of a rank that a loop must run over, because the last turn is shorter; "" if none."""
+        base = variable.upper()
+        return f"{base}1" if self.ranks.has_edge(einsum, base) else ""
 
     def consumes(self, piece: Piece) -> tuple[str, ...]:
         given = self.given.engines.get(piece.home)
@@ -440,7 +445,7 @@ class _Completion:
         total = 1
         for rank in reversed(self.ranks.names_after(einsum, variable.upper())):
             count = self.count(einsum, rank)
-            if count is None or total * count > most:
+            if count is None or total * count > most or rank == self.outer_of_edge(einsum, variable):
                 break
             total *= count
             found.insert(0, rank)
