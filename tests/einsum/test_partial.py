@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 import nkilab.einsum
 from nkilab.errors import SpecError, UnsupportedError
 from tests.einsum.mapped import SCALED_SUM
+from tests.einsum.mistakes import MISTAKES
 from tests.einsum.specs import PRODUCT
 from tests.einsum.test_mapped import text_of
 
@@ -175,3 +176,23 @@ def test_forms_without_words_in_a_mapping_are_refused() -> None:
     held = {**GEMM, "expressions": ["Z[m, n] = A[k, m] . B[k, n] ;; M mul V add if m <= n else 0"]}
     with pytest.raises(UnsupportedError, match="Z has a form that a mapping has no words for"):
         compiled(held, mapping={"partitioning": {"Z": split(M=128)}})
+
+
+def product_of(text: str, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel of PRODUCT gives, and what NumPy does."""
+    kernel = nkilab.einsum.compile(text)
+    x, y, d = (np.random.default_rng(seed).standard_normal(s) for s in ((256, 512), (256, 512), (512, 512)))
+    return kernel(x, y, d), x.T @ y + d
+
+
+@pytest.mark.parametrize("row", ["view-turned", "view-free"])
+def test_a_tile_that_is_read_in_another_layout_is_copied_in_between(row: str) -> None:
+    (mistake,) = [m for m in MISTAKES if m.row == row]
+    got, wanted = product_of(mistake.text)
+    # sums of 256 products in float32
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+    kernel = nkilab.einsum.compile(mistake.text)
+    assert [f.row.id for f in kernel.advice if f.row.id.startswith("view")] == [row]
+    # 4 x 2 blocks of 128 x 128 are transposed; no other instruction of PRODUCT transposes
+    count = {"view-turned": 8, "view-free": 0}[row]
+    assert kernel.estimate.program.opcodes().get("nc_transpose", 0) == count

@@ -10,7 +10,8 @@ from ..errors import SpecError, UnsupportedError, UsageError
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from .checks.judge import GIVEN, judge
-from .checks.model import close_to
+from .checks.layouts import differing_views
+from .checks.model import Model, close_to
 from .checks.names import check_cascade, known_ranks
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
@@ -22,6 +23,7 @@ from .language.forms import spec_from
 from .language.spec import Spec
 from .mapped.build import build
 from .mapped.complete import completed, is_whole
+from .mapped.expand import copied
 from .plan.context import Context
 from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
@@ -80,8 +82,9 @@ def compile(
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)
+    held, known, copies = _with_copies(held, known, machine)
     is_partial = held.is_mapped and not is_whole(held)
-    found = judge(known, machine, GIVEN) if is_partial else judge(known, machine)
+    found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
     enforce(found, strict=strict)
     if held.is_mapped:
         if search or (dtypes and not is_partial):
@@ -230,6 +233,18 @@ def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> 
         return replace(compiled, changes=(*compiled.changes, f"any-layout: {told}; taken: as declared"))
     changes = (*compiled.changes, f"any-layout: {told}; taken: transposed, and the host transposes back")
     return replace(other, spec=compiled.spec, changes=changes, transposed=compiled.transposed | {output})
+
+
+def _with_copies(held: Spec, known: Spec, machine: Machine) -> tuple[Spec, Spec, tuple[Finding, ...]]:
+    """A whole mapping with an Einsum for each tile that is read in another layout than it is made in."""
+    if not held.is_mapped or not is_whole(held):
+        return held, known, ()
+    found = judge(known, machine)
+    if any(f.grade is Grade.ERROR for f in found):
+        return held, known, ()
+    views = [(t, p) for t, p, key in differing_views(Model(known, machine)) if key != "partition"]
+    told = tuple(f for f in found if f.row.id in ("view-turned", "view-free"))
+    return (copied(known, views), copied(known, views), told) if views else (held, known, ())
 
 
 def _typed(spec: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:

@@ -79,21 +79,47 @@ def check_orders(model: Model) -> Iterator[Finding]:
 
 def check_views(model: Model) -> Iterator[Finding]:
     """A tile is read in the order in which it lies."""
+    for tensor, placed, key in differing_views(model):
+        made = model.producer(tensor)
+        assert made is not None
+        mine, theirs = (made.outer, placed.outer) if key != "free" else (made.inner, placed.inner)
+        node = within(placed.node, "ranks", "free" if key == "free" else "partition")
+        yield found(
+            f"view-{key}", node, tensor=tensor, einsum=placed.einsum, made=mine, read=theirs,
+            fix=_rewritten(model, placed, model.order_of(tensor, mine)) or mine,
+        )  # fmt: skip
+
+
+def differing_views(model: Model) -> Iterator[tuple[str, Placement, str]]:
+    """Tiles that are read in another layout than they are made in, and what that takes.
+
+    Yields:
+        The tensor, how a reader sees it, and: free, for a copy in another order; turned, for a transposed
+        one; partition where neither gives what the reader needs.
+    """
     for tensor in model.einsums:
         made = model.producer(tensor)
         if made is None or made.component == "HBM":
             continue
         for placed in model.consumers(tensor):
-            for key, mine, theirs in (
-                ("partition", made.outer, placed.outer), ("free", made.inner, placed.inner)
-            ):  # fmt: skip
-                first, second = model.order_of(tensor, mine), model.order_of(placed.einsum, theirs)
-                if first != second:
-                    node = within(placed.node, "ranks", key)
-                    yield found(
-                        f"view-{key}", node, tensor=tensor, einsum=placed.einsum, made=mine, read=theirs,
-                        fix=_rewritten(model, placed, first) or mine,
-                    )  # fmt: skip
+            first, second = model.order_of(tensor, made.outer), model.order_of(placed.einsum, placed.outer)
+            if first != second:
+                yield tensor, placed, "turned" if _may_turn(model, placed, first, second) else "partition"
+            elif model.order_of(tensor, made.inner) != model.order_of(placed.einsum, placed.inner):
+                yield tensor, placed, "free"
+
+
+def _may_turn(
+    model: Model, placed: Placement, first: list[tuple[str, int, int | None]],
+    second: list[tuple[str, int, int | None]],
+) -> bool:  # fmt: skip
+    """Whether a transpose gives what a reader needs: another rank, which its instruction has there too."""
+    if not first or not second or first[0][0] == second[0][0]:
+        return False
+    held, result = model.spec.engines.get(placed.einsum), model.producer(placed.einsum)
+    if held is not None and held.instruction == "MatVec":
+        return True
+    return result is not None and model.order_of(placed.einsum, result.outer) == second
 
 
 def _rewritten(model: Model, placed: Placement, wanted: list[tuple[str, int, int | None]]) -> list[str]:

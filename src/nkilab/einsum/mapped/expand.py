@@ -7,13 +7,13 @@ of other terms than products is taken apart. What is given for an Einsum is give
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Cascade, Einsum, Tensor
 from ..language.operators import OPERATORS
-from ..language.spec import Spec
+from ..language.spec import Placement, Spec
 from ..roofline import is_contraction
 
 PRODUCT, SUM, FUNCTION = "MatVec", "TensorReduce", "Activation"
@@ -290,6 +290,12 @@ class _Expansion:
             self.product(einsum)
             return
         part = self.part_of(einsum, instruction)
+        source = self.now.get(einsum.accesses[0].tensor, "")
+        if instruction == "TensorCopy" and self.parts.get(source, part) != part:
+            self.found.main[name] = self.now[name] = name
+            copy = replace(einsum, operands=(replace(einsum.accesses[0], tensor=source),))
+            self.add(copy, name, "Transpose", part, source_part=self.parts[source])
+            return
         result = self.result(einsum, name)
         self.found.main[name] = result.tensor
         held = self.on_tiles(replace(einsum, output=result), part, instruction)
@@ -314,7 +320,8 @@ class _Expansion:
     def part_of(self, einsum: Einsum, instruction: str) -> str:
         """The variable on the partitions of an element-wise or reducing result."""
         out = einsum.output.variables
-        given = self.given_part(einsum.name, einsum.name) or self.bound_part(einsum)
+        is_copy = not einsum.map_op and not einsum.reduce_op
+        given = self.given_part(einsum.name, "" if is_copy else einsum.name) or self.bound_part(einsum)
         if given:
             return given
         for access in einsum.accesses:
@@ -406,6 +413,35 @@ class _Expansion:
         loaded = self.fresh(f"{tensor}_tile", access.variables, tensor)
         self.add(Einsum(loaded, (access,), place=einsum.place, text=f"{loaded} = {access}"), einsum.name, "Load", part)
         return loaded
+
+
+def copied(spec: Spec, views: Sequence[tuple[str, Placement]]) -> Spec:
+    """A specification in which tiles are copied for readers that see them in another layout."""
+    tensors, placements = dict(spec.cascade.tensors), dict(spec.placements)
+    engines, types = dict(spec.engines), dict(spec.dtypes)
+    steps = list(spec.cascade.steps)
+    splits = {e: dict(s) for e, s in spec.partitioning.items()}
+    for tensor, placed in views:
+        name = f"{tensor}_for_{placed.einsum}"
+        at = next(n for n, s in enumerate(steps) if isinstance(s, Einsum) and s.name == placed.einsum)
+        reader = steps[at]
+        assert isinstance(reader, Einsum)
+        access = next(a for a in reader.accesses if a.tensor == tensor)
+        copy = replace(access, tensor=name)
+        operands = tuple(replace(o, tensor=name) if o == access else o for o in reader.operands)
+        steps[at] = replace(reader, operands=operands)
+        made = next(n for n, s in enumerate(steps) if isinstance(s, Einsum) and s.name == tensor)
+        steps.insert(made + 1, Einsum(copy, (access,), text=f"{copy} = {access}", place=reader.place))
+        tensors[name] = replace(tensors[tensor], name=name)
+        splits[name] = {r: s for r, s in splits.get(placed.einsum, {}).items() if r in tensors[tensor].ranks}
+        del placements[tensor, placed.einsum]
+        placements[name, placed.einsum] = replace(placed, tensor=name)
+        if tensor in types:
+            types[name] = types[tensor]
+    cascade = replace(spec.cascade, tensors=tensors, steps=tuple(steps))
+    return replace(
+        spec, cascade=cascade, placements=placements, engines=engines, dtypes=types, partitioning=splits
+    )
 
 
 def types_of_pieces(pieces: Pieces, given: Mapping[str, str]) -> dict[str, str]:
