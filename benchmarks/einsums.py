@@ -91,14 +91,21 @@ def main() -> None:
     parser.add_argument("--target", default="trn2")
     given = parser.parse_args()
     entries = {e["name"]: e for e in YAML(typ="safe").load(given.corpus.read_text())}
-    print(f"{'cascade':20} {'us':>11} {'roof us':>10} {'times':>6} {'own roof':>9} {'bound':>10} {'s':>6}  taken")
+    print(
+        f"{'cascade':20} {'us':>11} {'roof us':>10} {'times':>6} {'own roof':>9} {'bound':>10} "
+        f"{'s':>6}  taken"
+    )
     for name in given.names or SHAPES:
         sizes = {k: int(v) for k, v in (p.split("=") for p in SHAPES[name][0].split())}
         dtypes = SHAPES[name][1]
         began = perf_counter()
         try:
             held = nkilab.einsum.compile(
-                cascade_of(entries[name]), sizes=sizes, dtypes=dtypes, search=given.search, target=given.target
+                cascade_of(entries[name]),
+                sizes=sizes,
+                dtypes=dtypes,
+                search=given.search,
+                target=given.target,
             )
             took, own = held.estimate.latency_us, held.engine_roofline_us
         except (NkilabError, AssertionError) as error:

@@ -72,7 +72,8 @@ TURNED = (
     "    XS: {K: [uniform_shape(128)]}", "    XS: {K: [uniform_shape(128)], M: [uniform_shape(128)]}",
     "    XS: [K1, K0, M]", "    XS: [M1, K1, M0, K0]",
     "instruction: Load, ranks: [K0, M]", "instruction: Load, ranks: [M0, K0]",
-    "ranks: {noncontiguous: [K1, K0], contiguous: [M]}", "ranks: {noncontiguous: [K1, K0, M1], contiguous: [M0]}",
+    "ranks: {noncontiguous: [K1, K0], contiguous: [M]}",
+    "ranks: {noncontiguous: [K1, K0, M1], contiguous: [M0]}",
     "ranks: {unbound: [], partition: [K0], free: [K1, M]}",
     "ranks: {unbound: [], partition: [M0], free: [M1, K1, K0]}",
 )  # fmt: skip

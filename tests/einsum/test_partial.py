@@ -60,20 +60,30 @@ def split(**ranks: int) -> dict[str, list[str]]:
 
 
 CASES = {
-    "splits of a product": (GEMM, {"mapping": {"partitioning": {"Z": split(M=128, N=256)}}}, lambda a, b: a.T @ b),
+    "splits of a product": (
+        GEMM, {"mapping": {"partitioning": {"Z": split(M=128, N=256)}}}, lambda a, b: a.T @ b,
+    ),
     "an instruction": (
         GEMM, {"binding": {"engine": [{"einsum": "Z", "instruction": "MatVec"}]}}, lambda a, b: a.T @ b
     ),
     "loops of a product": (
         GEMM,
-        {"mapping": {"loop-order": {"Z": ["N1", "M1", "K1"]}, "partitioning": {"Z": split(M=128, N=512, K=128)}}},
+        {
+            "mapping": {
+                "loop-order": {"Z": ["N1", "M1", "K1"]}, "partitioning": {"Z": split(M=128, N=512, K=128)},
+            }
+        },
         lambda a, b: a.T @ b,
     ),
     "splits of one of five": (SOFTMAX, {"mapping": {"partitioning": {"G": split(M=64)}}}, softmax),
     "a tensor in two layouts": (
-        UPDATE, {"mapping": {"partitioning": {"T": split(N=128, M=128)}}}, lambda a, b: (b - np.outer(a, a @ b)).T
+        UPDATE,
+        {"mapping": {"partitioning": {"T": split(N=128, M=128)}}},
+        lambda a, b: (b - np.outer(a, a @ b)).T,
     ),
-    "a product of a product": (CHAIN, {"mapping": {"partitioning": {"T": split(K=128)}}}, lambda a, b, c: a @ b @ c),
+    "a product of a product": (
+        CHAIN, {"mapping": {"partitioning": {"T": split(K=128)}}}, lambda a, b, c: a @ b @ c,
+    ),
 }  # fmt: skip
 
 
@@ -93,15 +103,19 @@ def test_a_loop_order_is_that_of_the_kernel() -> None:
     source = compiled(*CASES["loops of a product"][:1], **CASES["loops of a product"][1]).source
     loops = re.findall(r"^( *)for (\w+) in range\((\d+)\)", source, re.M)
     # N in 2 parts of 512, M in 3 of 128, K in 2 of 128: the product's loops, from the outside
-    outer = [(name.rsplit("_", 1)[1], count) for _, name, count in loops if "z_sum" in name or name.endswith("_n1")]
+    outer = [
+        (name.rsplit("_", 1)[1], count) for _, name, count in loops if "z_sum" in name or name.endswith("_n1")
+    ]
     assert outer[0] == ("n1", "2")
-    assert ("m1", "3") in outer and ("k1", "2") in outer
+    assert ("m1", "3") in outer
+    assert ("k1", "2") in outer
 
 
 def test_what_is_added_is_told() -> None:
     kernel = compiled(GEMM, mapping={"partitioning": {"Z": split(M=128, N=256)}})
-    assert "completed: A_tile, B_tile, Z_sum, Z_tile added, where tensors move between HBM, SBUF and PSUM" in (
-        kernel.changes
+    assert (
+        "completed: A_tile, B_tile, Z_sum, Z_tile added, where tensors move between HBM, SBUF and PSUM"
+        in (kernel.changes)
     )
     assert "completed: K in parts of 128" in kernel.changes
 

@@ -102,7 +102,9 @@ def test_tiles_that_live_one_after_the_other_share_room() -> None:
     kernel = Kernel("kernel", (), body, ())
     assert proved_room(kernel, TRN2).startswith("200000 bytes per partition of SBUF of 212984")
     kernel.body.append(nodes.Copy(views[2], views[0]))
-    with pytest.raises(NoRoomError, match="tiles of kernel take 300000 bytes per partition of SBUF at once; trn2 has 212984"):
+    with pytest.raises(
+        NoRoomError, match="tiles of kernel take 300000 bytes per partition of SBUF at once; trn2 has 212984"
+    ):
         proved_room(kernel, TRN2)
 
 
@@ -124,5 +126,9 @@ def test_a_loop_has_two_buffers_of_its_tiles_where_there_is_room() -> None:
         return Kernel("kernel", (), [Loop("i", 4, [nodes.Alloc(tile), nodes.Fill(view, 0.0)])], ())
 
     # 2 x 80,000 bytes of 212,984; 2 x 160,000 are too many
-    assert "160000 bytes per partition of SBUF of 212984, loops with two buffers" in proved_room(looped(20_000), TRN2)
-    assert "160000 bytes per partition of SBUF of 212984, loops with one buffer" in proved_room(looped(40_000), TRN2)
+    assert "160000 bytes per partition of SBUF of 212984, loops with two buffers" in proved_room(
+        looped(20_000), TRN2
+    )
+    assert "160000 bytes per partition of SBUF of 212984, loops with one buffer" in proved_room(
+        looped(40_000), TRN2
+    )

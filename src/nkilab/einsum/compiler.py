@@ -87,9 +87,7 @@ def compile(
     found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
     enforce(found, strict=strict)
     if held.is_mapped:
-        if search or (dtypes and not is_partial):
-            told = "search" if search else "dtypes"
-            raise UsageError(f"{told} is given beside a mapping, which decides", hint="leave one of them out")
+        _need_nothing_beside("search" if search else "dtypes" if dtypes and not is_partial else "")
         held = _typed(known, dtypes) if is_partial else held
         return _mapped(held, cascade, machine, dialect, found, strict)
     cascade = sized(cascade)
@@ -98,6 +96,16 @@ def compile(
     result = _lowered(held, cascade, types_of(cascade, held, dtypes), dialect, machine, search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
     return replace(result, findings=found, changes=(*dropped, *result.changes))
+
+
+def _need_nothing_beside(option: str) -> None:
+    """Refuse an option that decides what a mapping decides; "" for none.
+
+    Raises:
+        UsageError: if there is one.
+    """
+    if option:
+        raise UsageError(f"{option} is given beside a mapping, which decides", hint="leave one of them out")
 
 
 def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
@@ -109,7 +117,9 @@ def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
     known = known_ranks(cascade)
     for rank in sizes:
         if rank not in known:
-            raise UsageError(f"size of {rank} is given; the ranks are {', '.join(known)}", hint=close_to(rank, known))
+            raise UsageError(
+                f"size of {rank} is given; the ranks are {', '.join(known)}", hint=close_to(rank, known)
+            )
 
 
 def _dialect(dialect: str, as_written: bool, search: float) -> str:

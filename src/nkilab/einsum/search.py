@@ -1,4 +1,4 @@
-"""Searching where rules leave a choice: layouts of nests, operands and blocks of products, tiles, shared loops.
+"""Searching where rules leave a choice: layouts, operands, blocks, tiles, shared loops.
 
 The rules come first. Then one thing is changed at a time, and what makes the kernel faster is kept; then
 combinations are drawn. The timing model judges. What a search costs is counted in statements that kernels
@@ -66,7 +66,9 @@ class Found:
     def told(self) -> str:
         """What was found, for the report."""
         gain = f"{self.rules_us / self.latency_us:.2f} times as fast as by the rules"
-        picked = [f"{p.what}: {p.taken}" for n, p in enumerate(self.ctx.points) if n in dict(self.knobs.picks)]
+        picked = [
+            f"{p.what}: {p.taken}" for n, p in enumerate(self.ctx.points) if n in dict(self.knobs.picks)
+        ]
         taken = "; ".join([str(self.knobs), *picked])
         tail = f"; {self.refused} choices gave no kernel" if self.refused else ""
         tail += f"; {self.passed} kernels too long to be timed" if self.passed else ""
@@ -132,7 +134,8 @@ def searched(
 
 class _Search:
     def __init__(
-        self, built: Callable[[Knobs], tuple[Kernel, Context]], judge: Callable[[Kernel], float], budget: float,
+        self, built: Callable[[Knobs], tuple[Kernel, Context]], judge: Callable[[Kernel], float],
+        budget: float,
         deadline: float,
     ) -> None:  # fmt: skip
         self.built, self.judge, self.budget, self.deadline = built, judge, budget, deadline
@@ -182,7 +185,8 @@ class _Search:
                     found.append(lambda k, n=number, r=rank: k.picking(n, r))  # type: ignore[misc]
             if rank == 1:
                 # what concerns the whole kernel comes after the second options
-                found += [lambda k, n=n: _single(k)[n] for n in range(len(_single(Knobs())))]  # type: ignore[misc]
+                count = len(_single(Knobs()))
+                found += [lambda k, n=n: _single(k)[n] for n in range(count)]  # type: ignore[misc]
         return found
 
     def draw(self, random: Random) -> None:
@@ -234,7 +238,12 @@ class _Search:
         """The best, with all that was tried."""
         tried = tuple(line for _, line in sorted(self.tried))
         return replace(
-            self.held, tried=tried, rules_us=self.rules_us, refused=self.refused, passed=self.passed, is_cut_short=self.is_cut_short
+            self.held,
+            tried=tried,
+            rules_us=self.rules_us,
+            refused=self.refused,
+            passed=self.passed,
+            is_cut_short=self.is_cut_short,
         )
 
 

@@ -42,9 +42,9 @@ def has_edge_tiles(model: Model, rank: str) -> bool:
             return False
         for (_, seen_in), placed in model.spec.placements.items():
             ranks = placed.ranks
-            if seen_in == einsum and placed.component == "HBM" and {outer, inner} & set(ranks):
-                if f"{outer} {inner}" not in " ".join(ranks):
-                    return False
+            is_cut = seen_in == einsum and placed.component == "HBM" and {outer, inner} & set(ranks)
+            if is_cut and f"{outer} {inner}" not in " ".join(ranks):
+                return False
     return True
 
 

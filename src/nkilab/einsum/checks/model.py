@@ -162,7 +162,8 @@ class Model:
             placed.node.path.endswith("(completed)")
             and made is not None
             and made.instruction == "Load"
-            and [self.spec.engines[r].instruction for r in readers if r in self.spec.engines] == ["BroadcastTo"]
+            and [self.spec.engines[r].instruction for r in readers if r in self.spec.engines]
+            == ["BroadcastTo"]
         )
 
     @cached_property

@@ -23,8 +23,9 @@ from ..tree import nodes
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, View
 from ..written.ranks import Group, Ranks
+from .claims import asserts
 from .decide import Decisions, Plan
-from .layouts import Digit, digit, digits, extent_of, merged, whole_rank
+from .layouts import Digit, digit, digits, extent_of, hbm_axes, merged, whole_rank
 
 ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor", "Activation")
 
@@ -87,7 +88,7 @@ class _Build:
                     f"the binding does not place {tensor}, which is an input",
                     hint=f"take {tensor} out of the declaration",
                 )
-            axes = self.hbm_axes(placed)
+            axes = hbm_axes(self.ranks, placed)
             shape = tuple(d.extent for d in axes) or (1,)
             self.places[tensor] = Place(
                 Buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, "input", tensor), [], axes
@@ -107,7 +108,7 @@ class _Build:
             outputs,
             self.title,
             self.parameters,
-            self.asserts(),
+            asserts(self.spec, self.parameters, self.machine, self.bytes, self.sums),
         )
         return kernel, self.notes
 
@@ -115,45 +116,14 @@ class _Build:
         """Whether an Einsum left loops around those that it stays in: it runs before them."""
         return self.plans[name].is_apart
 
-    def asserts(self) -> tuple[str, ...]:
-        """What must hold of the parameters."""
-        found = []
-        for splits in self.spec.partitioning.values():
-            for base, shapes in splits.items():
-                if base in self.parameters and shapes[0] > 1:
-                    found.append(f"{base} % {shapes[0]} == 0")
-        total = sum(self.bytes, ZERO)
-        if total.names:
-            found.append(f"{total} <= {self.machine['sbuf_bytes_per_partition']}")
-        if any(size.names for size in self.sums):
-            bank = self.machine["psum_bank_bytes"]
-            banks = " + ".join(f"-(-({size}) // {bank})" for size in self.sums)
-            found.append(f"{banks} <= {self.machine['psum_banks']}")
-        return tuple(dict.fromkeys(found))
-
     def allocate_hbm(self, tensor: str) -> None:
         placed = self.ranks.placement(tensor, tensor)
-        axes = self.hbm_axes(placed)
+        axes = hbm_axes(self.ranks, placed)
         self.ctx.build.taken.discard(tensor)
         buffer = self.ctx.build.buffer(
             tensor, tuple(d.extent for d in axes), self.ctx.dtypes[tensor], HBM, "output", tensor
         )
         self.places[tensor] = Place(buffer, [], axes)
-
-    def hbm_axes(self, placed: Placement) -> list[Digit]:
-        """What lies along the axes of a tensor in HBM."""
-        if not placed.is_plain:
-            return self.with_edges(placed)
-        return [Digit(r, 1, extent_of(self.ranks, "", r)) for r in self.spec.cascade.tensors[placed.tensor].ranks]
-
-    def with_edges(self, placed: Placement) -> list[Digit]:
-        """Digits of a tensor in HBM; the two parts of a rank whose last part is shorter are one axis."""
-        found: list[Digit] = []
-        for rank in placed.ranks:
-            base = self.ranks.edge_of(placed.einsum, rank)
-            whole = [Digit(base, 1, extent_of(self.ranks, "", base))] if base else []
-            found += [d for d in whole or digits(self.ranks, placed.einsum, (rank,)) if d not in found]
-        return found
 
     def covered(self, einsum: str, rank: str) -> Expr:
         """How many values of a rank a statement covers: fewer in the last turn over a rank with an edge."""
@@ -292,10 +262,13 @@ class _Build:
 
     def transpose(self, plan: Plan) -> None:
         """Partitions and columns of a tile change places, through PSUM."""
-        source, dst = self.view(plan.einsum.reads[0], plan.einsum.name, plan), self.view(plan.einsum.name, plan.einsum.name, plan)
+        source, dst = (
+            self.view(plan.einsum.reads[0], plan.einsum.name, plan),
+            self.view(plan.einsum.name, plan.einsum.name, plan),
+        )
         rows, columns = source.cuts[0], source.cuts[-1]
         most = self.machine["partitions"]
-        shape = (columns.count if columns.count.value else most, rows.count if rows.count.value else most)
+        shape: tuple[Whole, ...] = tuple(c.count if c.count.value else int(most) for c in (columns, rows))
         turned = Buffer(self.ctx.build.fresh("turned"), shape, source.buffer.dtype, PSUM)
         self.ctx.build.add(Alloc(turned))
         view = part_of(turned, columns.count, rows.count)

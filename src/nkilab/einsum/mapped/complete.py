@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -13,9 +12,10 @@ from ..language.nodes import Node
 from ..language.spec import Execution, Fusion, Placement, Spec
 from ..tree.expr import expr
 from ..written.ranks import Ranks
-from .expand import PRODUCT, SUM, Piece, Pieces, expanded, types_of_pieces
+from .expand import PRODUCT, Piece, Pieces, expanded, types_of_pieces
 from .fuse import Member, Nest, fused
-from .layouts import Digit, digit, extent_of
+from .layouts import Digit
+from .orders import Orders
 
 ENGINE_OF = {
     "Load": "DMAEngine", "Store": "DMAEngine", "BroadcastTo": "DMAEngine", "MatVec": "TensorEngine",
@@ -57,236 +57,31 @@ class _Completion:
         self.given, self.machine = spec, machine
         self.pieces: Pieces = expanded(spec)
         self.types = types_of_pieces(self.pieces, spec.dtypes)
-        self.splits: dict[str, dict[str, tuple[int, ...]]] = {}
-        self.orders: dict[str, tuple[str, ...]] = {}
-        self.consumed: dict[str, tuple[str, ...]] = {}
+        self.by_rule = Orders(spec, machine, self.pieces)
+        self.digit, self.all_ranks, self.parts = (
+            self.by_rule.digit,
+            self.by_rule.all_ranks,
+            self.by_rule.parts,
+        )
+        self.count, self.partition_of = self.by_rule.count, self.by_rule.partition_of
+        self.splits, self.placed = self.by_rule.splits, self.by_rule.placed
+        self.orders, self.consumed = self.by_rule.orders, self.by_rule.consumed
         self.groups: list[list[Member]] = []
-        self.placed: dict[tuple[str, str], Placement] = {}
-        self.ranks = Ranks(spec)
-        self.guests: dict[str, list[str]] = {}
+
+    @property
+    def ranks(self) -> Ranks:
+        """Extents and parts of ranks."""
+        return self.by_rule.ranks
 
     def spec(self) -> tuple[Spec, tuple[str, ...]]:
-        self.split()
-        cascade = self.pieces.cascade()
-        held = replace(self.given, cascade=cascade, partitioning=self.splits, loop_order={}, engines={}, fusion=())
-        self.ranks = Ranks(held)
-        self.rekey_placements()
-        for piece in self.pieces.pieces:
-            self.consumed[piece.name] = self.consumes(piece)
-        for piece in self.pieces.pieces:
-            self.orders[piece.name] = self.order(piece)
         self.share()
         self.depths = {p.name: self.chain(p) for p in self.pieces.pieces if self.is_free_load(p)}
         self.fit()
         for piece in self.pieces.pieces:
             if piece.name in self.depths and (spread := self.spread_of(piece)) is not None:
-                self.depths[piece.name] = self.depths.get(spread.name, len(self.nests[spread.name].loops) if spread.name in self.nests else 0)
-        return self.whole(held), self.notes()
-
-    # splits
-
-    def split(self) -> None:
-        """Ranks on partitions in parts of 128, columns of products in parts of 512, others whole."""
-        sizes = self.given.cascade.sizes
-        parts = {v for p in self.pieces.pieces for v in (p.part, p.source_part) if v}
-        columns: set[str] = set()
-        for piece in self.pieces.pieces:
-            if piece.instruction == PRODUCT:
-                columns |= set(piece.einsum.output.variables) - {piece.part}
-                parts.add(piece.part)
-        rule: dict[str, tuple[int, ...]] = {}
-        for splits in self.given.partitioning.values():
-            for rank, shapes in splits.items():
-                rule.setdefault(rank, shapes)
-        most, wide = int(self.machine["partitions"]), int(self.machine["moving_free_max"])
-        for variable in sorted(parts | columns):
-            rank = variable.upper()
-            limit = most if variable in parts else wide
-            if sizes.get(rank, 1 << 40) > limit and rank not in rule and (rank in sizes or variable in parts):
-                rule[rank] = (limit,)
-        for piece in self.pieces.pieces:
-            own = dict(self.given.partitioning.get(piece.home, {}))
-            named = self.named(piece.home)
-            for variable in piece.einsum.variables:
-                rank = variable.upper()
-                if rank in rule and rank not in own and rank not in named:
-                    own[rank] = rule[rank]
-            self.splits[piece.name] = {r: s for r, s in own.items() if r.lower() in piece.einsum.variables}
-
-    def named(self, home: str) -> set[str]:
-        """Ranks that the specification names for an Einsum."""
-        held = set(self.given.loop_order.get(home, ()))
-        if home in self.given.engines:
-            held |= set(self.given.engines[home].ranks)
-        for (_, einsum), placed in self.given.placements.items():
-            if einsum == home:
-                held |= {*placed.unbound, *placed.ranks}
-        return held | {r for f in self.given.fusion for g in f.groups for e, r in g if e == home}
-
-    # what is given, under the names of pieces
-
-    def rekey_placements(self) -> None:
-        for (tensor, einsum), placed in self.given.placements.items():
-            main = self.pieces.main.get(einsum, einsum)
-            if tensor == einsum:
-                name = main
-                piece = self.pieces.piece(main)
-                if placed.component == "SBUF" and piece is not None and piece.instruction == PRODUCT:
-                    name = einsum
-                key = (einsum, einsum) if placed.component == "HBM" else (name, name)
-            elif placed.component == "HBM":
-                tile = self.pieces.seen.get((tensor, einsum), "")
-                key = (tensor, tile if tile and tile != tensor else einsum)
-            else:
-                key = (self.pieces.seen.get((tensor, einsum), tensor), main)
-            self.placed[key] = replace(placed, tensor=key[0], einsum=key[1])
-
-    def digit(self, einsum: str, rank: str) -> Digit:
-        return digit(self.ranks, einsum, rank)
-
-    def parts(self, piece: Piece, variable: str) -> tuple[str, ...]:
-        return self.ranks.names_after(piece.name, variable.upper())
-
-    def all_ranks(self, piece: Piece, variables: tuple[str, ...]) -> list[str]:
-        return [r for v in variables for r in self.parts(piece, v)]
-
-    def count(self, einsum: str, rank: str) -> int | None:
-        return extent_of(self.ranks, einsum, rank).value
-
-    # what instructions consume
-
-    def innermost(self, piece: Piece, variable: str, most: int) -> list[str]:
-        """The innermost parts of a rank that together have at most some elements."""
-        found: list[str] = []
-        total = 1
-        for rank in reversed(self.parts(piece, variable)):
-            count = self.count(piece.name, rank)
-            if count is None or total * count > most or rank == self.outer_of_edge(piece.name, variable):
-                break
-            total *= count
-            found.insert(0, rank)
-        return found
-
-    def outer_of_edge(self, einsum: str, variable: str) -> str:
-        """The part of a rank that a loop must run over, because the last turn is shorter; "" if none."""
-        base = variable.upper()
-        return f"{base}1" if self.ranks.has_edge(einsum, base) else ""
-
-    def consumes(self, piece: Piece) -> tuple[str, ...]:
-        given = self.given.engines.get(piece.home)
-        if given is not None and piece.is_given and given.ranks:
-            return given.ranks
-        shared = {r for f in self.given.fusion for g in f.groups if len(g) > 1 for e, r in g if e == piece.home}
-        unbound = {r for (t, e), p in self.placed.items() if e == piece.name for r in p.unbound}
-        chosen: list[str] = []
-        for variable, most in self.covers(piece):
-            if variable:
-                chosen += self.innermost(piece, variable, most)
-        ranks = self.all_ranks(piece, piece.einsum.variables)
-        return tuple(r for r in ranks if r in chosen and r not in shared and r not in unbound)
-
-    def covers(self, piece: Piece) -> list[tuple[str, int]]:
-        """Variables that an instruction covers at once, with how many values at most."""
-        most, out = int(self.machine["partitions"]), piece.einsum.output.variables
-        if piece.instruction == PRODUCT:
-            summed = next((self.summed(piece)), "")
-            moving = [v for v in out if v != piece.part and v in self.moving(piece)]
-            columns = max(moving, key=lambda v: self.given.cascade.sizes.get(v.upper(), 0), default="")
-            return [(piece.part, most), (summed, most), (columns, int(self.machine["moving_free_max"]))]
-        if piece.instruction == "Transpose":
-            return [(piece.part, most), (piece.source_part, most)]
-        part = piece.source_part if piece.instruction == "Store" else piece.part
-        order = self.given.loop_order.get(piece.home)
-        if order is not None and piece.is_given:
-            column = self.innermost_column(piece, order, part)
-            if piece.instruction == SUM and column not in piece.einsum.reduced:
-                piece.instruction = "LoopReduce"
-                column = ""
-            return [(part, most), (column, 1 << 40)]
-        if piece.instruction == SUM:
-            return [(part, most), (piece.einsum.reduced[-1], 1 << 40)]
-        free = [v for v in out if v != part]
-        return [(part, most), (free[-1] if free else "", 1 << 40)]
-
-    def innermost_column(self, piece: Piece, order: tuple[str, ...], part: str) -> str:
-        """The variable of the innermost rank of a loop order that is not on the partitions."""
-        parts = self.innermost(piece, part, int(self.machine["partitions"])) if part else []
-        for rank in reversed(order):
-            if rank in parts or self.count(piece.name, rank) == 1:
-                continue
-            variable = next((v for v in piece.einsum.variables if rank in self.parts(piece, v)), "")
-            return variable if variable != part or not parts else ""
-        return ""
-
-    def summed(self, piece: Piece):  # type: ignore[no-untyped-def]
-        for access in piece.einsum.accesses:
-            maker = self.pieces.piece(access.tensor)
-            if maker is not None and maker.part in piece.einsum.reduced:
-                yield maker.part
-        yield from piece.einsum.reduced
-
-    def moving(self, piece: Piece) -> set[str]:
-        """Variables of the operand that has no part of the result's partitions."""
-        found: set[str] = set()
-        both: set[str] = set()
-        for access in piece.einsum.accesses:
-            if piece.part not in access.variables:
-                found |= set(access.variables)
-            else:
-                both = set(access.variables)
-        return found - both
-
-    # loops
-
-    def order(self, piece: Piece) -> tuple[str, ...]:
-        """The loop order: as given, else what all share, the rest of the result, then sums."""
-        consumed = self.consumed[piece.name]
-        given = self.given.loop_order.get(piece.home)
-        ranks = self.all_ranks(piece, piece.einsum.variables)
-        if given is not None and piece.is_given:
-            return (*given, *(r for r in ranks if r not in given and r not in consumed))
-        loops = [r for r in ranks if r not in consumed]
-        prefix: list[str] = []
-        for (_, einsum), placed in self.placed.items():
-            if einsum == piece.name and len(placed.unbound) > len(prefix) and set(placed.unbound) <= set(loops):
-                prefix = list(placed.unbound)
-        reduced = {r for v in piece.einsum.reduced for r in self.parts(piece, v)}
-        rest = [r for r in loops if r not in prefix]
-        shared = self.common_digits()
-        if given is not None:
-            # the order of the main piece, as far as this one has its ranks
-            main = self.pieces.main.get(piece.home, "")
-            wish = [self.digit(main, r) for r in given] if main in self.splits else []
-            rest.sort(key=lambda r: wish.index(self.digit(piece.name, r)) if self.digit(piece.name, r) in wish else 99)
-        else:
-            first = [d for d in shared]
-            rest.sort(
-                key=lambda r: (
-                    r in reduced,
-                    first.index(self.digit(piece.name, r)) if self.digit(piece.name, r) in first else 99,
-                )
-            )
-        return (*prefix, *rest, *consumed)
-
-    def computing(self) -> list[Piece]:
-        return [p for p in self.pieces.pieces if p.instruction not in ("Load", "BroadcastTo", "Store")]
-
-    def common_digits(self) -> list[Digit]:
-        """Loops over what every result has, in the order of a loop order that is given, else of the last."""
-        pieces = self.computing() or self.pieces.pieces
-        found: list[Digit] | None = None
-        for piece in pieces:
-            own = [self.digit(piece.name, r) for r in self.all_ranks(piece, piece.einsum.output.variables)
-                   if r not in self.consumed[piece.name]]  # fmt: skip
-            found = own if found is None else [d for d in found if d in own]
-        order: list[Digit] = []
-        for piece in pieces:
-            given = self.given.loop_order.get(piece.home)
-            if given is not None and piece.is_given:
-                order = [self.digit(piece.name, r) for r in given]
-                break
-        held = found or []
-        return sorted(held, key=lambda d: order.index(d) if d in order else len(order) + held.index(d))
+                known = len(self.nests[spread.name].loops) if spread.name in self.nests else 0
+                self.depths[piece.name] = self.depths.get(spread.name, known)
+        return self.whole(self.by_rule.held), self.notes()
 
     def is_free_load(self, piece: Piece) -> bool:
         """Whether the loops of a load are free to choose: nothing is given for it."""
@@ -294,8 +89,6 @@ class _Completion:
             return False
         given = piece.home in self.given.loop_order and piece.is_given
         return not given and not any(e == piece.name or t == piece.name for t, e in self.placed)
-
-    # sharing
 
     def share(self) -> None:
         """Groups: those given, and where none is given as many as nothing forbids."""
@@ -311,7 +104,8 @@ class _Completion:
             reduced = {r for v in piece.einsum.reduced for r in self.parts(piece, v)}
             loops = [
                 (r, self.digit(piece.name, r)) for r in self.orders[piece.name]
-                if r not in self.consumed[piece.name] or ((piece.name, r) in written and self.is_shared(piece, r))
+                if r not in self.consumed[piece.name]
+                or ((piece.name, r) in written and self.is_shared(piece, r))
             ]  # fmt: skip
             nests.append(Nest(piece.name, piece.einsum.reads, loops, reduced))
         homes = {p.name: p for p in self.pieces.pieces}
@@ -376,8 +170,6 @@ class _Completion:
                 return depth
         return len(self.full_chain(load))
 
-    # room
-
     def fit(self) -> None:
         """Let loads follow more loops of their readers until their tiles fit."""
         budget = int(self.machine["sbuf_bytes_per_partition"] * SHARE)
@@ -419,8 +211,6 @@ class _Completion:
         counts = [self.count(piece.name, r) or 0 for r in free]
         return prod(counts) * as_dtype(self.types[piece.name]).storage.itemsize
 
-    # places
-
     def shared_depth(self, piece: Piece) -> int:
         """How many of its outermost loops a piece shares with all that read its result."""
         own = self.path(piece.name)
@@ -434,22 +224,6 @@ class _Completion:
         reduced = self.nests[piece.name].reduced
         first = next((n for n, (r, _) in enumerate(self.nests[piece.name].loops) if r in reduced), depth)
         return min(depth, first)
-
-    def partition_of(self, einsum: str, piece: Piece, variable: str = "") -> tuple[str, ...]:
-        """The parts of a rank on the partitions."""
-        most = int(self.machine["partitions"])
-        return tuple(self.innermost_of(einsum, variable or piece.part, most))
-
-    def innermost_of(self, einsum: str, variable: str, most: int) -> list[str]:
-        found: list[str] = []
-        total = 1
-        for rank in reversed(self.ranks.names_after(einsum, variable.upper())):
-            count = self.count(einsum, rank)
-            if count is None or total * count > most or rank == self.outer_of_edge(einsum, variable):
-                break
-            total *= count
-            found.insert(0, rank)
-        return [r for r in found if self.count(einsum, r) != 1] or found
 
     def in_terms_of(self, einsum: str, variables: tuple[str, ...], digits: list[Digit]) -> list[str]:
         """Ranks of an Einsum that cover digits, in their order."""
@@ -490,7 +264,11 @@ class _Completion:
             made = self.place(tensor, tensor)
             return self.seen_by(made, piece, access.variables, node)
         reader = next(
-            (self.placed[tensor, r.name] for r in self.pieces.readers(tensor) if (tensor, r.name) in self.placed),
+            (
+                self.placed[tensor, r.name]
+                for r in self.pieces.readers(tensor)
+                if (tensor, r.name) in self.placed
+            ),
             None,
         )
         if reader is not None:
@@ -521,11 +299,16 @@ class _Completion:
         """The rank under which a load runs in a loop: its own, or the reader's if it has none."""
         name, rank = group[0]
         wanted = self.digit(name, rank)
-        own = [r for r in self.all_ranks(piece, piece.einsum.output.variables) if self.digit(piece.name, r) == wanted]
+        own = [
+            r
+            for r in self.all_ranks(piece, piece.einsum.output.variables)
+            if self.digit(piece.name, r) == wanted
+        ]
         return own[0] if own else rank
 
     def seen_by(self, made: Placement, piece: Piece, variables: tuple[str, ...], node: Node) -> Placement:
         """The same layout in the ranks of another Einsum."""
+
         def turned(ranks: tuple[str, ...]) -> tuple[str, ...]:
             digits = [self.digit(made.einsum, r) for r in ranks]
             return tuple(self.in_terms_of(piece.name, variables, digits))
@@ -536,10 +319,9 @@ class _Completion:
             member = next((r for e, r in group or [] if e == piece.name), "")
             unbound.append(member or next(iter(turned((rank,))), rank))
         return Placement(
-            made.tensor, piece.name, made.component, "", tuple(unbound), turned(made.outer), turned(made.inner), node
+            made.tensor, piece.name, made.component, "", tuple(unbound), turned(made.outer),
+            turned(made.inner), node,
         )  # fmt: skip
-
-    # all together
 
     def whole(self, held: Spec) -> Spec:
         splits = {e: dict(s) for e, s in self.splits.items()}
@@ -547,18 +329,25 @@ class _Completion:
             if piece.name in self.depths:
                 self.follow(piece, splits)
         self.pieces.pieces = self.in_order()
-        added = frozenset(p.name for p in self.pieces.pieces if p.name not in self.given.cascade.tensors or not p.is_given)
+        added = frozenset(
+            p.name for p in self.pieces.pieces if p.name not in self.given.cascade.tensors or not p.is_given
+        )
         held = replace(held, partitioning=splits, cascade=self.pieces.cascade(), added=added)
-        self.ranks = Ranks(held)
+        self.by_rule.ranks = Ranks(held)
         engines = {p.name: self.execution(p) for p in self.pieces.pieces}
         for piece in self.pieces.pieces:
             for tensor in (piece.name, *piece.einsum.reads):
                 self.placed[tensor, piece.name] = self.place(tensor, piece.name)
-        root = self.given.fusion[0].node if self.given.fusion else node_for(self.pieces.pieces[0].einsum, "binding.fusion")
+        root = (
+            self.given.fusion[0].node
+            if self.given.fusion
+            else node_for(self.pieces.pieces[0].einsum, "binding.fusion")
+        )
         groups = tuple(tuple(g) for g in self.groups)
         return replace(
             held, loop_order=self.orders, engines=engines, placements=self.placed, dtypes=self.types,
-            fusion=(Fusion(None, groups, Node(None, root.path, root.place)),) if groups else (), spacetime={}, rank_order={},
+            fusion=(Fusion(None, groups, Node(None, root.path, root.place)),) if groups else (),
+            spacetime={}, rank_order={},
         )  # fmt: skip
 
     def in_order(self) -> list[Piece]:
@@ -609,23 +398,20 @@ class _Completion:
         """Whether one operand has one element per partition in each turn."""
         part = self.partition_of(piece.name, piece)
         free = [r for r in self.consumed[piece.name] if r not in part and self.count(piece.name, r) != 1]
-        widths = [
-            [r for r in self.all_ranks(piece, a.variables) if r in free] for a in piece.einsum.accesses
-        ]
+        widths = [[r for r in self.all_ranks(piece, a.variables) if r in free] for a in piece.einsum.accesses]
         return any(not w for w in widths) and any(widths)
 
     def notes(self) -> tuple[str, ...]:
         """What was added, for the report."""
         new = [t for t in self.pieces.tensors if t not in self.given.cascade.tensors]
-        told = [f"completed: {', '.join(new)} added, where tensors move between HBM, SBUF and PSUM"] if new else []
+        told = (
+            [f"completed: {', '.join(new)} added, where tensors move between HBM, SBUF and PSUM"]
+            if new
+            else []
+        )
         split = {r: s for splits in self.splits.values() for r, s in splits.items()
                  if not any(r in g for g in self.given.partitioning.values())}  # fmt: skip
         told += [f"completed: {r} in parts of {', '.join(map(str, s))}" for r, s in split.items()]
         told += [f"completed: {' and '.join('.'.join(m) for m in g)} share a loop" for g in self.groups
                  if not any(tuple(g) == w for f in self.given.fusion for w in f.groups)]  # fmt: skip
         return tuple(told)
-
-
-def extents_known(spec: Spec) -> Mapping[str, int]:
-    """Extents of a specification."""
-    return spec.cascade.sizes

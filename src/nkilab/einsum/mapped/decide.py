@@ -89,7 +89,9 @@ class Decisions:
         joined = []
         while plan.loops and len(plan.loops[-1].members) == 1:
             (_, rank), *_ = plan.loops[-1].members
-            if self.ranks.edge_of(name, rank) or not all(self.goes_on(t, name, rank, plan.consumed) for t in (source, name)):
+            if self.ranks.edge_of(name, rank) or not all(
+                self.goes_on(t, name, rank, plan.consumed) for t in (source, name)
+            ):
                 break
             plan.consumed.add(rank)
             plan.loops.pop()

@@ -80,8 +80,9 @@ class Pieces:
         return [p for p in self.pieces if name in p.einsum.reads]
 
 
-def refuse(einsum: Einsum, problem: str, hint: str = "give its mapping whole, or leave mapping and binding out") -> UnsupportedError:  # fmt: skip
+def refuse(einsum: Einsum, problem: str) -> UnsupportedError:
     """What a mapping cannot be completed for."""
+    hint = "give its mapping whole, or leave mapping and binding out"
     error = UnsupportedError(problem, hint=hint)
     error.located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text or einsum}",))
     return error
@@ -116,7 +117,8 @@ class _Expansion:
             declared = self.cascade.tensors[access.tensor].ranks
             if tuple(v.upper() for v in access.variables) != declared:
                 raise refuse(
-                    einsum, f"{access.tensor} is declared [{', '.join(declared)}] and indexed by other variables"
+                    einsum,
+                    f"{access.tensor} is declared [{', '.join(declared)}] and indexed by other variables",
                 )  # fmt: skip
         if not einsum.accesses:
             raise refuse(einsum, f"{einsum.name} reads no tensor, and no instruction of a mapping makes one")
@@ -178,7 +180,11 @@ class _Expansion:
     def expand(self, einsum: Einsum) -> None:
         name = einsum.name
         given = self.spec.engines.get(name)
-        if given is not None and given.instruction in TRANSFERS and not self.is_fused_copy(einsum, given.instruction):
+        if (
+            given is not None
+            and given.instruction in TRANSFERS
+            and not self.is_fused_copy(einsum, given.instruction)
+        ):
             self.given_transfer(einsum, given.instruction)
             return
         instruction = given.instruction if given is not None else self.instruction_of(einsum)
@@ -210,7 +216,9 @@ class _Expansion:
         if len(einsum.operands) == 1:
             return FUNCTION
         if len(einsum.operands) > 2:
-            raise refuse(einsum, f"{einsum.name} combines {len(einsum.operands)} operands; instructions take two")
+            raise refuse(
+                einsum, f"{einsum.name} combines {len(einsum.operands)} operands; instructions take two"
+            )
         return "SimpleTensorTensor" if len(einsum.accesses) == 2 else "SimpleTensorScalar"
 
     def given_transfer(self, einsum: Einsum, instruction: str) -> None:
@@ -230,7 +238,7 @@ class _Expansion:
         self.now[name] = name
 
     def copied_part(self, einsum: Einsum) -> str:
-        """The variable on the partitions of a copy that the cascade names: given, or one that readers keep."""
+        """The variable on the partitions of a copy in the cascade: given, or one that readers keep."""
         name, out = einsum.name, einsum.output.variables
         readers = [e for e in self.cascade.einsums if name in e.reads]
         kept = [v for v in out if not any(v in e.reduced for e in readers)]
@@ -248,7 +256,8 @@ class _Expansion:
         tile = self.tile(source, part or source.variables[0], einsum)
         self.found.seen[source.tensor, name] = tile.tensor
         self.add(
-            replace(einsum, operands=(tile,)), name, "Store", "", is_given=True, source_part=self.parts[tile.tensor]
+            replace(einsum, operands=(tile,)), name, "Store", "", is_given=True,
+            source_part=self.parts[tile.tensor],
         )  # fmt: skip
         self.now[name] = tile.tensor
 
@@ -325,7 +334,9 @@ class _Expansion:
         if given:
             return given
         for access in einsum.accesses:
-            held = self.parts.get(self.now.get(access.tensor, ""), "") or self.given_part(access.tensor, einsum.name)
+            held = self.parts.get(self.now.get(access.tensor, ""), "") or self.given_part(
+                access.tensor, einsum.name
+            )
             if held in out:
                 return held
         wanted = self.wanted(einsum.name)
@@ -375,7 +386,7 @@ class _Expansion:
         return replace(einsum, operands=tuple(operands))
 
     def tile(self, access: Access, part: str, einsum: Einsum) -> Access:
-        """The tile of a tensor with a variable on its partitions: loaded, spread, turned, or there already."""
+        """The tile of a tensor with a variable on its partitions: there already, loaded, spread or turned."""
         tensor = access.tensor
         held = self.now.get(tensor, "")
         if held and self.parts.get(held) == part:
@@ -411,7 +422,12 @@ class _Expansion:
             )  # fmt: skip
             return turned
         loaded = self.fresh(f"{tensor}_tile", access.variables, tensor)
-        self.add(Einsum(loaded, (access,), place=einsum.place, text=f"{loaded} = {access}"), einsum.name, "Load", part)
+        self.add(
+            Einsum(loaded, (access,), place=einsum.place, text=f"{loaded} = {access}"),
+            einsum.name,
+            "Load",
+            part,
+        )
         return loaded
 
 

@@ -71,7 +71,9 @@ def _fits(
     """Whether a nest can join others in a loop: the same values, nothing read before it is whole."""
     first = together[0]
     rank, digit = other.loops[depth]
-    if digit != first.loops[depth][1] or not may_share((first.name, first.loops[depth][0]), (other.name, rank)):
+    if digit != first.loops[depth][1] or not may_share(
+        (first.name, first.loops[depth][0]), (other.name, rank)
+    ):
         return False
     members = {n.name: n for n in together}
     known = {n.name for n in nests}

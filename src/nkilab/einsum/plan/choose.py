@@ -54,7 +54,9 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
     names = "; ".join(str(e) for e in einsums)
     if not options:
         raise UnsupportedError(f"no variable of {names} can lie on the partitions")
-    return ctx.pick(f"the layout of {names}", options[:MOST_OPTIONS], lambda c: f"{c.part or 1} on partitions")
+    return ctx.pick(
+        f"the layout of {names}", options[:MOST_OPTIONS], lambda c: f"{c.part or 1} on partitions"
+    )
 
 
 def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> list[Choice]:

@@ -15,7 +15,6 @@ from .build import Builder, Span, whole
 from .knobs import RULES, Knobs
 from .storage import PARTITIONS, Storage, in_hbm, tile_shape
 
-
 Option = TypeVar("Option")
 
 

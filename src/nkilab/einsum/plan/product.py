@@ -57,7 +57,7 @@ def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[P
     ):
         return []
     if any(a.gathers for a in einsum.accesses):
-        return None
+        return []
     if any(ctx.dtypes[a.tensor].lstrip("u").startswith("int") for a in einsum.accesses):
         return []
     spans = ctx.spans(einsum, outer)
