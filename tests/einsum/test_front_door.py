@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from nkilab.einsum import compile as compile_einsum
-from nkilab.errors import NkilabError, SpecError
+from nkilab.errors import NkilabError, SpecError, UsageError
 from tests.einsum.mapped import SCALED_SUM
 from tests.einsum.renaming import shape_of
 from tests.einsum.specs import PRODUCT, SUMS
@@ -200,3 +200,9 @@ def test_a_part_of_a_mapping_is_never_ignored(part: str) -> None:
     assert f"range({4 if part == 'partitioning' else 2}):" in held.source
     a = np.random.default_rng(0).standard_normal((256, 512))
     np.testing.assert_allclose(held(a), a.sum(1), rtol=0, atol=1e-4)
+
+
+def test_an_extent_of_no_rank_is_refused() -> None:
+    with pytest.raises(UsageError) as refused:
+        compile_einsum("Z[m] = A[m] ;; M unary(exp)", sizes={"M": 4, "L": 3})
+    assert "size of L is given; the ranks are M" in str(refused.value)

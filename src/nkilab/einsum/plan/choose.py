@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from math import prod
 
 from ...errors import UnsupportedError
@@ -17,6 +18,8 @@ from .storage import PARTITIONS, Storage
 INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0
 BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
 SMALL_ROW_BYTES = 512
+# bytes that may be loaded again before loops are put in another order
+MOST_RELOADED = 1 << 22
 # layouts of one nest that a search may try
 MOST_OPTIONS = 6
 
@@ -250,3 +253,31 @@ def transfer_ns(
 def variables_of(einsums: Iterable[Einsum]) -> set[str]:
     """Every variable of some Einsums."""
     return {v for e in einsums for v in e.variables}
+
+
+def ordered(
+    ctx: Context, einsums: list[Einsum], spans: dict[str, Span], choice: Choice, loops: list[str]
+) -> list[str]:
+    """Loops in the order in which least is loaded again; as they are where that gains little."""
+
+    def loaded(order: Sequence[str]) -> int:
+        return sum(_reloaded(ctx, a, spans, choice, order) for e in einsums for a in e.accesses)
+
+    best = min(permutations(loops), key=loaded)
+    gained = loaded(loops) - loaded(best)
+    return list(best) if gained > max(MOST_RELOADED, loaded(best) // 2) else loops
+
+
+def _reloaded(
+    ctx: Context, access: Access, spans: dict[str, Span], choice: Choice, order: Sequence[str]
+) -> int:
+    """Bytes that loops bring on chip of an operand in HBM."""
+    if ctx.chip(access.tensor) is not None or access.tensor not in ctx.storages:
+        return 0
+    inner = max((n for n, v in enumerate(order) if v in access.variables), default=-1)
+    again = prod(
+        -(-spans[v].most // max(choice.block(v), 1)) for v in order[: inner + 1] if v not in access.variables
+    )
+    rows = PARTITIONS if choice.part and choice.part not in access.variables else 1
+    size = prod(spans[v].most for v in access.variables) * ctx.bytes_of(ctx.dtypes[access.tensor])
+    return size * again * rows

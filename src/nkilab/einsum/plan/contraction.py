@@ -301,7 +301,7 @@ class Contraction:
         """One tile of the result after the other."""
         for rows, columns in self.result_tiles():
             spans = {**self.spans, **self.named(rows, columns)}
-            psum = self.summed(spans, rows, columns)
+            psum = self.summed(spans, rows, columns, total is None)
             tile = self.target.tile
             if tile is not None and tile.buffer is psum.buffer:
                 continue
@@ -319,10 +319,10 @@ class Contraction:
                 view = _of_total(total, rows, columns, self.spans, self.product)
                 self.ctx.build.add(nodes.Combine(view, view, "add", psum))
 
-    def summed(self, spans: dict[str, Span], rows: Span, columns: Span) -> View:
-        """The products of one tile, accumulated in PSUM."""
+    def summed(self, spans: dict[str, Span], rows: Span, columns: Span, is_whole: bool) -> View:
+        """The products of one tile, accumulated in PSUM: where the result stays, if the sum is not cut."""
         tile = self.target.tile
-        if tile is not None and tile.buffer.memory == nodes.PSUM:
+        if is_whole and tile is not None and tile.buffer.memory == nodes.PSUM:
             view = tile.view(positions(self.einsum.output, spans))
             self.accumulated(view, spans)
             tile.changed()
