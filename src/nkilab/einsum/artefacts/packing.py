@@ -90,9 +90,10 @@ def _side(ranks: Ranks, cascade: Cascade, tensor: str, dtype: str, placed: Place
         for rank, held in zip(declared, names)
     )
     flat = [name for held in names for name in held]
-    held = dict.fromkeys(ranks.edge_of(einsum, name) or name for name in placed.ranks) if placed else flat
-    order = [flat.index(name) for name in held]
-    return Side(tensor, declared, dtype, parts, tuple(order))
+    if placed is None:
+        return Side(tensor, declared, dtype, parts, tuple(range(len(flat))))
+    order = dict.fromkeys(ranks.edge_of(einsum, name) or name for name in placed.ranks)
+    return Side(tensor, declared, dtype, parts, tuple(flat.index(name) for name in order))
 
 
 def _extent(
