@@ -67,6 +67,17 @@ _CS = (
     "{name: CS, einsum: CS, component: SBUF, constructor: empty, ranks: {partition: [M], free: [G, N2, N0]}}"
 )
 
+# X is loaded with m on the partitions, and multiplied with k there
+TURNED = (
+    "    XS: {K: [uniform_shape(128)]}", "    XS: {K: [uniform_shape(128)], M: [uniform_shape(128)]}",
+    "    XS: [K1, K0, M]", "    XS: [M1, K1, M0, K0]",
+    "instruction: Load, ranks: [K0, M]", "instruction: Load, ranks: [M0, K0]",
+    "ranks: {noncontiguous: [K1, K0], contiguous: [M]}",
+    "ranks: {noncontiguous: [K1, K0, M1], contiguous: [M0]}",
+    "ranks: {unbound: [], partition: [K0], free: [K1, M]}",
+    "ranks: {unbound: [], partition: [M0], free: [M1, K1, K0]}",
+)  # fmt: skip
+
 MISTAKES = (
     # names
     product("reserved-name", "kernel-name: product", "kernel-name: lambda"),
@@ -90,7 +101,7 @@ MISTAKES = (
         "    - ZH[m, j] = ZS[m, j]\n    - ZH[0, 0] = const(0)\n",
     ),
     # splits
-    product("split-remainder", _SHAPE, "shape: {K: 200, M: 512, J: 512}"),
+    sums("split-remainder", "N: 512}", "N: 500}"),
     product(
         "split-name",
         "XH: [K, M]",
@@ -181,6 +192,7 @@ MISTAKES = (
         "{name: T, einsum: KS, component: SBUF, ranks: {partition: [M], free: [G, N]}}",
         "{name: T, einsum: KS, component: SBUF, ranks: {partition: [G], free: [M, N]}}",
     ),
+    product("view-turned", *TURNED),
     product("view-free", _VIEW, _VIEW.replace("[K1, M1, M0]", "[M1, M0, K1]")),
     product("rank-order", _ORDER, "[K1, K0, M1, M0]}, dtype"),
     product("rank-order-ranks", _ORDER, "[K0, K1, M]}, dtype"),

@@ -52,7 +52,8 @@ def recurrences(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     declared = {n: Tensor(n, tuple(r)) for n, r in tensors.items() if n in used}
     declared["S"] = Tensor("S", ("I1", *ranks))
     outputs = ("Z", "S") if draw(st.booleans()) else ("Z",)
-    return Cascade(declared, tuple(steps), outputs), sizes
+    ranks_used = {"I", *(r for t in declared.values() for r in t.ranks)}
+    return Cascade(declared, tuple(steps), outputs), {r: n for r, n in sizes.items() if r in ranks_used}
 
 
 @settings(max_examples=40, deadline=None)

@@ -101,7 +101,8 @@ def test_several_errors_are_told_at_once() -> None:
         nkilab.einsum.compile(text)
     assert str(refused.value) == (
         "49:57: binding.engine[3].instruction: MatMul is no instruction; the instructions are Load, Store, "
-        "MatVec, LoopReduce, BroadcastTo, SimpleTensorScalar, SimpleTensorTensor\n"
+        "MatVec, LoopReduce, BroadcastTo, SimpleTensorScalar, SimpleTensorTensor, Activation, TensorReduce, "
+        "TensorCopy, Transpose\n"
         "  also 50:31: binding.engine[4].component: SimpleTensorTensor does not run on DMAEngine; it runs on "
         "VectorEngine or GpSimdEngine (write component: VectorEngine)\n"
         "  hint: write MatVec, if that is meant"

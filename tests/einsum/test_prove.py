@@ -10,6 +10,7 @@ from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import ProofError, prove
+from nkilab.einsum.room import NoRoomError, proved_room
 from nkilab.einsum.tree import nodes
 from nkilab.einsum.tree.expr import expr
 from nkilab.einsum.tree.nodes import Kernel, Loop, Statement
@@ -89,3 +90,45 @@ def test_a_tile_with_too_many_partitions_is_refused() -> None:
     wide = nodes.Alloc(nodes.Buffer("wide", (expr(129), expr(4)), "float32", nodes.SBUF))
     with pytest.raises(ProofError, match="wide has 129 partitions"):
         prove(replace(kernel, body=[wide, *kernel.body]), TRN2)
+
+
+def test_tiles_that_live_one_after_the_other_share_room() -> None:
+    # each of 3 tiles of 100,000 bytes lives until the statement after it; two at once are 200,000 of 212,984
+    tiles = [nodes.Buffer(f"t{n}", (expr(128), expr(25_000)), "float32", nodes.SBUF) for n in range(3)]
+    views = [nodes.View(b, (nodes.Cut(expr(0), expr(128)), nodes.Cut(expr(0), expr(25_000)))) for b in tiles]
+    body: list[Statement] = [nodes.Alloc(tiles[0]), nodes.Fill(views[0], 0.0)]
+    body += [nodes.Alloc(tiles[1]), nodes.Copy(views[1], views[0]), nodes.Alloc(tiles[2])]
+    body += [nodes.Copy(views[2], views[1])]
+    kernel = Kernel("kernel", (), body, ())
+    assert proved_room(kernel, TRN2).startswith("200000 bytes per partition of SBUF of 212984")
+    kernel.body.append(nodes.Copy(views[2], views[0]))
+    with pytest.raises(
+        NoRoomError, match="tiles of kernel take 300000 bytes per partition of SBUF at once; trn2 has 212984"
+    ):
+        proved_room(kernel, TRN2)
+
+
+def test_banks_of_psum_are_counted_whole() -> None:
+    # a tile of 4 bytes takes a bank of 2 KiB; there are 8
+    tiles = [nodes.Buffer(f"t{n}", (expr(128), expr(1)), "float32", nodes.PSUM) for n in range(9)]
+    views = [nodes.View(b, (nodes.Cut(expr(0), expr(128)), nodes.Cut(expr(0), expr(1)))) for b in tiles]
+    body: list[Statement] = [nodes.Alloc(b) for b in tiles]
+    uses: list[Statement] = [nodes.Fill(v, 0.0) for v in views]
+    assert "8 banks of PSUM of 8" in proved_room(Kernel("kernel", (), [*body[:8], *uses[:8]], ()), TRN2)
+    with pytest.raises(NoRoomError, match="take 9 banks of PSUM at once; trn2 has 8"):
+        proved_room(Kernel("kernel", (), [*body, *uses], ()), TRN2)
+
+
+def test_a_loop_has_two_buffers_of_its_tiles_where_there_is_room() -> None:
+    def looped(columns: int) -> Kernel:
+        tile = nodes.Buffer("t", (expr(128), expr(columns)), "float32", nodes.SBUF)
+        view = nodes.View(tile, (nodes.Cut(expr(0), expr(128)), nodes.Cut(expr(0), expr(columns))))
+        return Kernel("kernel", (), [Loop("i", 4, [nodes.Alloc(tile), nodes.Fill(view, 0.0)])], ())
+
+    # 2 x 80,000 bytes of 212,984; 2 x 160,000 are too many
+    assert "160000 bytes per partition of SBUF of 212984, loops with two buffers" in proved_room(
+        looped(20_000), TRN2
+    )
+    assert "160000 bytes per partition of SBUF of 212984, loops with one buffer" in proved_room(
+        looped(40_000), TRN2
+    )

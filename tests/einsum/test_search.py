@@ -7,9 +7,21 @@ from dataclasses import replace
 import numpy as np
 
 import nkilab.einsum
+from nkilab.einsum.emit.nki import NkiPrinter
+from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
+from nkilab.einsum.plan.knobs import Knobs
+from nkilab.einsum.plan.lower import lower
+from nkilab.einsum.prove import prove
 from nkilab.einsum.search import candidates
+from nkilab.errors import UnsupportedError
+from nkilab.machine import machine_named
 
+CHOICES = """
+T[m, n] = A[m, k] . B[k, n] ;; M mul V add
+G[m] = T[m, n] ;; V max
+Z[m, n] = T[m, n] . G[m] ;; M binary(subtract)
+"""
 TURN = "Z[n, m] = A[m, n] ;; M unary(exp)"
 
 
@@ -38,3 +50,66 @@ def test_an_output_in_any_layout_takes_the_cheaper_one_and_calls_turn_it_back() 
     # one rounding of the input, one of the function, to float32
     np.testing.assert_allclose(free(a), np.exp(a).T, rtol=1e-6)
     assert not [str(v) for v in free.verify() if not v.is_fine]
+
+
+def test_a_search_finds_the_same_kernel_again_and_tells_its_gain() -> None:
+    sizes = {"M": 512, "N": 512, "K": 512}
+    text = "Z[m, n] = A[m, k] . B[k, n] ;; M mul V add"
+    first, second = (nkilab.einsum.compile(text, sizes=sizes, search=0.5) for _ in range(2))
+    assert first.source == second.source
+    assert first.alternatives == second.alternatives
+    rules = nkilab.einsum.compile(text, sizes=sizes)
+    gain = rules.estimate.latency_us / first.estimate.latency_us
+    assert f"{gain:.2f} times as fast as by the rules" in first.changes[-1]
+    assert not [str(v) for v in first.verify() if not v.is_fine]
+
+
+def test_every_choice_of_a_plan_gives_a_right_kernel_or_none() -> None:
+    cascade = sized(spec_from(CHOICES).cascade, {"M": 140, "N": 150, "K": 130})
+    types = dict.fromkeys(cascade.tensors, "float32")
+    trn2 = machine_named("trn2")
+    _, ctx = lower(cascade, types, trn2, "kernel")
+    assert {p.what.split()[0] for p in ctx.points} >= {"the", "how"}
+    a, b = (np.random.default_rng(0).standard_normal(s) for s in ((140, 130), (130, 150)))
+    right = a @ b - (a @ b).max(1, keepdims=True)
+    rules = nkilab.einsum.compile(CHOICES, sizes=dict(cascade.sizes))
+    tried = 0
+    for number, point in enumerate(ctx.points):
+        for rank in range(1, min(point.options, 3)):
+            try:
+                kernel, _ = lower(cascade, types, trn2, "kernel", "", Knobs().picking(number, rank))
+                prove(kernel, trn2)
+            except (UnsupportedError, AssertionError):
+                continue
+            other = replace(rules, source=NkiPrinter(kernel).text(), tree=kernel)
+            # float32 sums of 130 products
+            np.testing.assert_allclose(other(a, b), right, rtol=0, atol=1e-4 * np.abs(right).max())
+            tried += 1
+    assert tried >= 5
+
+
+def test_a_sum_that_is_cut_is_whole_where_it_stays_in_psum() -> None:
+    # the blocks of T's sum once overwrote one another where T stays in PSUM
+    cascade = sized(spec_from(CHOICES).cascade, {"M": 140, "N": 150, "K": 260})
+    trn2 = machine_named("trn2")
+    types = dict.fromkeys(cascade.tensors, "float32")
+    _, ctx = lower(cascade, types, trn2, "kernel")
+    (number,) = (n for n, p in enumerate(ctx.points) if p.what.startswith("blocks of T"))
+    rank = ctx.points[number].options - 1
+    kernel, held = lower(cascade, types, trn2, "kernel", "", Knobs().picking(number, rank))
+    assert held.points[number].taken.endswith("x 128")
+    rules = nkilab.einsum.compile(CHOICES, sizes=dict(cascade.sizes))
+    other = replace(rules, source=NkiPrinter(kernel).text(), tree=kernel)
+    a, b = (np.random.default_rng(0).standard_normal(s) for s in ((140, 260), (260, 150)))
+    t = a @ b
+    wanted = t - t.max(1, keepdims=True)
+    np.testing.assert_allclose(other(a, b), wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_what_is_read_again_and_again_stands_outside() -> None:
+    # B on all partitions is 128 x 32 KiB, read once per 128 rows if m were outside
+    kernel = nkilab.einsum.compile("Z[m, n] = A[m] . B[n] ;; M mul", sizes={"M": 1024, "N": 8192})
+    loops = [line.split()[1] for line in kernel.source.splitlines() if line.strip().startswith("for ")]
+    assert loops == ["n", "m"]
+    a, b = (np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in (1024, 8192))
+    np.testing.assert_allclose(kernel(a, b), np.outer(a, b), rtol=1e-6)

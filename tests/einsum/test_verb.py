@@ -59,6 +59,7 @@ def test_a_refused_specification_is_exit_1_and_leaves_no_file(tmp_path: Path) ->
 def test_wrong_usage_is_exit_2(tmp_path: Path) -> None:
     for arguments in (
         ("mk,kn->mn", "--size", "M"),
+        ("mk,kn->mn", *SIZES, "--size", "L=4"),
         ("mk,kn->mn", *SIZES, "--dtype", "A=float32", "--dtype", "bfloat16"),
         ("mk,kn->mn", *SIZES, "-o", "kernel.txt"),
         ("mk,kn->mn", *SIZES, "--target", "trn9"),

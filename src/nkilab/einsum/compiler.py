@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..errors import SpecError, UnsupportedError, UsageError
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
-from .checks.judge import judge
-from .checks.names import check_cascade
+from .checks.judge import GIVEN, judge
+from .checks.layouts import differing_views
+from .checks.model import Model, close_to
+from .checks.names import check_cascade, known_ranks
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
-from .grades import Finding, enforce
+from .grades import Finding, Grade, enforce
 from .language.ast import Affine, Cascade, Iterate, Step, is_variable
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.spec import Spec
 from .mapped.build import build
+from .mapped.complete import completed, is_whole
+from .mapped.expand import copied
+from .plan.context import Context
+from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
 from .probes import Verdict, verdicts
 from .prove import ProofError, prove
+from .room import NoRoomError
 from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
@@ -68,25 +75,51 @@ def compile(
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
+    _need_known(held.cascade, sizes or {})
     extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
     cascade = merged_sizes(held.cascade, extents)
     known = replace(held, cascade=cascade)
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)
-    found = judge(known, machine)
+    held, known, copies = _with_copies(held, known, machine)
+    is_partial = held.is_mapped and not is_whole(held)
+    found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
     enforce(found, strict=strict)
     if held.is_mapped:
-        if search or dtypes:
-            told = "search" if search else "dtypes"
-            raise UsageError(f"{told} is given beside a mapping, which decides", hint="leave one of them out")
-        return _mapped(held, cascade, machine, dialect, found)
+        _need_nothing_beside("search" if search else "dtypes" if dtypes and not is_partial else "")
+        held = _typed(known, dtypes) if is_partial else held
+        return _mapped(held, cascade, machine, dialect, found, strict)
     cascade = sized(cascade)
     _need_forward_indices(cascade)
     cascade, unread = live(cascade)
     result = _lowered(held, cascade, types_of(cascade, held, dtypes), dialect, machine, search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
     return replace(result, findings=found, changes=(*dropped, *result.changes))
+
+
+def _need_nothing_beside(option: str) -> None:
+    """Refuse an option that decides what a mapping decides; "" for none.
+
+    Raises:
+        UsageError: if there is one.
+    """
+    if option:
+        raise UsageError(f"{option} is given beside a mapping, which decides", hint="leave one of them out")
+
+
+def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
+    """Refuse extents of what is no rank.
+
+    Raises:
+        UsageError: at the first.
+    """
+    known = known_ranks(cascade)
+    for rank in sizes:
+        if rank not in known:
+            raise UsageError(
+                f"size of {rank} is given; the ranks are {', '.join(known)}", hint=close_to(rank, known)
+            )
 
 
 def _dialect(dialect: str, as_written: bool, search: float) -> str:
@@ -122,13 +155,30 @@ def _lowered(
         found = searched(
             cascade, types, machine, name, title, search, lambda k: compiled(k, ()).estimate.latency_us
         )
-        told = f"searched {len(found.tried)} kernels; taken: {found.knobs}"
-        return compiled(found.kernel, (*found.ctx.choices, told), found.tried)
-    kernel, ctx = lower(cascade, types, machine, name, title)
-    result = compiled(kernel, ctx.choices)
+        return compiled(found.kernel, (*found.ctx.choices, found.told), found.tried)
+    result = _that_fits(lambda knobs: lower(cascade, types, machine, name, title, knobs), compiled)
     for output in sorted(spec.any_layout & set(cascade.outputs)):
         result = _cheaper_layout(result, output, machine)
     return result
+
+
+def _that_fits(
+    built: Callable[[Knobs], tuple[Kernel, Context]], compiled: Callable[..., CompiledEinsum]
+) -> CompiledEinsum:
+    """The kernel of the rules, or of rules that fill less of SBUF where its tiles do not fit.
+
+    Raises:
+        NoRoomError: if no share of SBUF gives tiles that fit.
+    """
+    for share in (RULES.share, 0.6, 0.4, 0.2):
+        kernel, ctx = built(replace(RULES, share=share))
+        told = [] if share == RULES.share else [f"plans fill {share:g} of SBUF, so that all tiles fit"]
+        try:
+            return compiled(kernel, [*ctx.choices, *told])
+        except NoRoomError:
+            if share == 0.2:
+                raise
+    raise AssertionError("the last share returns or raises")
 
 
 def _proved(kernel: Kernel, cascade: Cascade, machine: Machine) -> tuple[str, ...]:
@@ -195,21 +245,53 @@ def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> 
     return replace(other, spec=compiled.spec, changes=changes, transposed=compiled.transposed | {output})
 
 
+def _with_copies(held: Spec, known: Spec, machine: Machine) -> tuple[Spec, Spec, tuple[Finding, ...]]:
+    """A whole mapping with an Einsum for each tile that is read in another layout than it is made in."""
+    if not held.is_mapped or not is_whole(held):
+        return held, known, ()
+    found = judge(known, machine)
+    if any(f.grade is Grade.ERROR for f in found):
+        return held, known, ()
+    views = [(t, p) for t, p, key in differing_views(Model(known, machine)) if key != "partition"]
+    told = tuple(f for f in found if f.row.id in ("view-turned", "view-free"))
+    return (copied(known, views), copied(known, views), told) if views else (held, known, ())
+
+
+def _typed(spec: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:
+    """A specification whose inputs and outputs have types."""
+    return replace(spec, dtypes={**spec.dtypes, **types_of(spec.cascade, spec, dtypes)})
+
+
 def _mapped(
-    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...]
+    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], strict: bool
 ) -> CompiledEinsum:
-    """The kernel of a mapping; extents that the specification leaves open stay its parameters."""
-    _need_whole_mapping(spec)
-    kernel, changes = build(spec, machine, spec.kernel_name, title_of(cascade))
-    types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
+    """The kernel of a mapping, completed where parts of it are missing.
+
+    Of a mapping that is given whole, extents that the specification leaves open stay parameters; to complete
+    one, the extents that are given are taken as they are.
+    """
+    _need_words(spec)
+    whole, notes = completed(spec, machine)
+    if whole is not spec:
+        found = (*found, *(f for f in judge(whole, machine) if _is_told(f, found)))
+        enforce(found, strict=strict)
+    kernel, changes = build(whole, machine, spec.kernel_name, title_of(cascade))
+    types = {t: whole.dtypes.get(t, "float32") for t in cascade.tensors}
+    held = replace(whole, cascade=spec.cascade)
     return CompiledEinsum(
-        spec, cascade, spec.kernel_name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(),
-        tuple(kernel.parameters), kernel, found, tuple(dict.fromkeys(changes)),
+        held, cascade, spec.kernel_name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(),
+        tuple(kernel.parameters), kernel, found, (*notes, *dict.fromkeys(changes)),
     )  # fmt: skip
 
 
-def _need_whole_mapping(spec: Spec) -> None:
-    """Refuse a mapping that leaves Einsums or layouts out, and Einsums that it has no words for."""
+def _is_told(finding: Finding, before: tuple[Finding, ...]) -> bool:
+    """Whether a finding in a completed mapping is one about what is given, or says that both do not fit."""
+    is_new = (finding.row.id, finding.place) not in {(f.row.id, f.place) for f in before}
+    return is_new and (finding.grade is Grade.ERROR or not finding.node.path.endswith("(completed)"))
+
+
+def _need_words(spec: Spec) -> None:
+    """Refuse Einsums that a mapping has no words for."""
     read = {t for e in spec.cascade.einsums for t in e.reads}
     for tensor in spec.cascade.inputs:
         if tensor not in read:
@@ -217,26 +299,10 @@ def _need_whole_mapping(spec: Spec) -> None:
                                      hint="leave it out")  # fmt: skip
             raise error.located(str(spec.cascade.tensors[tensor].place), "einsum.declaration")
     for einsum, block in spec.cascade.walk():
-        told = hint = ""
-        held_by = {"mapping.loop-order": spec.loop_order, "binding.engine": spec.engines}
-        missing = [key for key, held in held_by.items() if einsum.name not in held]
-        unplaced = [t for t in (einsum.name, *einsum.reads) if (t, einsum.name) not in spec.placements]
         odd = [a for a in (einsum.output, *einsum.accesses) if any(not i.plain for i in a.indices)]
         if block is not None or einsum.condition is not None or odd:
-            told, hint = (
-                f"{einsum.name} has a form that a mapping has no words for",
-                "leave mapping and binding out",
-            )
-        elif missing:
-            told, hint = (
-                f"{einsum.name} has no entry in {missing[0]}",
-                "add one, or leave mapping and binding out",
-            )
-        elif unplaced:
-            told = f"the binding does not say where {unplaced[0]} lies in {einsum.name}"
-            hint = f"add an entry with name: {unplaced[0]} and einsum: {einsum.name} to binding.tensor"
-        if told:
-            error = UnsupportedError(f"{told}; part of a mapping is not completed yet", hint=hint)
+            told = f"{einsum.name} has a form that a mapping has no words for"
+            error = UnsupportedError(told, hint="leave mapping and binding out")
             raise error.located(str(einsum.place), "einsum.expressions")
 
 

@@ -157,8 +157,14 @@ ROWS = (
         "partitions",
         "write partition: [{fix}]", faults=(8,),
         source="on chip the first axis is the partition, and views may not change it"),
-    Row("view-free", ERROR,
-        "{tensor} has free elements in the order [{made}] where it is made and [{read}] in {einsum}",
+    Row("view-turned", ADVICE,
+        "{tensor} has partitions [{made}] where it is made and [{read}] in {einsum}: it is transposed in "
+        "between",
+        "write partition: [{fix}]", faults=(8,),
+        source="on chip the first axis is the partition, and views may not change it"),
+    Row("view-free", ADVICE,
+        "{tensor} has free elements in the order [{made}] where it is made and [{read}] in {einsum}: it is "
+        "copied in between",
         "write free: [{fix}]", faults=(8,),
         source="a view is another reading of the same elements in the same order"),
     Row("rank-order", REPAIR,

@@ -3,20 +3,20 @@
 Proved for every tree without open parameters: what a statement touches lies inside its buffer; every
 element that a statement reads of a tile was written by statements before it, loops around both held
 fixed; every element of an output is stored; a sum is read outside of the loops that it runs over alone;
-partitions, operands of TensorE and banks of PSUM are within the chip's limits. A proof that fails is a
-fault of the compiler, never of the specification.
+partitions and operands of TensorE are within the chip's limits; and the tiles that live at once fit into SBUF
+and the banks of PSUM. A proof that fails is a fault of the compiler, never of the specification; that of room
+says that another plan is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from math import prod
+from dataclasses import dataclass
 from typing import Any
 
 from .._lazy import islpy
 from ..machine import Machine
-from ..tiles.dtypes import as_dtype
+from .room import proved_room, size_of, views_of
 from .tree import nodes
 from .tree.expr import Expr, expr
 from .tree.nodes import (
@@ -65,6 +65,7 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
 
     Raises:
         ProofError: with the first claim that fails.
+        NoRoomError: if the tiles do not fit.
     """
     if kernel.parameters:
         return [
@@ -80,7 +81,7 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
         f"{inside} accesses lie inside their tensors",
         f"{covered} reads of tiles find every element written before",
         f"every element of {', '.join(stored)} is stored",
-        f"{room(kernel)} bytes per partition of SBUF, loops with two buffers each",
+        f"tiles fit: {proved_room(kernel, machine)}",
     ]
 
 
@@ -99,14 +100,6 @@ def _accesses(body: list[Statement]) -> Iterator[Access]:
                     yield Access(view, is_write, loops, number, statement)
 
     yield from walk(body, ())
-
-
-def views_of(statement: Statement) -> Iterator[tuple[str, View]]:
-    """The views of a statement with the names of its fields."""
-    for field in fields(statement):
-        value = getattr(statement, field.name)
-        if isinstance(value, View):
-            yield field.name, value
 
 
 # sets
@@ -270,21 +263,4 @@ def _limits(kernel: Kernel, machine: Machine) -> None:
                     raise ProofError(f"{view.buffer.name} is no operand that TensorE takes")
 
 
-def size_of(buffer: Buffer) -> int:
-    """Bytes per partition of a tile."""
-    return prod(expr(e).value or 1 for e in buffer.shape[1:]) * as_dtype(buffer.dtype).storage.itemsize
-
-
-def room(kernel: Kernel) -> int:
-    """Bytes per partition that the tiles of a tree take at most, with two buffers for each tile of a loop."""
-
-    def most(body: list[Statement], factor: int) -> int:
-        own = sum(
-            size_of(s.buffer) * factor for s in body if isinstance(s, Alloc) and s.buffer.memory == SBUF
-        )
-        return own + max((most(s.body, 2) for s in body if isinstance(s, Loop)), default=0)
-
-    return most(kernel.body, 1)
-
-
-__all__ = ["Cut", "ProofError", "prove", "room", "touched"]
+__all__ = ["Cut", "ProofError", "prove", "touched"]

@@ -1,7 +1,8 @@
-"""Searching where rules leave a choice: other block sizes, and either layout of an output that may have both.
+"""Searching where rules leave a choice: layouts, operands, blocks, tiles, shared loops.
 
-Candidates come in a fixed order, so that a search of the same length finds the same kernel; the timing model
-judges.
+The rules come first. Then one thing is changed at a time, and what makes the kernel faster is kept; then
+combinations are drawn. The timing model judges. What a search costs is counted in statements that kernels
+run, not read off a clock, so that it finds the same kernel wherever it runs.
 """
 
 from __future__ import annotations
@@ -9,20 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from random import Random
 from time import monotonic
 
 from ..errors import NkilabError
 from ..machine import Machine
 from .language.ast import Access, Cascade, Einsum, Iterate, Step
-from .plan.context import Context
+from .plan.context import Context, Point
 from .plan.knobs import Knobs
 from .plan.lower import lower
-from .tree.nodes import Kernel
+from .tree.expr import expr
+from .tree.nodes import Alloc, Comment, Kernel, Loop, Statement
 
 GROUP_BLOCKS = (0, 1, 2, 4, 8)
 COLUMNS = (16384, 4096, 2048, 1024)
 TRANSFERS = (1 << 20, 1 << 22, 1 << 18)
 SHARES = (0.85, 0.6)
+# what one second pays for: statements that kernels run, and building a tree, as many statements
+STATEMENTS_PER_SECOND, TREE_STATEMENTS = 40_000, 1_000
+# a slow machine stops a search after this many times its seconds
+PATIENCE = 5
+# a kernel that runs so many times as many statements as that of the rules is not timed
+MOST_TIMES = 2
+# options of one choice that are tried one by one
+MOST_RANKS = 5
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,10 @@ class Found:
         latency_us: predicted.
         knobs: its choices.
         tried: what others would have given, one line each, the best first.
+        rules_us: latency of what the rules choose.
+        refused: how many choices gave no kernel.
+        passed: how many were not timed, because they run too many statements.
+        is_cut_short: whether the clock ended it.
     """
 
     kernel: Kernel
@@ -42,23 +57,45 @@ class Found:
     latency_us: float
     knobs: Knobs
     tried: tuple[str, ...]
+    rules_us: float = 0.0
+    refused: int = 0
+    passed: int = 0
+    is_cut_short: bool = False
+
+    @property
+    def told(self) -> str:
+        """What was found, for the report."""
+        gain = f"{self.rules_us / self.latency_us:.2f} times as fast as by the rules"
+        picked = [
+            f"{p.what}: {p.taken}" for n, p in enumerate(self.ctx.points) if n in dict(self.knobs.picks)
+        ]
+        taken = "; ".join([str(self.knobs), *picked])
+        tail = f"; {self.refused} choices gave no kernel" if self.refused else ""
+        tail += f"; {self.passed} kernels too long to be timed" if self.passed else ""
+        tail += "; the clock cut it short" if self.is_cut_short else ""
+        return f"searched {len(self.tried)} kernels, {gain}; taken: {taken}{tail}"
 
 
 def candidates() -> Iterator[Knobs]:
-    """Choices to try: one thing changed at a time first, then all combinations."""
+    """Choices for the whole kernel: one thing changed at a time first, then all combinations."""
     default = Knobs()
     seen = set()
-    single = [
-        *(replace(default, group_blocks=n) for n in GROUP_BLOCKS),
-        *(replace(default, most_columns=n) for n in COLUMNS),
-        *(replace(default, transfer_bytes=n) for n in TRANSFERS),
-        *(replace(default, share=s) for s in SHARES),
-    ]
     every = (Knobs(*values) for values in product(GROUP_BLOCKS, COLUMNS, TRANSFERS, SHARES))
-    for knobs in (*single, *every):
+    for knobs in (default, *_single(default), *every):
         if knobs not in seen:
             seen.add(knobs)
             yield knobs
+
+
+def _single(held: Knobs) -> list[Knobs]:
+    """One choice for the whole kernel changed."""
+    return [
+        *(replace(held, group_blocks=n) for n in GROUP_BLOCKS),
+        replace(held, is_fused=not held.is_fused),
+        *(replace(held, most_columns=n) for n in COLUMNS),
+        *(replace(held, transfer_bytes=n) for n in TRANSFERS),
+        *(replace(held, share=s) for s in SHARES),
+    ]
 
 
 def searched(
@@ -69,6 +106,7 @@ def searched(
     title: str,
     seconds: float,
     judge: Callable[[Kernel], float],
+    seed: int = 0,
 ) -> Found:
     """The kernel that the timing model likes best within some seconds.
 
@@ -77,33 +115,147 @@ def searched(
         dtypes: of inputs and outputs.
         machine: the chip.
         name, title: of the kernel.
-        seconds: after which no further candidate is begun; the first, by the rules, is always tried.
+        seconds: that it may take, counted in statements; the first kernel, by the rules, is always tried.
         judge: predicts the latency of a tree in microseconds.
+        seed: of the combinations that are drawn at the end.
 
     A candidate that compiles to the same tree as one before is not timed again.
     """
-    began = monotonic()
-    best: Found | None = None
-    known: dict[str, float] = {}
-    tried: list[tuple[float, str]] = []
-    for knobs in candidates():
-        if best is not None and monotonic() - began > seconds:
-            break
+
+    def built(knobs: Knobs) -> tuple[Kernel, Context]:
+        return lower(cascade, dtypes, machine, name, title, knobs)
+
+    search = _Search(built, judge, seconds * STATEMENTS_PER_SECOND, monotonic() + seconds * PATIENCE)
+    search.first()
+    search.climb()
+    search.draw(Random(seed))
+    return search.found()
+
+
+class _Search:
+    def __init__(
+        self, built: Callable[[Knobs], tuple[Kernel, Context]], judge: Callable[[Kernel], float],
+        budget: float,
+        deadline: float,
+    ) -> None:  # fmt: skip
+        self.built, self.judge, self.budget, self.deadline = built, judge, budget, deadline
+        self.known: dict[str, float] = {}
+        self.seen: set[Knobs] = set()
+        self.tried: list[tuple[float, str]] = []
+        self.refused = self.passed = self.most = 0
+        self.is_cut_short = False
+        self.best: Found | None = None
+        self.rules_us = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to spend."""
+        if monotonic() > self.deadline:
+            self.is_cut_short = True
+        return self.budget <= 0 or self.is_cut_short
+
+    def first(self) -> None:
+        """The kernel of the rules, whose faults are not passed over."""
+        kernel, ctx = self.built(Knobs())
+        self.take(Knobs(), kernel, ctx)
+        self.rules_us = self.held.latency_us
+
+    @property
+    def held(self) -> Found:
+        assert self.best is not None
+        return self.best
+
+    def climb(self) -> None:
+        """Change one thing at a time as long as that makes the kernel faster."""
+        is_better = True
+        while is_better and not self.is_over:
+            is_better = False
+            for step in self.steps():
+                if self.is_over:
+                    return
+                is_better |= self.attempt(step(self.held.knobs))
+
+    def steps(self) -> list[Callable[[Knobs], Knobs]]:
+        """Changes of one thing: each choice of the plan, its second option first; then the whole kernel's."""
+        points: list[Point] = self.held.ctx.points
+        found: list[Callable[[Knobs], Knobs]] = []
+        for rank in range(1, MOST_RANKS + 1):
+            for number, point in enumerate(points):
+                if rank < point.options:
+                    found.append(lambda k, n=number, r=rank: k.picking(n, r))  # type: ignore[misc]
+            if rank == 1:
+                # what concerns the whole kernel comes after the second options
+                count = len(_single(Knobs()))
+                found += [lambda k, n=n: _single(k)[n] for n in range(count)]  # type: ignore[misc]
+        return found
+
+    def draw(self, random: Random) -> None:
+        """Combinations of changes of the best kernel."""
+        misses = 0
+        while not self.is_over and misses < 50:
+            steps, knobs = self.steps(), self.held.knobs
+            for _ in range(random.choice((2, 2, 3, 4))):
+                knobs = random.choice(steps)(knobs)
+            before = len(self.seen)
+            self.attempt(knobs)
+            misses = misses + 1 if len(self.seen) == before else 0
+
+    def attempt(self, knobs: Knobs) -> bool:
+        """Build and time a kernel; whether it is the best so far."""
+        if knobs in self.seen:
+            return False
         try:
-            kernel, ctx = lower(cascade, dtypes, machine, name, title, knobs)
-        except NkilabError:
-            if best is None:
-                raise
-            continue
+            kernel, ctx = self.built(knobs)
+            return self.take(knobs, kernel, ctx)
+        except (NkilabError, AssertionError):
+            # an option that rules do not take may ask for what no nest covers; it is counted and told
+            self.refused += 1
+            self.seen.add(knobs)
+            self.budget -= TREE_STATEMENTS
+            return False
+
+    def take(self, knobs: Knobs, kernel: Kernel, ctx: Context) -> bool:
+        self.seen.add(knobs)
+        self.budget -= TREE_STATEMENTS
         text = str(kernel.body)
-        if text in known:
-            continue
-        known[text] = latency = judge(kernel)
-        tried.append((latency, f"{knobs}: {latency:.1f} us"))
-        if best is None or latency < best.latency_us:
-            best = Found(kernel, ctx, latency, knobs, ())
-    assert best is not None
-    return replace(best, tried=tuple(line for _, line in sorted(tried)))
+        if text in self.known:
+            return False
+        count = run_by(kernel.body)
+        if self.best is None:
+            self.most = MOST_TIMES * max(count, TREE_STATEMENTS // 8)
+        elif count > self.most or count > self.budget:
+            self.passed += 1
+            return False
+        self.budget -= count
+        self.known[text] = latency = self.judge(kernel)
+        self.tried.append((latency, f"{knobs}: {latency:.1f} us"))
+        if self.best is not None and latency >= self.best.latency_us:
+            return False
+        self.best = Found(kernel, ctx, latency, knobs, ())
+        return True
+
+    def found(self) -> Found:
+        """The best, with all that was tried."""
+        tried = tuple(line for _, line in sorted(self.tried))
+        return replace(
+            self.held,
+            tried=tried,
+            rules_us=self.rules_us,
+            refused=self.refused,
+            passed=self.passed,
+            is_cut_short=self.is_cut_short,
+        )
+
+
+def run_by(body: list[Statement]) -> int:
+    """How many statements a body runs."""
+    total = 0
+    for statement in body:
+        if isinstance(statement, Loop):
+            total += (expr(statement.trips).value or 1) * run_by(statement.body)
+        elif not isinstance(statement, Alloc | Comment):
+            total += 1
+    return total
 
 
 def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:

@@ -75,6 +75,7 @@ def sides(
         placed = next(
             (p for p in spec.placements.values() if p.tensor == tensor and p.component == "HBM"), None
         )
+        placed = None if placed is not None and placed.is_plain else placed
         side = _side(ranks, cascade, tensor, dtypes[tensor], placed)
         found.append(replace(side, order=side.order[::-1]) if tensor in transposed else side)
     return found
@@ -83,14 +84,16 @@ def sides(
 def _side(ranks: Ranks, cascade: Cascade, tensor: str, dtype: str, placed: Placement | None) -> Side:
     declared = cascade.tensors[tensor].ranks
     einsum = placed.einsum if placed else ""
-    names = [ranks.names_after(einsum, rank) for rank in declared]
+    names = [(r,) if ranks.has_edge(einsum, r) else ranks.names_after(einsum, r) for r in declared]
     parts = tuple(
         tuple(_extent(ranks, cascade, einsum, rank, number, len(held)) for number in range(len(held)))
         for rank, held in zip(declared, names)
     )
     flat = [name for held in names for name in held]
-    order = [flat.index(name) for name in placed.ranks] if placed else list(range(len(flat)))
-    return Side(tensor, declared, dtype, parts, tuple(order))
+    if placed is None:
+        return Side(tensor, declared, dtype, parts, tuple(range(len(flat))))
+    order = dict.fromkeys(ranks.edge_of(einsum, name) or name for name in placed.ranks)
+    return Side(tensor, declared, dtype, parts, tuple(flat.index(name) for name in order))
 
 
 def _extent(

@@ -44,6 +44,10 @@ INSTRUCTIONS = {
     "BroadcastTo": Instruction(("DMAEngine", "TensorEngine"), 1, False, False, SBUF, CHIP),
     "SimpleTensorScalar": Instruction((*_ELEMENTWISE, "ScalarEngine"), 2, True, False),
     "SimpleTensorTensor": Instruction(_ELEMENTWISE, 2, True, False),
+    "Activation": Instruction(("ScalarEngine",), 1, True, False),
+    "TensorReduce": Instruction(_ELEMENTWISE, 1, False, True),
+    "TensorCopy": Instruction((*_ELEMENTWISE, "ScalarEngine"), 1, False, False),
+    "Transpose": Instruction(("TensorEngine",), 1, False, False, SBUF, SBUF),
 }
 
 

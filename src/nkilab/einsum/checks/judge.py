@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ...machine import Machine
 from ..grades import Finding, Grade
@@ -11,8 +11,10 @@ from . import advice, engines, layouts, loops, memory
 from .model import Model
 from .names import check_cascade, check_references
 
+Check = Callable[[Model], Iterator[Finding]]
+
 # Of a stage that finds an error the next ones are not asked: they rely on it.
-STAGES = (
+STAGES: tuple[tuple[Check, ...], ...] = (
     (loops.check_splits, loops.check_orders, layouts.check_placements),
     (loops.check_fusion, loops.check_consumed, engines.check_instructions, layouts.check_tiles),
     (
@@ -29,24 +31,31 @@ STAGES = (
 )
 
 
-def judge(spec: Spec, machine: Machine) -> tuple[Finding, ...]:
+# what can be said of a mapping some parts of which are missing
+GIVEN = ((loops.check_splits, loops.check_orders, layouts.check_placements), (loops.check_fusion,))
+
+
+def judge(
+    spec: Spec, machine: Machine, stages: tuple[tuple[Check, ...], ...] = STAGES
+) -> tuple[Finding, ...]:
     """Everything that may be wrong with a specification, in the order of its text.
 
     Args:
         spec: names in its expressions exist; extents as far as known.
         machine: the chip that it is for.
+        stages: of checks of the mapping: all, or `GIVEN` for what is not completed yet.
     """
     found = list(check_cascade(spec))
-    if not _has_error(found):
+    if not _has_error(found) and not spec.added:
         found += check_references(spec)
     if not _has_error(found):
-        found += _mapped(Model(spec, machine))
+        found += _mapped(Model(spec, machine), stages)
         found += [*advice.check_format(spec), *advice.check_use(spec)]
     return tuple(sorted(found, key=lambda f: (f.node.place.line, f.node.place.column)))
 
 
-def _mapped(model: Model) -> Iterator[Finding]:
-    for stage in STAGES:
+def _mapped(model: Model, stages: tuple[tuple[Check, ...], ...]) -> Iterator[Finding]:
+    for stage in stages:
         found = [finding for check in stage for finding in check(model)]
         yield from found
         if _has_error(found):

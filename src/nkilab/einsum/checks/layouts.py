@@ -17,6 +17,8 @@ def check_placements(model: Model) -> Iterator[Finding]:
     for (tensor, einsum), placed in model.spec.placements.items():
         access = model.access(tensor, einsum)
         node = within(placed.node, "ranks")
+        if einsum in model.spec.added or model.is_row(placed):
+            continue
         if access is None:
             told = "is for a tensor that it does not use"
             yield found("placement-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks="none")
@@ -77,21 +79,47 @@ def check_orders(model: Model) -> Iterator[Finding]:
 
 def check_views(model: Model) -> Iterator[Finding]:
     """A tile is read in the order in which it lies."""
+    for tensor, placed, key in differing_views(model):
+        made = model.producer(tensor)
+        assert made is not None
+        mine, theirs = (made.outer, placed.outer) if key != "free" else (made.inner, placed.inner)
+        node = within(placed.node, "ranks", "free" if key == "free" else "partition")
+        yield found(
+            f"view-{key}", node, tensor=tensor, einsum=placed.einsum, made=mine, read=theirs,
+            fix=_rewritten(model, placed, model.order_of(tensor, mine)) or mine,
+        )  # fmt: skip
+
+
+def differing_views(model: Model) -> Iterator[tuple[str, Placement, str]]:
+    """Tiles that are read in another layout than they are made in, and what that takes.
+
+    Yields:
+        The tensor, how a reader sees it, and: free, for a copy in another order; turned, for a transposed
+        one; partition where neither gives what the reader needs.
+    """
     for tensor in model.einsums:
         made = model.producer(tensor)
         if made is None or made.component == "HBM":
             continue
         for placed in model.consumers(tensor):
-            for key, mine, theirs in (
-                ("partition", made.outer, placed.outer), ("free", made.inner, placed.inner)
-            ):  # fmt: skip
-                first, second = model.order_of(tensor, mine), model.order_of(placed.einsum, theirs)
-                if first != second:
-                    node = within(placed.node, "ranks", key)
-                    yield found(
-                        f"view-{key}", node, tensor=tensor, einsum=placed.einsum, made=mine, read=theirs,
-                        fix=_rewritten(model, placed, first) or mine,
-                    )  # fmt: skip
+            first, second = model.order_of(tensor, made.outer), model.order_of(placed.einsum, placed.outer)
+            if first != second:
+                yield tensor, placed, "turned" if _may_turn(model, placed, first, second) else "partition"
+            elif model.order_of(tensor, made.inner) != model.order_of(placed.einsum, placed.inner):
+                yield tensor, placed, "free"
+
+
+def _may_turn(
+    model: Model, placed: Placement, first: list[tuple[str, int, int | None]],
+    second: list[tuple[str, int, int | None]],
+) -> bool:  # fmt: skip
+    """Whether a transpose gives what a reader needs: another rank, which its instruction has there too."""
+    if not first or not second or first[0][0] == second[0][0]:
+        return False
+    held, result = model.spec.engines.get(placed.einsum), model.producer(placed.einsum)
+    if held is not None and held.instruction == "MatVec":
+        return True
+    return result is not None and model.order_of(placed.einsum, result.outer) == second
 
 
 def _rewritten(model: Model, placed: Placement, wanted: list[tuple[str, int, int | None]]) -> list[str]:
@@ -117,7 +145,7 @@ def check_tiles(model: Model) -> Iterator[Finding]:
             yield found(
                 "output-memory", within(placed.node, "component"), tensor=tensor, memory=placed.component
             )
-        if placed.component == "HBM":
+        if placed.component == "HBM" or model.is_row(placed):
             continue
         node = within(placed.node, "ranks", "partition")
         if not placed.outer:
@@ -134,7 +162,7 @@ def check_tiles(model: Model) -> Iterator[Finding]:
 def check_starts(model: Model) -> Iterator[Finding]:
     """A loop over part of the partitions begins where the machine can begin."""
     for placed in model.spec.placements.values():
-        if placed.component != "HBM":
+        if placed.component != "HBM" and not model.is_row(placed):
             yield from _starts(model, placed)
 
 
@@ -165,7 +193,8 @@ def check_shapes(model: Model) -> Iterator[Finding]:
     for einsum, held in model.spec.engines.items():
         placed = model.producer(einsum)
         given = given_shape(model, einsum)
-        if placed is None or given is None or einsum not in model.ordered:
+        is_added = held.node.path.endswith("(completed)")
+        if placed is None or given is None or einsum not in model.ordered or model.spec.added or is_added:
             continue
         ranks = model.tile(placed)
         dst: list[Extent] = model.extents(einsum, ranks)

@@ -21,7 +21,7 @@ def check_splits(model: Model) -> Iterator[Finding]:
             size = spec.cascade.sizes.get(rank)
             for number, part in enumerate(shapes):
                 whole = size if number == 0 else shapes[number - 1]
-                if whole is not None and whole % part:
+                if whole is not None and whole % part and not (number == 0 and has_edge_tiles(model, rank)):
                     at = node.items()[number] if isinstance(node.value, list) else node
                     name = rank if number == 0 else f"a part of {rank}"
                     yield found("split-remainder", at, rank=name, size=whole, part=part, rest=whole % part)
@@ -32,6 +32,22 @@ def check_splits(model: Model) -> Iterator[Finding]:
                     )
 
 
+def has_edge_tiles(model: Model, rank: str) -> bool:
+    """Whether loops run over the parts of a rank wherever it is split, so that the last may be shorter."""
+    for einsum, splits in model.spec.partitioning.items():
+        if rank not in splits:
+            continue
+        outer, inner = f"{rank}1", f"{rank}0"
+        if len(splits[rank]) > 1 or (einsum in model.spec.engines and not model.is_looped(einsum, outer)):
+            return False
+        for (_, seen_in), placed in model.spec.placements.items():
+            ranks = placed.ranks
+            is_cut = seen_in == einsum and placed.component == "HBM" and {outer, inner} & set(ranks)
+            if is_cut and f"{outer} {inner}" not in " ".join(ranks):
+                return False
+    return True
+
+
 def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
@@ -40,8 +56,13 @@ def check_orders(model: Model) -> Iterator[Finding]:
     """Loop orders and spacetime name every rank once."""
     spec = model.spec
     for einsum, order in spec.loop_order.items():
+        if einsum in spec.added:
+            continue
         # what an instruction consumes needs no place among the loops
-        wanted = [r for r in model.ranks_of(einsum) if r in order or not model.ranks.is_consumed(einsum, r)]
+        wanted = [
+            r for r in model.ranks_of(einsum)
+            if r in order or (einsum in spec.engines and not model.ranks.is_consumed(einsum, r))
+        ]  # fmt: skip
         told = difference(order, model.needed(einsum, wanted, order))
         if told:
             node = node_of(spec, "mapping", "loop-order", einsum)

@@ -33,6 +33,7 @@ class Placement:
         outer: partition ranks, in HBM the noncontiguous ones.
         inner: free ranks, in HBM the contiguous ones.
         node: of the entry.
+        is_plain: whether a tensor in HBM lies as it is declared, whatever its ranks are split into.
     """
 
     tensor: str
@@ -43,6 +44,7 @@ class Placement:
     outer: tuple[str, ...]
     inner: tuple[str, ...]
     node: Node = field(compare=False)
+    is_plain: bool = False
 
     @property
     def ranks(self) -> tuple[str, ...]:
@@ -86,6 +88,7 @@ class Spec:
         kernel_name: of the function.
         root: all of it, with places.
         text: as it was given; "" for what was made in Python.
+        added: Einsums that a completion put in: copies, and parts of what one instruction does not compute.
     """
 
     cascade: Cascade
@@ -101,6 +104,7 @@ class Spec:
     kernel_name: str = ""
     root: Node | None = field(default=None, compare=False)
     text: str = field(default="", compare=False)
+    added: frozenset[str] = frozenset()
 
     @property
     def is_mapped(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ...machine import Machine
-from ..language.ast import Access
+from ..language.ast import Access, Scalar
 from ..language.operators import OPERATORS
 from ..language.spec import Placement, Spec
 from ..plan.build import Builder, Scope
@@ -20,13 +20,14 @@ from ..plan.context import Context, part_of
 from ..plan.values import Tile, Value
 from ..prove import prove
 from ..tree import nodes
-from ..tree.expr import ZERO, Expr, Whole, expr, name_of
+from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, View
 from ..written.ranks import Group, Ranks
+from .claims import asserts
 from .decide import Decisions, Plan
-from .layouts import Digit, digit, digits, extent_of, merged, whole_rank
+from .layouts import Digit, digit, digits, extent_of, hbm_axes, merged, whole_rank
 
-ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor")
+ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor", "Activation")
 
 
 @dataclass
@@ -68,10 +69,12 @@ class _Build:
         self.places: dict[str, Place] = {}
         self.pending: dict[str, Value] = {}
         self.bytes: list[Expr] = []
+        self.sums: list[Expr] = []
         decided = Decisions(spec, self.ranks, types)
         self.einsums, self.plans = decided.einsums, decided.plans
         self.notes, self.sequential, self.is_reduced = decided.notes, decided.sequential, decided.is_reduced
         self.variables: dict[str, str] = {}
+        self.counts: dict[str, Expr] = {}
 
     # the kernel
 
@@ -85,12 +88,14 @@ class _Build:
                     f"the binding does not place {tensor}, which is an input",
                     hint=f"take {tensor} out of the declaration",
                 )
-            axes = digits(self.ranks, placed.einsum, placed.ranks)
+            axes = hbm_axes(self.ranks, placed)
             shape = tuple(d.extent for d in axes) or (1,)
             self.places[tensor] = Place(
                 Buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, "input", tensor), [], axes
             )
             arguments.append(Argument(tensor, shape, self.ctx.dtypes[tensor]))
+        scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
+        arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         for tensor in cascade.outputs:
             self.allocate_hbm(tensor)
         order = sorted(self.einsums, key=lambda n: (not self.is_first(n), list(self.einsums).index(n)))
@@ -103,7 +108,7 @@ class _Build:
             outputs,
             self.title,
             self.parameters,
-            self.asserts(),
+            asserts(self.spec, self.parameters, self.machine, self.bytes, self.sums),
         )
         return kernel, self.notes
 
@@ -111,26 +116,20 @@ class _Build:
         """Whether an Einsum left loops around those that it stays in: it runs before them."""
         return self.plans[name].is_apart
 
-    def asserts(self) -> tuple[str, ...]:
-        """What must hold of the parameters."""
-        found = []
-        for splits in self.spec.partitioning.values():
-            for base, shapes in splits.items():
-                if base in self.parameters and shapes[0] > 1:
-                    found.append(f"{base} % {shapes[0]} == 0")
-        total = sum(self.bytes, ZERO)
-        if total.names:
-            found.append(f"{total} <= {self.machine['sbuf_bytes_per_partition']}")
-        return tuple(dict.fromkeys(found))
-
     def allocate_hbm(self, tensor: str) -> None:
         placed = self.ranks.placement(tensor, tensor)
-        axes = digits(self.ranks, tensor, placed.ranks)
+        axes = hbm_axes(self.ranks, placed)
         self.ctx.build.taken.discard(tensor)
         buffer = self.ctx.build.buffer(
             tensor, tuple(d.extent for d in axes), self.ctx.dtypes[tensor], HBM, "output", tensor
         )
         self.places[tensor] = Place(buffer, [], axes)
+
+    def covered(self, einsum: str, rank: str) -> Expr:
+        """How many values of a rank a statement covers: fewer in the last turn over a rank with an edge."""
+        base = self.ranks.edge_of(einsum, rank)
+        inner = bool(base) and rank == f"{base}0"
+        return self.counts[base] if inner and base in self.counts else extent_of(self.ranks, einsum, rank)
 
     def emit(self, names: list[str], depth: int) -> None:
         """Statements and loops of Einsums at a depth, in order; those with the same next loop share it."""
@@ -163,20 +162,21 @@ class _Build:
             str(self.einsums[n].text) for n in together if len(self.plans[n].loops) == depth + 1
         )
         body: list[nodes.Statement] = []
-        self.ctx.build.add(
-            Loop(
-                variable,
-                extent_of(self.ranks, name, rank),
-                body,
-                self.carries(group, together),
-                comment=comment,
-            )
-        )
+        trips, is_ordered = extent_of(self.ranks, name, rank), self.carries(group, together)
+        base, before = self.ranks.edge_of(name, rank), self.counts
+        count_name, count = "", None
+        if base:
+            part = self.spec.partitioning[name][base][0]
+            count_name = self.ctx.build.fresh(f"{variable}_count")
+            count = at_most(part, extent_of(self.ranks, "", base) - name_of(variable) * part)
+            self.counts = {**before, base: name_of(count_name)}
+        self.ctx.build.add(Loop(variable, trips, body, is_ordered, count_name, count, comment))
         self.ctx.build.scopes.append(Scope(body=body))
         self.variables = {**self.variables, group.variable: variable}
         self.emit(together, depth + 1)
         self.ctx.build.scopes.pop()
-        self.ctx.build.taken.discard(variable)
+        self.counts = before
+        self.ctx.build.taken -= {variable, count_name}
 
     def carries(self, group: Group, together: list[str]) -> bool:
         """Whether a turn of a loop adds to what the turn before left."""
@@ -209,12 +209,13 @@ class _Build:
         made = Buffer(self.ctx.build.fresh(name), shape, dtype, memory, role, name)
         self.ctx.build.add(Alloc(made))
         self.places[name] = Place(made, parts, axes)
-        if memory == SBUF:
-            size = expr(self.ctx.bytes_of(dtype))
-            for extent in shape[1:]:
-                size = size * extent
-            self.bytes.append(size)
-        if self.spec.engines[name].instruction == "LoopReduce":
+        size = expr(self.ctx.bytes_of(dtype))
+        for extent in shape[1:]:
+            size = size * extent
+        (self.bytes if memory == SBUF else self.sums).append(size)
+        if self.spec.engines[name].instruction == "LoopReduce" or (
+            self.spec.engines[name].instruction == "TensorReduce" and self.is_summed_by_loops(plan)
+        ):
             whole = View(made, tuple(Cut(ZERO, expr(e)) for e in shape))
             self.ctx.build.add(nodes.Fill(whole, float(OPERATORS[plan.einsum.reduce_op].identity or 0.0)))
 
@@ -225,7 +226,8 @@ class _Build:
         readers = [e for e in self.einsums.values() if name in e.reads]
         if len(readers) != 1 or self.spec.engines[readers[0].name].instruction not in ELEMENTWISE:
             return False
-        return self.plans[readers[0].name].loops == self.plans[name].loops
+        reader = self.plans[readers[0].name]
+        return reader.loops == self.plans[name].loops and self.is_one(reader) == self.is_one(self.plans[name])
 
     # statements
 
@@ -242,14 +244,52 @@ class _Build:
                 self.broadcast(plan)
             case "MatVec":
                 self.product(plan)
+            case "TensorCopy":
+                source = self.view(einsum.reads[0], name, plan)
+                self.ctx.build.add(nodes.Copy(self.view(name, name, plan), source))
+            case "Transpose":
+                self.transpose(plan)
+            case "TensorReduce":
+                self.reduction(plan)
             case "LoopReduce":
                 dst = self.view(name, name, plan)
                 source = self.view(einsum.reads[0], name, plan)
                 self.ctx.build.add(nodes.Combine(dst, dst, OPERATORS[einsum.reduce_op].alu, source))
-            case "SimpleTensorScalar" | "SimpleTensorTensor":
+            case "SimpleTensorScalar" | "SimpleTensorTensor" | "Activation":
                 self.elementwise(plan)
             case other:
                 raise UnsupportedError(f"the instruction {other} of {name} is not served")
+
+    def transpose(self, plan: Plan) -> None:
+        """Partitions and columns of a tile change places, through PSUM."""
+        source, dst = (
+            self.view(plan.einsum.reads[0], plan.einsum.name, plan),
+            self.view(plan.einsum.name, plan.einsum.name, plan),
+        )
+        rows, columns = source.cuts[0], source.cuts[-1]
+        most = self.machine["partitions"]
+        shape: tuple[Whole, ...] = tuple(c.count if c.count.value else int(most) for c in (columns, rows))
+        turned = Buffer(self.ctx.build.fresh("turned"), shape, source.buffer.dtype, PSUM)
+        self.ctx.build.add(Alloc(turned))
+        view = part_of(turned, columns.count, rows.count)
+        self.ctx.build.add(nodes.Transpose(view, source))
+        self.ctx.build.add(nodes.Copy(dst, view))
+
+    def reduction(self, plan: Plan) -> None:
+        """A reduction over the columns that the instruction covers, and over loops."""
+        name, op = plan.einsum.name, OPERATORS[plan.einsum.reduce_op].alu
+        dst, source = self.view(name, name, plan), self.view(plan.einsum.reads[0], name, plan)
+        if not self.is_summed_by_loops(plan):
+            self.ctx.build.add(nodes.Reduce(dst, op, source))
+            return
+        partial = self.like(plan, "partial", 1)
+        self.ctx.build.add(nodes.Reduce(partial, op, source))
+        self.ctx.build.add(nodes.Combine(dst, dst, op, partial))
+
+    def is_summed_by_loops(self, plan: Plan) -> bool:
+        """Whether a loop runs over a rank that an Einsum reduces."""
+        name = plan.einsum.name
+        return any(self.is_reduced(plan.einsum, r) for g in plan.loops for e, r in g.members if e == name)
 
     def broadcast(self, plan: Plan) -> None:
         """Read a row of an input to every partition."""
@@ -264,6 +304,12 @@ class _Build:
     def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
         """What a broadcast covers of an HBM tensor, its digits taken together where they lie side by side."""
         name = plan.einsum.name
+        if any(self.ranks.edge_of(name, r) for r in self.spec.loop_order[name]):
+            ranks = list(self.spec.loop_order[name])
+            cut = tuple(self.along(a, name, plan, ranks, self.ranks.placement(name, name)) for a in held.axes)
+            if [isinstance(i, Cut) for i in cut] != [False] * (len(cut) - 1) + [True]:
+                raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
+            return View(held.buffer, cut)
         own = {digit(self.ranks, name, r): r for r in self.spec.loop_order[name]}
         index: list[At | Cut] = []
         covered: list[Digit] = []
@@ -290,7 +336,13 @@ class _Build:
         view = self.view(tensor, name, plan)
         tile = self.ranks.placement(seen_as or name, name)
         cuts = [a for a, i in zip(self.places[tensor].axes, view.index) if isinstance(i, Cut)]
-        wanted = [d for d in digits(self.ranks, name, (*tile.outer, *tile.inner)) if d in cuts]
+        is_plain = self.ranks.placement(tensor, name).is_plain
+        wanted: list[Digit] = []
+        for rank in (*tile.outer, *tile.inner):
+            own = digit(self.ranks, name, rank)
+            # an axis that is not split in HBM is cut where a part of it is covered
+            alike = is_plain or self.ranks.edge_of(name, rank)
+            wanted += [c for c in cuts if c not in wanted and (c == own or (alike and c.base == own.base))]
         if len(wanted) != len(cuts):
             raise UnsupportedError(f"{tensor} and {chip} are not cut into the same digits in {name}")
         order = tuple(cuts.index(d) for d in wanted)
@@ -366,15 +418,16 @@ class _Build:
         name = plan.einsum.name
         placed = self.ranks.placement(name, name)
         rows, width = expr(1), expr(1)
+        count, wide = expr(1), expr(1)
         for rank in placed.outer:
-            rows = rows * extent_of(self.ranks, name, rank)
+            rows, count = rows * extent_of(self.ranks, name, rank), count * self.covered(name, rank)
         for rank in placed.inner:
             if rank in plan.consumed:
-                width = width * extent_of(self.ranks, name, rank)
-        width = expr(columns) if columns else width
+                width, wide = width * extent_of(self.ranks, name, rank), wide * self.covered(name, rank)
+        width, wide = (expr(columns), expr(columns)) if columns else (width, wide)
         buffer = Buffer(self.ctx.build.fresh(hint), (rows, width), "float32", SBUF)
         self.ctx.build.add(Alloc(buffer))
-        return part_of(buffer, rows, width)
+        return part_of(buffer, count, wide)
 
     # views
 
@@ -385,8 +438,7 @@ class _Build:
         names = [*placed.unbound, *placed.ranks]
         index: list[At | Cut] = []
         if held.buffer.memory != HBM:
-            rows = expr(held.buffer.shape[0])
-            index.append(Cut(ZERO, rows))
+            index.append(Cut(ZERO, self.rows_of(placed, held)))
         for axis in held.axes:
             index.append(self.along(axis, einsum, plan, names, placed))
         if held.buffer.memory != HBM:
@@ -397,6 +449,15 @@ class _Build:
                 assert isinstance(last, At)
                 index[-1] = Cut(last.at, expr(1))
         return View(held.buffer, tuple(index))
+
+    def rows_of(self, placed: Placement, held: Place) -> Expr:
+        """Partitions that a statement covers."""
+        if not any(self.ranks.edge_of(placed.einsum, r) for r in placed.outer):
+            return expr(held.buffer.shape[0])
+        rows = expr(1)
+        for rank in placed.outer:
+            rows = rows * self.covered(placed.einsum, rank)
+        return rows
 
     def along(self, axis: Digit, einsum: str, plan: Plan, names: list[str], placed: Placement) -> At | Cut:
         """The positions along one axis: what loops chose, and what the statement covers."""
@@ -413,7 +474,7 @@ class _Build:
             group = self.ranks.group(einsum, rank)
             factor = own.stride // axis.stride
             if rank in plan.consumed:
-                count = expr(own.extent) * (count if count is not None else 1)
+                count = self.covered(einsum, rank) * (count if count is not None else 1)
                 step = min(step, factor) if count is not None else factor
             elif group is not None and group.variable in self.variables:
                 start = start + name_of(self.variables[group.variable]) * factor

@@ -89,7 +89,9 @@ class Decisions:
         joined = []
         while plan.loops and len(plan.loops[-1].members) == 1:
             (_, rank), *_ = plan.loops[-1].members
-            if not all(self.goes_on(t, name, rank, plan.consumed) for t in (source, name)):
+            if self.ranks.edge_of(name, rank) or not all(
+                self.goes_on(t, name, rank, plan.consumed) for t in (source, name)
+            ):
                 break
             plan.consumed.add(rank)
             plan.loops.pop()
@@ -146,7 +148,7 @@ class Decisions:
     def mark_sums(self) -> None:
         """Sums are float32 where they grow; loops that carry them run in order."""
         for name, plan in self.plans.items():
-            if self.spec.engines[name].instruction == "LoopReduce":
+            if self.spec.engines[name].instruction in ("LoopReduce", "TensorReduce"):
                 if self.dtypes[name] != "float32":
                     self.notes.append(f"changed: {name} is summed in float32, not {self.dtypes[name]}")
                     self.dtypes[name] = "float32"

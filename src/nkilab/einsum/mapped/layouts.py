@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..language.spec import Placement
 from ..tree.expr import Expr, Whole, expr, name_of
 from ..written.ranks import Ranks
 
@@ -81,3 +82,19 @@ def whole_rank(held: Digit) -> Digit:
         if atom == f"({held.base} // {factor})":
             return Digit(held.base, held.stride, name_of(held.base))
     return held
+
+
+def hbm_axes(ranks: Ranks, placed: Placement) -> list[Digit]:
+    """What lies along the axes of a tensor in HBM: its ranks as placed; as declared where it lies plain.
+
+    The two parts of a rank whose last part is shorter are one axis.
+    """
+    if placed.is_plain:
+        declared = ranks.spec.cascade.tensors[placed.tensor].ranks
+        return [Digit(rank, 1, extent_of(ranks, "", rank)) for rank in declared]
+    found: list[Digit] = []
+    for rank in placed.ranks:
+        base = ranks.edge_of(placed.einsum, rank)
+        whole = [Digit(base, 1, extent_of(ranks, "", base))] if base else []
+        found += [d for d in whole or digits(ranks, placed.einsum, (rank,)) if d not in found]
+    return found

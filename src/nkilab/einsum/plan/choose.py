@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from math import prod
 
 from ...errors import UnsupportedError
@@ -17,6 +18,10 @@ from .storage import PARTITIONS, Storage
 INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0
 BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
 SMALL_ROW_BYTES = 512
+# bytes that may be loaded again before loops are put in another order
+MOST_RELOADED = 1 << 22
+# layouts of one nest that a search may try
+MOST_OPTIONS = 6
 
 
 @dataclass(frozen=True)
@@ -43,15 +48,26 @@ class Choice:
 
 
 def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choice:
-    """The cheapest choice for Einsums over the same variables.
+    """The cheapest choice for Einsums over the same variables, or the one that a search wants.
 
     Raises:
         UnsupportedError: if none is possible.
     """
+    options = choices_for(ctx, einsums, spans)
+    names = "; ".join(str(e) for e in einsums)
+    if not options:
+        raise UnsupportedError(f"no variable of {names} can lie on the partitions")
+    return ctx.pick(
+        f"the layout of {names}", options[:MOST_OPTIONS], lambda c: f"{c.part or 1} on partitions"
+    )
+
+
+def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> list[Choice]:
+    """All choices for Einsums over the same variables, the cheapest first."""
     variables = tuple(dict.fromkeys(v for e in einsums for v in e.variables))
     wide = [v for v in variables if not spans[v].is_point]
     fixed = [v for v in wide if spans[v].start.names or spans[v].count.value is None]
-    best: Choice | None = None
+    options: list[Choice] = []
     for part in (*wide, ""):
         for free in (*wide, ""):
             if part and part == free:
@@ -59,12 +75,9 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
             if any(v not in (part, free) for v in fixed):
                 continue
             found = _judged(ctx, einsums, spans, wide, part, free)
-            if found is not None and (best is None or found.cost_ns < best.cost_ns):
-                best = found
-    if best is None:
-        names = "; ".join(str(e) for e in einsums)
-        raise UnsupportedError(f"no variable of {names} can lie on the partitions")
-    return best
+            if found is not None:
+                options.append(found)
+    return sorted(options, key=lambda c: c.cost_ns)
 
 
 def _judged(
@@ -240,3 +253,31 @@ def transfer_ns(
 def variables_of(einsums: Iterable[Einsum]) -> set[str]:
     """Every variable of some Einsums."""
     return {v for e in einsums for v in e.variables}
+
+
+def ordered(
+    ctx: Context, einsums: list[Einsum], spans: dict[str, Span], choice: Choice, loops: list[str]
+) -> list[str]:
+    """Loops in the order in which least is loaded again; as they are where that gains little."""
+
+    def loaded(order: Sequence[str]) -> int:
+        return sum(_reloaded(ctx, a, spans, choice, order) for e in einsums for a in e.accesses)
+
+    best = min(permutations(loops), key=loaded)
+    gained = loaded(loops) - loaded(best)
+    return list(best) if gained > max(MOST_RELOADED, loaded(best) // 2) else loops
+
+
+def _reloaded(
+    ctx: Context, access: Access, spans: dict[str, Span], choice: Choice, order: Sequence[str]
+) -> int:
+    """Bytes that loops bring on chip of an operand in HBM."""
+    if ctx.chip(access.tensor) is not None or access.tensor not in ctx.storages:
+        return 0
+    inner = max((n for n, v in enumerate(order) if v in access.variables), default=-1)
+    again = prod(
+        -(-spans[v].most // max(choice.block(v), 1)) for v in order[: inner + 1] if v not in access.variables
+    )
+    rows = PARTITIONS if choice.part and choice.part not in access.variables else 1
+    size = prod(spans[v].most for v in access.variables) * ctx.bytes_of(ctx.dtypes[access.tensor])
+    return size * again * rows

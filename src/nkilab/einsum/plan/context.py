@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
@@ -12,6 +14,23 @@ from ..tree.nodes import PSUM, SBUF, Buffer, Cut, Fill, Number, View
 from .build import Builder, Span, whole
 from .knobs import RULES, Knobs
 from .storage import PARTITIONS, Storage, in_hbm, tile_shape
+
+Option = TypeVar("Option")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A choice that a plan made.
+
+    Args:
+        what: was chosen.
+        options: how many there were.
+        taken: the one taken, in a few words.
+    """
+
+    what: str
+    options: int
+    taken: str
 
 
 @dataclass
@@ -33,6 +52,7 @@ class Context:
         memories: tensors that stay in PSUM.
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
         chip_dtypes: types of tensors on chip, where they differ.
+        points: choices that were made, in order.
     """
 
     cascade: Cascade
@@ -50,6 +70,20 @@ class Context:
     memories: dict[str, str] = field(default_factory=dict)
     barred: dict[str, set[int]] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+
+    def pick(self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str) -> Option:
+        """One of some options, the best first: the first, unless a search wants another.
+
+        Args:
+            what: is chosen, for the report.
+            options: at least one.
+            told: an option in a few words.
+        """
+        rank = dict(self.knobs.picks).get(len(self.points), 0)
+        taken = options[min(rank, len(options) - 1)]
+        self.points.append(Point(what, len(options), told(taken)))
+        return taken
 
     def chip_dtype(self, tensor: str) -> str:
         """The type that a tensor has on chip."""

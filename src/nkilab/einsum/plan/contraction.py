@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ..language.ast import Access, Einsum, Scalar
@@ -28,11 +28,13 @@ class Blocks:
     Args:
         part, free: elements of a block of the result.
         over: elements of a block of the sum.
+        is_free_first: whether the loop over blocks of columns stands outside.
     """
 
     part: int
     free: int
     over: int
+    is_free_first: bool = False
 
 
 class Contraction:
@@ -67,7 +69,8 @@ class Contraction:
             if comment:
                 build.add(nodes.Comment(comment))
             self.blocks = self.chosen_blocks()
-            for variable, block in ((product.part, self.blocks.part), (product.free, self.blocks.free)):
+            order = [(product.part, self.blocks.part), (product.free, self.blocks.free)]
+            for variable, block in order[:: -1 if self.blocks.is_free_first else 1]:
                 if variable and not is_settled(self.spans[variable]) and block < self.spans[variable].most:
                     local = stack.enter_context(
                         build.tiles(f"{variable}_block", self.spans[variable].most, block)
@@ -108,7 +111,8 @@ class Contraction:
             self.spans[v].most if v else 1 for v in (self.product.part, self.product.free, self.product.over)
         )
         room = max(self.ctx.room() * 0.9, 4096)
-        best, least = None, float("inf")
+        options: list[tuple[float, Blocks]] = []
+        fewest = 0
         for depth in _sizes(over, PARTITIONS):
             for rows in _sizes(part, PARTITIONS):
                 for columns in _sizes(free, BANK):
@@ -117,12 +121,21 @@ class Contraction:
                         needed += -(-rows // PARTITIONS) * columns * 4
                     if needed > room:
                         continue
-                    traffic = self.traffic(rows, columns, depth)
-                    if traffic < least:
-                        best, least = Blocks(rows, columns, depth), traffic
-            if best is not None:
-                return best
-        return Blocks(min(part, PARTITIONS), min(free, BANK), min(over, PARTITIONS))
+                    options.append((self.traffic(rows, columns, depth), Blocks(rows, columns, depth)))
+            fewest = fewest or len(options)
+            if len(options) > fewest + 8:
+                break
+        if not options:
+            return Blocks(min(part, PARTITIONS), min(free, BANK), min(over, PARTITIONS))
+        # sums in one piece first, then those that are cut
+        whole = sorted(options[:fewest], key=lambda o: o[0])
+        cut = sorted(options[fewest:], key=lambda o: o[0])[:4]
+        held = [blocks for _, blocks in (*whole[:12], *cut)]
+        first = [b for b in held if b.part < part and b.free < free]
+        return self.ctx.pick(
+            f"blocks of {self.einsum}", [*held, *(replace(b, is_free_first=True) for b in first[:4])],
+            lambda b: f"{b.part} x {b.free} x {b.over}",
+        )  # fmt: skip
 
     def needed(self, rows: int, columns: int, depth: int) -> int:
         total = 0
@@ -288,7 +301,7 @@ class Contraction:
         """One tile of the result after the other."""
         for rows, columns in self.result_tiles():
             spans = {**self.spans, **self.named(rows, columns)}
-            psum = self.summed(spans, rows, columns)
+            psum = self.summed(spans, rows, columns, total is None)
             tile = self.target.tile
             if tile is not None and tile.buffer is psum.buffer:
                 continue
@@ -306,10 +319,10 @@ class Contraction:
                 view = _of_total(total, rows, columns, self.spans, self.product)
                 self.ctx.build.add(nodes.Combine(view, view, "add", psum))
 
-    def summed(self, spans: dict[str, Span], rows: Span, columns: Span) -> View:
-        """The products of one tile, accumulated in PSUM."""
+    def summed(self, spans: dict[str, Span], rows: Span, columns: Span, is_whole: bool) -> View:
+        """The products of one tile, accumulated in PSUM: where the result stays, if the sum is not cut."""
         tile = self.target.tile
-        if tile is not None and tile.buffer.memory == nodes.PSUM:
+        if is_whole and tile is not None and tile.buffer.memory == nodes.PSUM:
             view = tile.view(positions(self.einsum.output, spans))
             self.accumulated(view, spans)
             tile.changed()

@@ -31,8 +31,10 @@ def einsums_of(steps: Sequence[Step]) -> list[Einsum]:
     return [e for s in steps for e in (s.body if isinstance(s, Iterate) else (s,))]
 
 
-def groups_of(cascade: Cascade) -> list[Group]:
-    """The steps of a cascade, as long as neighbours share a variable in one group."""
+def groups_of(cascade: Cascade, is_fused: bool = True) -> list[Group]:
+    """The steps of a cascade, as long as neighbours share a variable in one group; or each alone."""
+    if not is_fused:
+        return [Group((s,), shared_by([s], cascade)) for s in cascade.steps]
     found: list[Group] = []
     held: list[Step] = []
     shared: tuple[str, ...] = ()

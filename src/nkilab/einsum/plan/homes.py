@@ -15,7 +15,7 @@ from .storage import PARTITIONS, Storage
 from .units import Units
 
 # a tensor that outlives its group stays on chip below this many bytes per partition
-SMALL_BYTES = 24 * 1024
+SMALL_BYTES = 40 * 1024
 
 
 class Homes:
@@ -30,6 +30,7 @@ class Homes:
         self.ctx, self.units = ctx, units
         self.products: list[Einsum] = []
         self.later: set[str] = set()
+        self.written: set[str] = set()
 
     def keep_resident(self, group: Group, outer: dict[str, Span]) -> dict[str, Storage]:
         """Inputs that several nests of a group read with the same indices: loaded once per turn."""
@@ -75,7 +76,8 @@ class Homes:
                 if is_output or crosses or (ctx.hbm(name) is not None and ctx.chip(name) is None)
                 else ""
             )
-            kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None and not is_output
+            kept_before = ctx.hbm(name) is not None and ctx.chip(name) is None
+            kept_before = kept_before and (name in self.written or not is_output)
             if not kept_before and (name in reads or (name in later and not crosses) or not home):
                 home = "both" if home else "chip"
                 sizes[name] = size
@@ -85,6 +87,7 @@ class Homes:
                 ctx.chip_dtypes[name] = self.narrow(einsum, group)
             if name not in later and self.stays_in_psum(einsum, group, blocks):
                 ctx.memories[name] = PSUM
+        self.written |= {e.name for e in group.einsums}
         room = ctx.room() * 0.6
         for name in sorted(sizes, key=lambda n: -sizes[n]):
             if sum(sizes.values()) * (1 if is_trivial else 2) <= room:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -14,21 +14,32 @@ class Knobs:
         most_columns: columns of a tile, at most.
         transfer_bytes: of one transfer that fills several blocks of partitions, at most.
         share: of SBUF that plans may fill; the rest is for what the compiler adds.
+        is_fused: whether neighbours that may share loops do.
+        picks: (number, rank): at the choice of this number, the option of this rank instead of the best, 0.
     """
 
     group_blocks: int = 0
     most_columns: int = 16384
     transfer_bytes: int = 1 << 20
     share: float = 0.85
+    is_fused: bool = True
+    picks: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         default = type(self)()
         told = [
             f"{name.replace('_', ' ')} {value}"
             for name, value in vars(self).items()
-            if value != getattr(default, name)
+            if value != getattr(default, name) and name not in ("is_fused", "picks")
         ]
+        told += [] if self.is_fused else ["no shared loops"]
+        told += [f"choice {number} its option {rank}" for number, rank in self.picks]
         return ", ".join(told) or "by the rules"
+
+    def picking(self, number: int, rank: int) -> Knobs:
+        """The same with another option at one choice."""
+        held = {**dict(self.picks), number: rank}
+        return replace(self, picks=tuple(sorted((n, r) for n, r in held.items() if r)))
 
 
 RULES = Knobs()

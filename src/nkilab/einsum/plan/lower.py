@@ -25,9 +25,6 @@ from .stage import leaving
 from .storage import PARTITIONS, in_hbm
 from .units import Units
 
-# a tensor that outlives its group stays on chip below this many bytes per partition
-SMALL_BYTES = 24 * 1024
-
 
 def lower(
     cascade: Cascade,
@@ -97,7 +94,7 @@ class _Lowering:
         ]
         ctx.choices.extend(f"{name} is left out: no output depends on it" for name in idle)
         self.homes.bar_turns()
-        groups = groups_of(cascade)
+        groups = groups_of(cascade, ctx.knobs.is_fused)
         for number, group in enumerate(groups):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
             self.lower_group(group, later)

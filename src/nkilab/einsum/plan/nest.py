@@ -12,7 +12,7 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import View
 from .build import Span, point
-from .choose import Choice, choose
+from .choose import Choice, choose, ordered
 from .context import Context, part_of
 from .deliver import Target, deliver, targets_of
 from .fetch import Want, fetch
@@ -87,10 +87,10 @@ class Nest:
             order = [choice.part, *choice.loops]
             if choice.free and choice.free not in reduced:
                 order.append(choice.free)
-            for variable in order:
-                if variable and variable not in reduced and not self.is_settled(variable):
-                    stack.enter_context(self.tiled(variable, comment))
-                    comment = ""
+            looped = [v for v in order if v and v not in reduced and not self.is_settled(v)]
+            for variable in ordered(self.ctx, self.cluster.einsums, self.spans, choice, looped):
+                stack.enter_context(self.tiled(variable, comment))
+                comment = ""
             if comment:
                 build.add(nodes.Comment(comment))
             self.locals = {}

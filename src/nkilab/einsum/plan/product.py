@@ -8,7 +8,7 @@ from math import prod
 
 from ..language.ast import Access, Affine, Einsum
 from .build import Span
-from .choose import is_barred, is_settled, transfer_ns
+from .choose import MOST_OPTIONS, is_barred, is_settled, transfer_ns
 from .context import Context
 from .storage import PARTITIONS
 
@@ -40,27 +40,34 @@ class Product:
 
 
 def product_of(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> Product | None:
-    """How TensorE computes an Einsum; None if it cannot."""
+    """How TensorE computes an Einsum: the cheapest way, or the one that a search wants; None if it cannot."""
+    options = products_for(ctx, einsum, outer)
+    if not options:
+        return None
+    told = f"how TensorE computes {einsum}"
+    return ctx.pick(told, options[:MOST_OPTIONS], lambda p: f"{p.left or 1} stationary, sum over {p.over}")
+
+
+def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[Product]:
+    """All ways in which TensorE can compute an Einsum, the cheapest first."""
     if (
         einsum.reduce_op != "add"
         or einsum.map_op not in ("multiply", "")
         or not 1 <= len(einsum.accesses) <= 2
     ):
-        return None
+        return []
     if any(a.gathers for a in einsum.accesses):
-        return None
+        return []
     if any(ctx.dtypes[a.tensor].lstrip("u").startswith("int") for a in einsum.accesses):
-        return None
+        return []
     spans = ctx.spans(einsum, outer)
-    best: Product | None = None
+    options: list[Product] = []
     pair: tuple[Access | None, ...] = (
         (*einsum.accesses, None) if len(einsum.accesses) == 1 else einsum.accesses
     )
     for left, right in (pair, pair[::-1]):
-        for found in _products(ctx, einsum, spans, left, right):
-            if best is None or found.cost_ns < best.cost_ns:
-                best = found
-    return best
+        options.extend(_products(ctx, einsum, spans, left, right))
+    return sorted(options, key=lambda p: p.cost_ns)
 
 
 def _products(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import UnsupportedError
 from ..language.ast import Einsum, Iterate
-from .choose import choose
+from .choose import choices_for
 from .context import Context
 from .groups import Group, einsums_of, joins
-from .product import product_of
+from .product import products_for
 
 
 class Units:
@@ -21,6 +20,7 @@ class Units:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
+        self.turned: dict[str, bool] = {}
 
     def units(self, einsums: Sequence[Einsum]) -> list[list[Einsum]]:
         """Nests in order: contractions alone, others in clusters."""
@@ -58,14 +58,15 @@ class Units:
     def is_product(self, einsum: Einsum) -> bool:
         """Whether TensorE is judged the cheaper for an Einsum."""
         ctx = self.ctx
-        product = product_of(ctx, einsum, {})
-        if product is None:
-            return False
-        try:
-            other = choose(ctx, [einsum], ctx.spans(einsum, {}))
-        except UnsupportedError:
-            return True
-        return product.cost_ns <= other.cost_ns
+        products = products_for(ctx, einsum, {})
+        others = choices_for(ctx, [einsum], ctx.spans(einsum, {}))
+        if not products or not others:
+            return bool(products)
+        is_cheaper = products[0].cost_ns <= others[0].cost_ns
+        if str(einsum) not in self.turned:
+            told = ("the cheaper engine", "the other")
+            self.turned[str(einsum)] = ctx.pick(f"the engine of {einsum}", told) == told[1]
+        return is_cheaper != self.turned[str(einsum)]
 
     def products_of(self, group: Group) -> list[Einsum]:
         """Einsums of a group that TensorE computes."""

@@ -42,7 +42,7 @@ def _joined(parts: tuple[object, ...]) -> str:
 
 class _Generator:
     def __init__(self, spec: Spec) -> None:
-        self.spec, self.ranks = spec, Ranks(spec)
+        self.spec, self.ranks = spec, Ranks(spec, drops_edges=True)
         self.einsums = {e.name: e for e in spec.cascade.einsums}
         self.lines: list[str] = []
         self.allocated: set[str] = set()

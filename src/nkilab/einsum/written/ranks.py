@@ -31,9 +31,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Ranks:
-    """What a specification says about ranks."""
+    """What a specification says about ranks.
+
+    Args:
+        spec: the specification.
+        drops_edges: whether what is left over of a split is left out, as the published generator does.
+    """
 
     spec: Spec
+    drops_edges: bool = False
 
     @cached_property
     def declared(self) -> tuple[str, ...]:
@@ -62,8 +68,19 @@ class Ranks:
         outer = whole if at == 0 else shapes[at - 1]
         inner = shapes[at] if at < len(shapes) else 1
         if isinstance(outer, int):
-            return outer // inner
+            return outer // inner if self.drops_edges else -(-outer // inner)
         return outer if inner == 1 else f"{outer} // {inner}"
+
+    def has_edge(self, einsum: str, base: str) -> bool:
+        """Whether the last part of a split rank is shorter than the others."""
+        shapes = self.spec.partitioning.get(einsum, {}).get(base, ())
+        size = self.spec.cascade.sizes.get(base)
+        return bool(shapes) and size is not None and size % shapes[0] != 0
+
+    def edge_of(self, einsum: str, rank: str) -> str:
+        """The rank with a shorter last part that a part belongs to; "" if it belongs to none."""
+        found = self.split(einsum, rank)
+        return found[0] if found is not None and self.has_edge(einsum, found[0]) else ""
 
     def extents(self, einsum: str, ranks: tuple[str, ...]) -> tuple[Extent, ...]:
         """Extents of several ranks."""

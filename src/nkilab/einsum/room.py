@@ -1,0 +1,97 @@
+"""Room on chip: what the tiles of a loop tree take at once, while they live, against what the chip has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from math import prod
+
+from ..errors import UnsupportedError
+from ..machine import Machine
+from ..tiles.dtypes import as_dtype
+from .tree.expr import expr
+from .tree.nodes import PSUM, SBUF, Alloc, Buffer, Kernel, Loop, Statement, View
+
+# a tile of a loop has one buffer at least; a second lets the next turn begin
+BUFFERS = (2, 1)
+
+
+class NoRoomError(UnsupportedError):
+    """Tiles of a plan do not fit; another plan may."""
+
+
+def size_of(buffer: Buffer) -> int:
+    """Bytes per partition of a tile."""
+    return prod(expr(e).value or 1 for e in buffer.shape[1:]) * as_dtype(buffer.dtype).storage.itemsize
+
+
+def views_of(statement: Statement) -> Iterator[tuple[str, View]]:
+    """The views of a statement with the names of its fields."""
+    for field in fields(statement):
+        value = getattr(statement, field.name)
+        if isinstance(value, View):
+            yield field.name, value
+
+
+def _used(statement: Statement) -> set[int]:
+    """Buffers that a statement, or a loop anywhere inside, touches."""
+    if isinstance(statement, Loop):
+        return {b for inner in statement.body for b in _used(inner)}
+    return {id(view.buffer) for _, view in views_of(statement)}
+
+
+def peak(body: list[Statement], cost: Callable[[Buffer], int], buffers: int, depth: int = 0) -> int:
+    """The most that tiles which live at once take.
+
+    Args:
+        body: statements in order.
+        cost: of a tile.
+        buffers: of each tile of a loop.
+        depth: loops around the body.
+    """
+    uses = [_used(s) for s in body]
+    live: list[tuple[int, int, int]] = []
+    for number, statement in enumerate(body):
+        if isinstance(statement, Alloc) and (size := cost(statement.buffer)):
+            last = max((n for n, held in enumerate(uses) if id(statement.buffer) in held), default=number)
+            live.append((number, last, size * (buffers if depth else 1)))
+    most = 0
+    for number, statement in enumerate(body):
+        inside = peak(statement.body, cost, buffers, depth + 1) if isinstance(statement, Loop) else 0
+        most = max(most, inside + sum(size for first, last, size in live if first <= number <= last))
+    return most
+
+
+def proved_room(kernel: Kernel, machine: Machine) -> str:
+    """The sentence that says that the tiles of a tree fit, and with how many buffers.
+
+    Raises:
+        NoRoomError: if they do not fit with one buffer each.
+    """
+    bank = int(machine["psum_bank_bytes"])
+    costs: dict[str, tuple[Callable[[Buffer], int], int, str]] = {
+        SBUF: (
+            lambda b: size_of(b) if b.memory == SBUF else 0,
+            int(machine["sbuf_bytes_per_partition"]),
+            "bytes per partition of SBUF",
+        ),
+        PSUM: (
+            lambda b: -(-size_of(b) // bank) if b.memory == PSUM else 0,
+            int(machine["psum_banks"]),
+            "banks of PSUM",
+        ),
+    }
+    told = []
+    for cost, most, what in costs.values():
+        for buffers in BUFFERS:
+            needed = peak(kernel.body, cost, buffers)
+            if needed <= most:
+                many = "two buffers" if buffers == 2 else "one buffer"
+                told.append(f"{needed} {what} of {most}, loops with {many} each")
+                break
+        else:
+            raise NoRoomError(
+                f"tiles of {kernel.name} take {needed} {what} at once; {machine.name} has {most}",
+                hint="give smaller extents or splits, or narrower types",
+            )
+    return "; ".join(told)

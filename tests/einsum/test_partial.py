@@ -1,0 +1,212 @@
+"""Mappings that say a part: what is missing is completed, what is given stays."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from ruamel.yaml import YAML
+
+import nkilab.einsum
+from nkilab.errors import SpecError, UnsupportedError
+from tests.einsum.mapped import SCALED_SUM
+from tests.einsum.mistakes import MISTAKES
+from tests.einsum.specs import PRODUCT
+from tests.einsum.test_mapped import text_of
+
+GEMM: dict[str, Any] = {
+    "declaration": {"A": ["K", "M"], "B": ["K", "N"], "Z": ["M", "N"]},
+    "expressions": ["Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"],
+    "shape": {"K": 256, "M": 384, "N": 1024},
+}
+SOFTMAX: dict[str, Any] = {
+    "declaration": {"X": ["M", "N"], "G": ["M"], "E": ["M", "N"], "D": ["M"], "R": ["M"], "Z": ["M", "N"]},
+    "expressions": [
+        "G[m] = X[m, n] ;; V max", "E[m, n] = X[m, n] . G[m] ;; M binary(subtract_exp)",
+        "D[m] = E[m, n] ;; V add", "R[m] = D[m] ;; M unary(reciprocal)", "Z[m, n] = E[m, n] . R[m] ;; M mul",
+    ],
+    "shape": {"M": 256, "N": 500},
+}  # fmt: skip
+UPDATE: dict[str, Any] = {
+    "declaration": {"A": ["M"], "B": ["M", "N"], "T": ["N"], "K": ["N", "M"], "Z": ["N", "M"]},
+    "expressions": [
+        "T[n] = A[m] . B[m, n] ;; M mul V add", "K[n, m] = T[n] . A[m] ;; M mul",
+        "Z[n, m] = B[m, n] . K[n, m] ;; M binary(subtract)",
+    ],
+    "shape": {"M": 256, "N": 256},
+}  # fmt: skip
+CHAIN: dict[str, Any] = {
+    "declaration": {"A": ["I", "J"], "B": ["J", "K"], "C": ["K", "L"], "T": ["I", "K"], "Z": ["I", "L"]},
+    "expressions": [
+        "T[i, k] = A[i, j] . B[j, k] ;; M mul V add", "Z[i, l] = T[i, k] . C[k, l] ;; M mul V add",
+    ],
+    "shape": {"I": 256, "J": 128, "K": 384, "L": 64},
+}  # fmt: skip
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def compiled(einsum: dict[str, Any], **parts: Any) -> Any:
+    return nkilab.einsum.compile(text_of({"einsum": einsum, **parts}))
+
+
+def split(**ranks: int) -> dict[str, list[str]]:
+    return {rank: [f"uniform_shape({size})"] for rank, size in ranks.items()}
+
+
+CASES = {
+    "splits of a product": (
+        GEMM, {"mapping": {"partitioning": {"Z": split(M=128, N=256)}}}, lambda a, b: a.T @ b,
+    ),
+    "an instruction": (
+        GEMM, {"binding": {"engine": [{"einsum": "Z", "instruction": "MatVec"}]}}, lambda a, b: a.T @ b
+    ),
+    "loops of a product": (
+        GEMM,
+        {
+            "mapping": {
+                "loop-order": {"Z": ["N1", "M1", "K1"]}, "partitioning": {"Z": split(M=128, N=512, K=128)},
+            }
+        },
+        lambda a, b: a.T @ b,
+    ),
+    "splits of one of five": (SOFTMAX, {"mapping": {"partitioning": {"G": split(M=64)}}}, softmax),
+    "a tensor in two layouts": (
+        UPDATE,
+        {"mapping": {"partitioning": {"T": split(N=128, M=128)}}},
+        lambda a, b: (b - np.outer(a, a @ b)).T,
+    ),
+    "a product of a product": (
+        CHAIN, {"mapping": {"partitioning": {"T": split(K=128)}}}, lambda a, b, c: a @ b @ c,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_a_partial_mapping_is_completed_and_right(name: str, dialect: str) -> None:
+    einsum, parts, expected = CASES[name]
+    kernel = nkilab.einsum.compile(text_of({"einsum": einsum, **parts}), dialect=dialect)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(kernel.cascade.shape(t)) for t in kernel.inputs]
+    wanted = expected(*inputs)
+    # float32 sums of a few hundred terms
+    np.testing.assert_allclose(kernel(*inputs), wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_a_loop_order_is_that_of_the_kernel() -> None:
+    source = compiled(*CASES["loops of a product"][:1], **CASES["loops of a product"][1]).source
+    loops = re.findall(r"^( *)for (\w+) in range\((\d+)\)", source, re.M)
+    # N in 2 parts of 512, M in 3 of 128, K in 2 of 128: the product's loops, from the outside
+    outer = [
+        (name.rsplit("_", 1)[1], count) for _, name, count in loops if "z_sum" in name or name.endswith("_n1")
+    ]
+    assert outer[0] == ("n1", "2")
+    assert ("m1", "3") in outer
+    assert ("k1", "2") in outer
+
+
+def test_what_is_added_is_told() -> None:
+    kernel = compiled(GEMM, mapping={"partitioning": {"Z": split(M=128, N=256)}})
+    assert (
+        "completed: A_tile, B_tile, Z_sum, Z_tile added, where tensors move between HBM, SBUF and PSUM"
+        in (kernel.changes)
+    )
+    assert "completed: K in parts of 128" in kernel.changes
+
+
+def parts_of(text: str) -> list[tuple[str, ...]]:
+    held = YAML(typ="safe").load(text)
+    whole = [(key, part) for key in ("mapping", "binding") for part in held[key] if part != "partitioning"]
+    return [*whole, ("binding",), ("format",)]
+
+
+@pytest.mark.parametrize("part", parts_of(SCALED_SUM), ids="-".join)
+def test_every_part_may_be_left_out(part: tuple[str, ...]) -> None:
+    held = YAML(typ="safe").load(SCALED_SUM)
+    node = held
+    for key in part[:-1]:
+        node = node[key]
+    del node[part[-1]]
+    kernel = nkilab.einsum.compile(text_of(held), sizes={"K1": 3})
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 128)), rng.standard_normal((3, 128, 64))
+    t = np.einsum("ak,akn->n", a, b)
+    np.testing.assert_allclose(kernel(a, b), t * t - t, rtol=0, atol=1e-5 * np.abs(t * t).max())
+
+
+@pytest.mark.parametrize("part", [p for p in parts_of(PRODUCT) if p[-1] != "format"], ids="-".join)
+def test_every_part_of_a_product_may_be_left_out(part: tuple[str, ...]) -> None:
+    held = YAML(typ="safe").load(PRODUCT)
+    node = held
+    for key in part[:-1]:
+        node = node[key]
+    del node[part[-1]]
+    assert not [str(v) for v in nkilab.einsum.compile(text_of(held)).verify() if not v.is_fine]
+
+
+def test_parts_that_fit_no_instruction_are_refused() -> None:
+    with pytest.raises(SpecError) as refused:
+        compiled(GEMM, mapping={"partitioning": {"Z": {"K": ["uniform_shape(100)", "uniform_shape(30)"]}}})
+    assert "mapping.partitioning.Z.K[0]: K is 256 here; parts of 100 leave 56 elements" in str(refused.value)
+
+
+RAGGED = {
+    "splits of a product": {"K": 131, "M": 257, "N": 601},
+    "loops of a product": {"K": 131, "M": 257, "N": 601},
+    "splits of one of five": {"M": 131, "N": 37},
+    "a tensor in two layouts": {"M": 300, "N": 137},
+    "a product of a product": {"I": 131, "J": 137, "K": 257, "L": 61},
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_the_last_part_of_a_split_may_be_shorter(name: str, dialect: str) -> None:
+    einsum, parts, expected = CASES[name]
+    held = {"einsum": {**einsum, "shape": RAGGED[name]}, **parts}
+    kernel = nkilab.einsum.compile(text_of(held), dialect=dialect)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(kernel.cascade.shape(t)) for t in kernel.inputs]
+    wanted = expected(*inputs)
+    # float32 sums of a few hundred terms
+    np.testing.assert_allclose(kernel(*inputs), wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("sizes", [{"K": 200}, {"M": 300}, {"K": 131, "M": 257}], ids=str)
+def test_a_whole_mapping_has_edge_tiles_too(sizes: dict[str, int]) -> None:
+    held = YAML(typ="safe").load(PRODUCT)
+    held["einsum"]["shape"] |= sizes
+    kernel = nkilab.einsum.compile(text_of(held))
+    assert not [str(v) for v in kernel.verify() if not v.is_fine]
+
+
+def test_forms_without_words_in_a_mapping_are_refused() -> None:
+    held = {**GEMM, "expressions": ["Z[m, n] = A[k, m] . B[k, n] ;; M mul V add if m <= n else 0"]}
+    with pytest.raises(UnsupportedError, match="Z has a form that a mapping has no words for"):
+        compiled(held, mapping={"partitioning": {"Z": split(M=128)}})
+
+
+def product_of(text: str, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel of PRODUCT gives, and what NumPy does."""
+    kernel = nkilab.einsum.compile(text)
+    x, y, d = (np.random.default_rng(seed).standard_normal(s) for s in ((256, 512), (256, 512), (512, 512)))
+    return kernel(x, y, d), x.T @ y + d
+
+
+@pytest.mark.parametrize("row", ["view-turned", "view-free"])
+def test_a_tile_that_is_read_in_another_layout_is_copied_in_between(row: str) -> None:
+    (mistake,) = [m for m in MISTAKES if m.row == row]
+    got, wanted = product_of(mistake.text)
+    # sums of 256 products in float32
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+    kernel = nkilab.einsum.compile(mistake.text)
+    assert [f.row.id for f in kernel.advice if f.row.id.startswith("view")] == [row]
+    # 4 x 2 blocks of 128 x 128 are transposed; no other instruction of PRODUCT transposes
+    count = {"view-turned": 8, "view-free": 0}[row]
+    assert kernel.estimate.program.opcodes().get("nc_transpose", 0) == count
