@@ -40,7 +40,7 @@ def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Find
 def examine_shapes(evidence: Evidence) -> Iterator[Finding]:
     """Errors that a launch shows where only shapes are known and nothing was computed; quick."""
     if races.may_fail(evidence):
-        yield from races.find(evidence)
+        yield from races.find(Graph(evidence))
     yield from psum.crossings(evidence)
     yield from loops.find(evidence)
 
