@@ -147,7 +147,7 @@ def crossings(evidence: Evidence) -> Iterator[Finding]:
         width = np.array([record.bytes_per_partition for record in slots.kinds.samples], np.int64)
         low = slots.offset[here] * size[layout] % width[kind]
         bank = program.machine.limit("psum_bank_bytes")
-        walk = _Walk(track, evidence.spelling)
+        walk = _Walk(track, evidence.kernel.spelling)
         for slot in here[low // bank != (low + reach[layout] - 1) // bank][:1].tolist():
             yield from walk.crossing(int(slots.row[slot]), slot, walk.span(slot))
 
