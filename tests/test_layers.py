@@ -23,7 +23,7 @@ LEVELS = [
     "trace arguments",
     "place dialects",
     "execute timing migrate",
-    "cores",
+    "cores border",
     "checks views launches",
     "files pages",
     "api what_if",

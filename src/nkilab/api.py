@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import ArraySpec, framework_of
+from .arrays import ArraySpec, framework_of, on_host
 from .benchmark import BenchmarkResult, table
 from .cores import signature, simulate_together
 from .dialects.dst_first.registers import ASKED, TRIPS
@@ -467,7 +467,10 @@ def _show(programs: tuple[Program, ...]) -> None:
 
 def _shape_only(value: Any) -> Any:
     """An array as its spec; anything else as it is."""
-    return ArraySpec(tuple(value.shape), value.dtype) if framework_of(value) not in ("", "spec") else value
+    if framework_of(value) in ("", "spec"):
+        return value
+    held = on_host(value, "of the kernel")
+    return ArraySpec(tuple(held.shape), held.dtype)
 
 
 def _save(program: Program, neff_path: Any, trace_path: Any, timeline: Timeline | None = None) -> None:
