@@ -30,7 +30,7 @@ LEVELS = [
     "ledger frameworks examples profiles checking",
     "hook",
     "runner doctor explain demo neuron_profile autostart ops ranks reports suites validate calibrate einsum",
-    "tune tune_command",
+    "tune tune_command torch jax",
     "cli",
     "__init__ __main__",
 ]

@@ -232,7 +232,7 @@ def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mappin
     first = sessions[0]
     for session in sessions:
         session.keyed.update(keyed)
-    bound = _bind(kernel, *call)
+    bound = bind(kernel, *call)
     frameworks: list[Any] = []
     with tracing(first):
         given = {
@@ -386,7 +386,12 @@ def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
     return f"{Path(found.tb_frame.f_code.co_filename).name}:{found.tb_lineno}"
 
 
-def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+def bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    """The arguments of a call by the parameters of the kernel.
+
+    Raises:
+        UseError: if they do not fit.
+    """
     try:
         return inspect.signature(kernel.function).bind(*args, **kwargs)
     except TypeError as error:
