@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import ArraySpec, framework_of, on_host
+from .arrays import ArraySpec, framework_of, is_tracer, on_host
 from .benchmark import BenchmarkResult, table
 from .cores import signature, simulate_together
 from .dialects.dst_first.registers import ASKED, TRIPS
@@ -358,9 +358,15 @@ class NkilabWorld:
         self._noticed: set[str] = set()
         # what launches kernels; checks put themselves around it
         self.launching: Callable[..., Launched] = launch
+        # what takes kernels whose arguments a framework traces, and returns what stands in for the results
+        self.staging: Callable[..., Any] | None = None
+        # called with the programs of every launch
+        self.observers: list[Callable[[tuple[Program, ...]], None]] = []
 
     def run(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel on arrays; specs among them are refused by the launch."""
+        if self.staging is not None and "jax" in sys.modules and is_tracer((args, kwargs)):
+            return self.staging(kernel, args, kwargs)
         return self._launch(kernel, args, kwargs).results
 
     simulate = run
@@ -460,9 +466,9 @@ def _executions(nth: Any, count: Any) -> list[int]:
 
 def _show(programs: tuple[Program, ...]) -> None:
     """Show the programs of a launch to whoever watches."""
-    watch = settings().watch
-    if watch is not None:
-        watch(programs)
+    for watch in (settings().watch, *WORLD.observers):
+        if watch is not None:
+            watch(programs)
 
 
 def _shape_only(value: Any) -> Any:

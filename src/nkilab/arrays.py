@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ._lazy import jax_numpy, torch
+from ._lazy import jax, jax_numpy, torch
 from .errors import NkilabError, UsageError, UseError
 from .tiles.dtypes import DType, as_dtype
 
@@ -72,6 +72,15 @@ def array_namespace(value: Any) -> Any:
     if framework_of(value) not in ("array", "dlpack") or not hasattr(value, "__array_namespace__"):
         return None
     return value.__array_namespace__()
+
+
+def is_tracer(value: Any) -> bool:
+    """Whether a value stands in for an array while JAX traces a function, or holds one that does."""
+    if isinstance(value, dict):
+        return any(map(is_tracer, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(is_tracer, value))
+    return framework_of(value) == "jax" and isinstance(value, jax("core").Tracer)
 
 
 def chosen_framework(given: Sequence[Any]) -> Any:
@@ -162,6 +171,13 @@ def torch_dtype(dtype: DType) -> Any:
     return getattr(torch(), name)
 
 
+def without_packing(array: np.ndarray) -> np.ndarray:
+    """`array` with elements of packed types as unsigned integers of the same bits."""
+    if as_dtype(array.dtype).is_packed:
+        return array.view(np.dtype(f"uint{array.itemsize * 8}"))
+    return array
+
+
 def from_numpy(array: np.ndarray, framework: Any) -> Any:
     """`array` as an array of a framework: "torch", "jax", "numpy", or a namespace of the array API standard.
 
@@ -170,8 +186,8 @@ def from_numpy(array: np.ndarray, framework: Any) -> Any:
     """
     if not isinstance(framework, str):
         return framework.from_dlpack(array) if array.dtype.kind in "biuf" else array
-    if framework in ("torch", "jax") and as_dtype(array.dtype).is_packed:
-        array = array.view(np.dtype(f"uint{array.itemsize * 8}"))
+    if framework in ("torch", "jax"):
+        array = without_packing(array)
     if framework == "torch":
         module = torch()
         name = as_dtype(array.dtype).name

@@ -14,6 +14,7 @@ from . import api
 from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
 from .errors import UsageError
+from .frameworks.jax_calls import staged
 from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
 
 
@@ -103,6 +104,7 @@ def switch_on(version: str = "", *, serves_shims: bool = False) -> ServedFinder:
         UsageError: if there is no such version.
     """
     asked = version_named(version) if version else ""
+    api.WORLD.staging = staged
     finder = ServedFinder(asked, serves_shims=serves_shims)
     # last, after everything installed, unless a placeholder would be found in its place
     sys.meta_path.insert(0 if any(map(is_placeholder, ROOTS)) else len(sys.meta_path), finder)

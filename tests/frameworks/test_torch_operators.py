@@ -6,7 +6,7 @@ import pytest
 
 import nkilab
 from nkilab.errors import UsageError, UseError
-from tests.frameworks.torch_kernels import (
+from tests.frameworks.kernels import (
     appended,
     copied,
     product,
@@ -259,8 +259,8 @@ def test_a_wrong_number_of_gradients_is_refused():
     with pytest.raises(UsageError) as caught:
         wrapped(random(2, 3, grad=True), random(2, 3)).sum().backward()
     assert str(caught.value) == (
-        "backward of product returns 1 gradients; 2 arguments are tensors of floats\n"
-        "  hint: return one per tensor of floats, in the order of the parameters"
+        "backward of product returns 1 gradients; 2 arguments are arrays of floats\n"
+        "  hint: return one per array of floats, in the order of the parameters"
     )
 
 

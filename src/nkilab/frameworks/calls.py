@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from .. import api
 from ..arrays import ArraySpec, dtype_of, framework_of
 from ..dialects.kernel import Kernel
-from ..errors import UseError
+from ..errors import UsageError, UseError
 from ..launches import bind, launch
 
 
@@ -60,11 +61,13 @@ class Outline:
         results: of the kernel, with slots for arrays.
         specs: of these arrays.
         changed: parameters that the kernel writes.
+        origins: per array among the results the parameter that it is, or "".
     """
 
     results: Any
     specs: tuple[ArraySpec, ...]
     changed: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
 
 
 def taken_apart(
@@ -153,7 +156,32 @@ def outline_of(kernel: Kernel, call: Call, specs: Sequence[ArraySpec]) -> Outlin
     launched = launch(held, args, kwargs, api.machine_for(held), has_data=False)
     found: list[Any] = []
     results = slotted(launched.results, "", found)
-    return Outline(results, tuple(found), launched.changed)
+    return Outline(results, tuple(found), launched.changed, launched.origins)
+
+
+class Outlines:
+    """What calls of one kernel return, each told once.
+
+    Args:
+        kernel: whose calls they are.
+        told: a function of the user's from the arguments, as specs, to specs of the results, or None.
+    """
+
+    def __init__(self, kernel: Kernel, told: Callable[..., Any] | None) -> None:
+        self._kernel = kernel
+        self._told = told
+        self._known: dict[Any, Outline] = {}
+
+    def of(self, call: Call, specs: Sequence[ArraySpec]) -> Outline:
+        """What a call returns; see `outline_of`."""
+        key = (str(call), tuple((s.shape, s.dtype) for s in specs), api.machine_for(self._kernel).label)
+        if key not in self._known:
+            if self._told is None:
+                self._known[key] = outline_of(self._kernel, call, specs)
+            else:
+                args, kwargs = filled((call.args, call.kwargs), lambda slot: specs[slot.number])
+                self._known[key] = outline_given(self._told(*args, **kwargs))
+        return self._known[key]
 
 
 def outline_given(results: Any) -> Outline:
@@ -161,3 +189,70 @@ def outline_given(results: Any) -> Outline:
     found: list[Any] = []
     told = slotted(results, "", found)
     return Outline(told, tuple(found))
+
+
+SAVES = ("inputs", "results")
+
+
+@dataclass(frozen=True)
+class Backward:
+    """How gradients are made of what a forward pass saved.
+
+    Args:
+        name: of the kernel of the forward pass.
+        function: of the user's, or a wrapped kernel; None for none.
+        saves: what it is given before the gradients, of `SAVES`.
+        example: how one is given, for the message where there is none.
+    """
+
+    name: str
+    function: Any
+    saves: tuple[str, ...]
+    example: str
+
+    def kept(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
+        """What is saved of a forward pass."""
+        held = {"inputs": inputs, "results": results}
+        return tuple(array for kind in SAVES if kind in self.saves for array in held[kind])
+
+    def __call__(
+        self,
+        kept: Sequence[Any],
+        gradients: Sequence[Any],
+        constants: dict[str, Any],
+        is_float: Sequence[bool],
+    ) -> list[Any]:
+        """A gradient per array of a call, None for those that are no floats.
+
+        Raises:
+            UsageError: if there is no function, or it returns another number of gradients.
+        """
+        if self.function is None:
+            raise UsageError(f"{self.name} has no backward", hint=f"pass one: {self.example}")
+        inner = getattr(self.function, "kernel", None)
+        parameters = inspect.signature(self.function if inner is None else inner.function).parameters
+        taken = {name: constants[name] for name in parameters if name in constants}
+        made = self.function(*kept, *gradients, **taken)
+        found = list(made) if isinstance(made, tuple | list) else [made]
+        if len(found) != sum(is_float):
+            raise UsageError(
+                f"backward of {self.name} returns {len(found)} gradients; "
+                f"{sum(is_float)} arguments are arrays of floats",
+                hint="return one per array of floats, in the order of the parameters",
+            )
+        rest = iter(found)
+        return [next(rest) if floats else None for floats in is_float]
+
+
+def checked(kernel: Any, backward: Any, saves: Sequence[str], grid: Any) -> Kernel:
+    """The kernel that is to be wrapped, with its grid.
+
+    Raises:
+        UsageError: if it is none, or what goes with it makes no sense.
+    """
+    held = api.as_kernel(kernel)
+    if isinstance(saves, str) or any(kind not in SAVES for kind in saves):
+        raise UsageError(f"saves is {saves!r}; it is a tuple of {' and '.join(map(repr, SAVES))}")
+    if backward is not None and not callable(backward):
+        raise UsageError(f"backward is {backward!r}; it is a kernel or a function")
+    return held[grid] if grid else held

@@ -7,18 +7,17 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import api
 from .._lazy import torch
-from ..arrays import ArraySpec, framework_of, torch_dtype
+from ..arrays import framework_of, torch_dtype
 from ..dialects.annotations import is_mutable
 from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
 from ..tiles.dtypes import as_dtype
 from ..trace.session import ask
-from .calls import Call, Outline, filled, outline_given, outline_of, run, specs_of, taken_apart
+from .calls import Backward, Call, Outlines, checked, filled, run, specs_of, taken_apart
 
 NAMESPACE = "nkilab"
-SAVES = ("inputs", "results")
+_EXAMPLE = "nkilab.torch.wrap(kernel, backward=kernel_or_function)"
 # operators of this process; PyTorch knows an operator by its name until the process ends
 _NAMES: set[str] = set()
 
@@ -40,14 +39,12 @@ class TorchKernel:
         results: Callable[..., Any] | None,
     ) -> None:  # fmt: skip
         self.kernel = kernel
-        self._backward = (
-            TorchKernel(backward, None, (), (), None) if isinstance(backward, Kernel) else backward
-        )
-        self._saves = tuple(saves)
+        if isinstance(backward, Kernel):
+            backward = TorchKernel(backward, None, (), (), None)
+        self._backward = Backward(kernel.name, backward, tuple(saves), _EXAMPLE)
         self._mutates = tuple(mutates)
-        self._told_results = results
         self._calls: dict[str, Call] = {}
-        self._outlines: dict[Any, Outline] = {}
+        self._outlines = Outlines(kernel, results)
         self._returned: dict[str, Any] = {}
         self.__name__ = kernel.name
         self.__doc__ = kernel.function.__doc__
@@ -156,7 +153,7 @@ class TorchKernel:
         call = self._known(text)
         self._check_annotated(call)
         self._tell_dynamic(call, tensors)
-        outline = self._outline(call, specs_of(call, tensors))
+        outline = self._outlines.of(call, specs_of(call, tensors))
         for name in outline.changed:
             if not self._is_mutated(name):
                 raise self._undeclared(name)
@@ -166,16 +163,6 @@ class TorchKernel:
         kept = [(tuple(map(int, t.shape)), t.dtype) for t in written]
         kept += [(spec.shape, torch_dtype(as_dtype(spec.dtype))) for spec in outline.specs]
         return [made(shape, dtype=dtype, device=device) for shape, dtype in kept]
-
-    def _outline(self, call: Call, specs: list[ArraySpec]) -> Outline:
-        key = (str(call), tuple((s.shape, s.dtype) for s in specs), api.machine_for(self.kernel).label)
-        if key not in self._outlines:
-            if self._told_results is None:
-                self._outlines[key] = outline_of(self.kernel, call, specs)
-            else:
-                args, kwargs = filled((call.args, call.kwargs), lambda slot: specs[slot.number])
-                self._outlines[key] = outline_given(self._told_results(*args, **kwargs))
-        return self._outlines[key]
 
     def _tell_dynamic(self, call: Call, tensors: Sequence[Any]) -> None:
         """Tell that a symbolic extent is held at its present size."""
@@ -191,42 +178,21 @@ class TorchKernel:
         tensors, ctx.call = inputs
         ctx.floats = [t.is_floating_point() for t in tensors]
         ctx.results = [(tuple(r.shape), r.dtype, r.device) for r in output]
-        held = {"inputs": tensors, "results": output}
-        ctx.save_for_backward(*(t for kind in SAVES if kind in self._saves for t in held[kind]))
+        ctx.save_for_backward(*self._backward.kept(tensors, output))
 
     def _gradients(self, ctx: Any, gradients: Sequence[Any]) -> tuple[Any, None]:
         """The gradients of the tensors of a call, None for those that are no floats."""
-        if self._backward is None:
-            raise UsageError(
-                f"{self.kernel.name} has no backward",
-                hint="pass one: nkilab.torch.wrap(kernel, backward=kernel_or_function)",
-            )
         given = [
             torch().zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
             for gradient, (shape, dtype, device) in zip(gradients, ctx.results, strict=True)
             if dtype.is_floating_point
         ]
-        constants = _taken(self._backward, self._calls[ctx.call].constants)
-        made = self._backward(*ctx.saved_tensors, *given, **constants)
-        found = list(made) if isinstance(made, tuple | list) else [made]
-        if len(found) != sum(ctx.floats):
-            raise UsageError(
-                f"backward of {self.kernel.name} returns {len(found)} gradients; "
-                f"{sum(ctx.floats)} arguments are tensors of floats",
-                hint="return one per tensor of floats, in the order of the parameters",
-            )
-        rest = iter(found)
-        return [next(rest) if is_float else None for is_float in ctx.floats], None
+        constants = self._calls[ctx.call].constants
+        return self._backward(ctx.saved_tensors, given, constants, ctx.floats), None
 
 
 def _copy(tensor: Any) -> Any:
     return tensor.detach().clone(memory_format=torch().contiguous_format)
-
-
-def _taken(function: Any, constants: dict[str, Any]) -> dict[str, Any]:
-    """The constants of a call that a backward has parameters for."""
-    inner = function.kernel.function if isinstance(function, TorchKernel) else function
-    return {name: constants[name] for name in inspect.signature(inner).parameters if name in constants}
 
 
 def _plain(value: Any) -> Any:
@@ -295,12 +261,7 @@ def wrap(
     Raises:
         UsageError: if `kernel` is none, or the arguments contradict each other.
     """
-    held = api.as_kernel(kernel)
-    if grid:
-        held = held[grid]
-    unknown = [kind for kind in saves if kind not in SAVES]
-    if isinstance(saves, str) or unknown:
-        raise UsageError(f"saves is {saves!r}; it is a tuple of {' and '.join(map(repr, SAVES))}")
+    held = checked(kernel, backward, saves, grid)
     parameters = inspect.signature(held.function).parameters
     for name in mutates:
         if name not in parameters:
@@ -312,6 +273,4 @@ def wrap(
             f"{held.name} is wrapped with backward and mutates",
             hint="return new tensors where gradients flow",
         )
-    if backward is not None and not callable(backward):
-        raise UsageError(f"backward is {backward!r}; it is a kernel or a function")
     return TorchKernel(held, backward, saves, mutates, results)
