@@ -16,6 +16,7 @@ from .dialects.versions import version_named
 from .errors import UsageError
 from .frameworks.jax_calls import staged
 from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
+from .frameworks.traces import observe_jax
 
 
 class ServedLoader(Loader):
@@ -105,6 +106,7 @@ def switch_on(version: str = "", *, serves_shims: bool = False) -> ServedFinder:
     """
     asked = version_named(version) if version else ""
     api.WORLD.staging = staged
+    observe_jax()
     finder = ServedFinder(asked, serves_shims=serves_shims)
     # last, after everything installed, unless a placeholder would be found in its place
     sys.meta_path.insert(0 if any(map(is_placeholder, ROOTS)) else len(sys.meta_path), finder)

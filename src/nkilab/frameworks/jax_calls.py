@@ -15,6 +15,7 @@ from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
 from ..tiles.dtypes import as_dtype
 from .calls import Backward, Call, Outline, Outlines, checked, filled, outline_of, run, specs_of, taken_apart
+from .traces import observe_jax
 
 VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")
 _EXAMPLE = "nkilab.jax.wrap(kernel, backward=kernel_or_function)"
@@ -196,6 +197,7 @@ def wrap(
     Raises:
         UsageError: if `kernel` is none, or the arguments contradict each other.
     """
+    observe_jax()
     held = checked(kernel, backward, saves, grid)
     if vmap_method not in VMAP_METHODS:
         raise UsageError(f"vmap_method is {vmap_method!r}; it is one of {', '.join(VMAP_METHODS)}")
