@@ -93,6 +93,12 @@ def test_a_compiled_graph_holds_one_call_of_the_operator_and_no_break():
     assert seen[0].count("scaled(") == 2
 
 
+def test_a_kernel_that_is_not_wrapped_breaks_the_graph_and_runs():
+    x = random(4, 6)
+    out = torch.compile(lambda x: scaled(x + 1) * 2, backend="aot_eager")(x)
+    assert torch.equal(out, (x + 1) * 2 * 2)
+
+
 def test_another_shape_compiles_again_and_is_told_once(capsys):
     wrapped = nkilab.torch.wrap(row_block)
     function = torch.compile(lambda x: wrapped(x) + 1, fullgraph=True, backend="aot_eager", dynamic=True)

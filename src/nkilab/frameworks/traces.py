@@ -5,14 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import api
+from .._lazy import part
 from ..errors import UsageError
-from ..reports import Reports
 from ..trace.program import Program
 
+if TYPE_CHECKING:
+    from ..reports import Reports
+
 PROFILE_TYPES = ("operator", "trace", "system")
+
+
+def _reports(folder: Any) -> Reports:
+    """What writes reports with their files to a folder; loaded where something is profiled."""
+    made: Reports = part("reports").Reports(Path(str(folder)), with_files=True)
+    return made
 
 
 class TorchProfile:
@@ -40,7 +49,7 @@ class TorchProfile:
     ) -> None:  # fmt: skip
         if profile_type not in PROFILE_TYPES:
             raise UsageError(f"profile_type is {profile_type!r}; it is one of {', '.join(PROFILE_TYPES)}")
-        self._reports = Reports(Path(output_dir or neuron_tensorboard_plugin_dir), with_files=True)
+        self._reports = _reports(output_dir or neuron_tensorboard_plugin_dir)
         self._auto_start = auto_start
 
     def start(self) -> None:
@@ -90,7 +99,7 @@ class JaxTraces:
             self._session = self._reports = None
             return
         if session is not self._session:
-            self._session, self._reports = session, Reports(Path(str(state.log_dir)), with_files=True)
+            self._session, self._reports = session, _reports(state.log_dir)
         assert self._reports is not None
         self._reports(programs)
 
