@@ -56,7 +56,7 @@ def test_attention_is_one_candidate_with_three_inputs_and_one_output():
     # one by one the scores cross HBM at least four more times: written and read between three operators
     bandwidth = min(chip["dma_engines"] * chip["dma_bytes_per_ns"], chip["hbm_bytes_per_ns"])
     traffic_us = (best.roofline.bytes + 6 * B * S * S * 4) / bandwidth / 1000
-    assert found.apart_us == pytest.approx(best.apart_us) > best.roofline_us
+    assert found.apart_us == pytest.approx(best.apart_us)
     assert best.apart_us >= traffic_us
     assert best.saved_us == pytest.approx(best.apart_us - best.roofline_us)
 
