@@ -283,6 +283,51 @@ def test_what_is_no_tensor_is_refused_by_name():
     assert ": scaled: argument x: dtype is float64; it is one of float32, " in str(caught.value)
 
 
+def test_a_call_without_a_tensor_or_with_one_of_another_device_is_refused():
+    wrapped = nkilab.torch.wrap(sum_and_difference)
+    with pytest.raises(UseError) as caught:
+        wrapped([])
+    assert str(caught.value) == "sum_and_difference: no argument is a torch tensor"
+    with torch._subclasses.FakeTensorMode():
+        elsewhere = torch.empty((2, 3), device="cuda")
+        with pytest.raises(UseError) as caught:
+            wrapped([elsewhere, elsewhere])
+    assert str(caught.value) == (
+        "sum_and_difference: argument pair[0] is on cuda:0; kernels run on the CPU\n  hint: pass .cpu() of it"
+    )
+
+
+def test_constants_that_print_alike_and_calls_of_other_processes_are_refused():
+    class Times(float):
+        def __repr__(self):
+            return "times"
+
+    wrapped = nkilab.torch.wrap(scaled)
+    x = random(2, 3)
+    assert torch.equal(wrapped(x, times=Times(2)), x * 2)
+    with pytest.raises(UsageError) as caught:
+        wrapped(x, times=Times(3))
+    assert str(caught.value) == (
+        "scaled is called with constants that print alike: [](x, times)\n"
+        "  hint: pass numbers, strings or types of nki.language"
+    )
+    with pytest.raises(UsageError) as caught:
+        wrapped.op([x], "[](x, 7.0)")
+    assert str(caught.value) == (
+        "scaled was never called as [](x, 7.0) in this process\n"
+        "  hint: call the wrapped kernel once before a graph that was saved elsewhere"
+    )
+
+
+def test_results_that_only_data_could_tell_are_told_by_a_function():
+    def results(x, times):
+        return nkilab.spec((x.shape[0], x.shape[1]), "float32")
+
+    wrapped = nkilab.torch.wrap(scaled, results=results)
+    x = random(4, 6)
+    assert torch.equal(compiled(lambda t: wrapped(t, 3.0) + 1)(x), x * 3 + 1)
+
+
 def test_tensors_without_elements_give_shapes():
     out = nkilab.torch.wrap(product)(torch.empty((4, 6), device="meta"), torch.empty((4, 6), device="meta"))
     assert (out.device.type, out.shape, out.dtype) == ("meta", (4, 6), torch.float32)

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from nkilab.files import neff, ntff
+from nkilab.frameworks.traces import JaxTraces
 
 KERNEL = """
 import sys
@@ -154,3 +156,13 @@ def test_nki_simulator_runs_a_script_with_torch_tensors_unchanged(way, tmp_path)
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "ndarray\n", "")
+
+
+def test_a_jax_that_does_not_tell_where_it_writes_is_told_of_once(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "jax._src.profiler", ModuleType("jax._src.profiler"))
+    traces = JaxTraces()
+    traces(())
+    traces(())
+    assert capsys.readouterr().err == (
+        "nkilab: notice: this JAX does not tell where jax.profiler writes; kernels have no profile\n"
+    )

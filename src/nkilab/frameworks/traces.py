@@ -90,9 +90,7 @@ class JaxTraces:
             return
         state = getattr(module, "_profile_state", None)
         if state is None or not hasattr(state, "log_dir"):
-            api.WORLD.notice(
-                "this version of JAX does not tell where jax.profiler writes; kernels have no profile"
-            )
+            api.WORLD.notice("this JAX does not tell where jax.profiler writes; kernels have no profile")
             return
         session = state.profile_session
         if session is None:
