@@ -170,18 +170,22 @@ class Outlines:
     def __init__(self, kernel: Kernel, told: Callable[..., Any] | None) -> None:
         self._kernel = kernel
         self._told = told
-        self._known: dict[Any, Outline] = {}
+        self._known: dict[Any, tuple[Call, Outline]] = {}
 
     def of(self, call: Call, specs: Sequence[ArraySpec]) -> Outline:
         """What a call returns; see `outline_of`."""
         key = (str(call), tuple((s.shape, s.dtype) for s in specs), api.machine_for(self._kernel).label)
-        if key not in self._known:
-            if self._told is None:
-                self._known[key] = outline_of(self._kernel, call, specs)
-            else:
-                args, kwargs = filled((call.args, call.kwargs), lambda slot: specs[slot.number])
-                self._known[key] = outline_given(self._told(*args, **kwargs))
-        return self._known[key]
+        known = self._known.get(key)
+        # constants that differ may print alike
+        if known is None or known[0] != call:
+            known = self._known[key] = call, self._told_of(call, specs)
+        return known[1]
+
+    def _told_of(self, call: Call, specs: Sequence[ArraySpec]) -> Outline:
+        if self._told is None:
+            return outline_of(self._kernel, call, specs)
+        args, kwargs = filled((call.args, call.kwargs), lambda slot: specs[slot.number])
+        return outline_given(self._told(*args, **kwargs))
 
 
 def outline_given(results: Any) -> Outline:

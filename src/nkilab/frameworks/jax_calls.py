@@ -44,6 +44,8 @@ class JaxKernel:
         self._backward = Backward(kernel.name, backward, tuple(saves), _EXAMPLE)
         self._vmap_method = vmap_method
         self._outlines = Outlines(kernel, results)
+        # JAX compiles a function again that it has not seen; by outline and what was chosen
+        self._functions: dict[Any, Callable[..., Any]] = {}
         self.__name__ = kernel.name
         self.__doc__ = kernel.function.__doc__
 
@@ -67,19 +69,20 @@ class JaxKernel:
         call, arrays = taken_apart(self.kernel, grid, args, kwargs)
         arrays = _as_jax(self.kernel, call, arrays)
         outline = self._outlines.of(call, specs_of(call, arrays))
-        results = self._differentiable(call, outline)(*arrays)
+        key = (id(outline), api.settings())
+        if key not in self._functions:
+            self._functions[key] = self._differentiable(call, outline)
+        results = self._functions[key](*arrays)
         return filled(outline.results, lambda slot: results[slot.number])
 
     def _differentiable(self, call: Call, outline: Outline) -> Callable[..., Any]:
         """The call as a function from arrays to a tuple of arrays, with the rule for its gradients."""
         numpy = jax("numpy")
-
-        def forward(*arrays: Any) -> tuple[Any, ...]:
-            return _called_back(self.kernel, call, outline, arrays, self._vmap_method)
+        forward = _called_back(self.kernel, call, outline, self._vmap_method)
 
         def keeping(*arrays: Any) -> tuple[Any, Any]:
             results = forward(*arrays)
-            # of arrays without gradient jax.numpy needs shape and type
+            # the rule needs shape and type of every argument
             return results, (self._backward.kept(arrays, results), arrays)
 
         def backward(kept: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
@@ -117,9 +120,9 @@ def _as_jax(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _called_back(
-    kernel: Kernel, call: Call, outline: Outline, arrays: Sequence[Any], vmap_method: str
-) -> tuple[Any, ...]:
-    """What a kernel returns, computed when the traced function runs.
+    kernel: Kernel, call: Call, outline: Outline, vmap_method: str
+) -> Callable[..., tuple[Any, ...]]:
+    """A function from arrays to what a kernel returns, computed when the traced function runs.
 
     Raises:
         UseError: if the kernel writes an argument that it does not return, since JAX arrays never change.
@@ -141,8 +144,12 @@ def _called_back(
     shapes = tuple(
         jax().ShapeDtypeStruct(spec.shape, _dtype(as_dtype(spec.dtype).storage)) for spec in outline.specs
     )
-    made = jax().pure_callback(on_host, shapes, *arrays, vmap_method=vmap_method)
-    return tuple(_varying(result, arrays) for result in made)
+
+    def called(*arrays: Any) -> tuple[Any, ...]:
+        made = jax().pure_callback(on_host, shapes, *arrays, vmap_method=vmap_method)
+        return tuple(_varying(result, arrays) for result in made)
+
+    return called
 
 
 def _varying(result: Any, arrays: Sequence[Any]) -> Any:
@@ -172,7 +179,7 @@ def staged(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     call, arrays = taken_apart(kernel, (), args, kwargs)
     arrays = _as_jax(kernel, call, arrays)
     outline = outline_of(kernel, call, specs_of(call, arrays))
-    results = _called_back(kernel, call, outline, arrays, VMAP_METHODS[0])
+    results = _called_back(kernel, call, outline, VMAP_METHODS[0])(*arrays)
     return filled(outline.results, lambda slot: results[slot.number])
 
 
