@@ -141,7 +141,10 @@ def test_imports_stand_at_the_head(path: Path) -> None:
             assert not inner, f"{function.name} imports within itself: {inner[0]}"
 
 
-@pytest.mark.parametrize("statement", ["import nkilab", "import nkilab.isa", "import nkilab.trace.session"])
+@pytest.mark.parametrize(
+    "statement",
+    ["import nkilab", "import nkilab.isa", "import nkilab.trace.session", "import nkilab.torch, nkilab.jax"],
+)
 def test_importing_nkilab_loads_nothing_heavy(statement: str) -> None:
     asked = f"{statement}, sys" if statement.startswith("import") else statement
     program = f"{asked}; print(*sorted({{m.split('.')[0] for m in sys.modules}} & {HEAVY!r}))"

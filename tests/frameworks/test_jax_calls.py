@@ -207,7 +207,7 @@ def test_a_gradient_without_backward_is_refused():
 def test_a_written_argument_is_refused_where_the_kernel_does_not_return_it():
     with pytest.raises(UseError) as caught:
         nkilab.jax.wrap(appended)(random(4, 6), random(1, 6))
-    assert str(caught.value) == (
+    assert str(caught.value).partition(": ")[2] == (
         "appended: the kernel writes its argument cache; JAX arrays never change\n"
         "  hint: return cache beside the other results"
     )
@@ -221,7 +221,8 @@ def test_arguments_of_wrap_that_make_no_sense_are_refused():
     )
     with pytest.raises(UseError) as refused:
         nkilab.jax.wrap(scaled)(nkilab.spec((2, 3), "f32"))
-    assert str(refused.value) == (
+    assert str(refused.value).startswith("test_jax_calls.py:")
+    assert str(refused.value).partition(": ")[2] == (
         "scaled: argument x is ArraySpec; it takes arrays of JAX or NumPy\n"
         "  hint: pass jax.numpy.asarray(...) of it"
     )

@@ -14,6 +14,7 @@ from ..arrays import framework_of, to_numpy, without_packing
 from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
 from ..tiles.dtypes import as_dtype
+from ..trace.source import place_of, user_frame
 from .calls import Backward, Call, Outline, Outlines, checked, filled, outline_of, run, specs_of, taken_apart
 from .traces import observe_jax
 
@@ -114,7 +115,7 @@ def _as_jax(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[Any]:
             raise UseError(
                 f"argument {slot.name} is {type(array).__name__}; it takes arrays of JAX or NumPy",
                 hint="pass jax.numpy.asarray(...) of it",
-            ).located("", kernel.name)
+            ).located(place_of(user_frame()), kernel.name)
         found.append(jax("numpy").asarray(array))
     return found
 
@@ -132,7 +133,7 @@ def _called_back(
             raise UseError(
                 f"the kernel writes its argument {name}; JAX arrays never change",
                 hint=f"return {name} beside the other results",
-            ).located("", kernel.name)
+            ).located(place_of(user_frame()), kernel.name)
     chosen = api.settings()
 
     def on_host(*given: Any) -> tuple[np.ndarray, ...]:

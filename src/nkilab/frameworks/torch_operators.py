@@ -14,6 +14,7 @@ from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
 from ..tiles.dtypes import as_dtype
 from ..trace.session import ask
+from ..trace.source import place_of, user_frame
 from .calls import Backward, Call, Outlines, checked, filled, run, specs_of, taken_apart
 
 NAMESPACE = "nkilab"
@@ -221,14 +222,14 @@ def _check_tensors(kernel: Kernel, call: Call, tensors: list[Any]) -> None:
             raise UseError(
                 f"argument {slot.name} is {type(tensor).__name__}; a wrapped kernel takes torch tensors",
                 hint="pass torch.as_tensor(...) of it",
-            ).located("", kernel.name)
+            ).located(place_of(user_frame()), kernel.name)
         if tensor.device.type not in ("cpu", "meta"):
             raise UseError(
                 f"argument {slot.name} is on {tensor.device}; kernels run on the CPU",
                 hint="pass .cpu() of it",
-            ).located("", kernel.name)
+            ).located(place_of(user_frame()), kernel.name)
     if not tensors:
-        raise UseError("no argument is a torch tensor").located("", kernel.name)
+        raise UseError("no argument is a torch tensor").located(place_of(user_frame()), kernel.name)
 
 
 def _unused_name(kernel: str) -> str:
