@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import ArraySpec, framework_of, is_tracer, on_host
+from .arrays import ArraySpec, framework_of, is_tracer, outlined
 from .benchmark import BenchmarkResult, table
 from .cores import signature, simulate_together
 from .dialects.dst_first.registers import ASKED, TRIPS
@@ -358,6 +358,7 @@ class NkilabWorld:
         self._noticed: set[str] = set()
         # what launches kernels; checks put themselves around it
         self.launching: Callable[..., Launched] = launch
+        self.launching_ranks: Callable[..., list[Launched]] = launch_ranks
         # what takes kernels whose arguments a framework traces, and returns what stands in for the results
         self.staging: Callable[..., Any] | None = None
         # called with the programs of every launch
@@ -479,7 +480,7 @@ def _shape_only(value: Any) -> Any:
     """An array as its spec; anything else as it is."""
     if framework_of(value) in ("", "spec"):
         return value
-    held = on_host(value, "of the kernel")
+    held = outlined(value, "of the kernel")
     return ArraySpec(tuple(held.shape), held.dtype)
 
 

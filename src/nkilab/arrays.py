@@ -89,6 +89,20 @@ def chosen_framework(given: Sequence[Any]) -> Any:
     return named or next((one for one in given if not isinstance(one, str)), "numpy")
 
 
+def outlined(value: Any, name: str) -> Any:
+    """An array that tells its shape and type: itself, its elements untouched, or what NumPy reads of it.
+
+    Raises:
+        UseError: if neither it nor NumPy can tell; names the argument.
+    """
+    try:
+        as_dtype(value.dtype)
+        tuple(int(n) for n in value.shape)
+    except (AttributeError, TypeError, NkilabError):
+        return on_host(value, name)
+    return value
+
+
 def on_host(value: Any, name: str) -> Any:
     """An array that is neither of NumPy, PyTorch nor JAX as one of NumPy; any other as it is.
 

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .arrays import ArraySpec, array_namespace, dtype_of, framework_of, from_numpy, on_host, to_numpy
+from .arrays import (
+    ArraySpec,
+    array_namespace,
+    dtype_of,
+    framework_of,
+    from_numpy,
+    on_host,
+    outlined,
+    to_numpy,
+)
 from .dialects.annotations import is_mutable
 from .dialects.dst_first.tensor import Tensor as DstFirstTensor
 from .dialects.kernel import Kernel
@@ -62,7 +71,7 @@ def tensors_in(result: Any) -> list[View]:
 def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, frameworks: list[Any]) -> View:
     """The HBM tensor of an array of the host, whose framework is added to a list."""
     frameworks.append(array_namespace(value) or framework_of(value))
-    value = on_host(value, name)
+    value = on_host(value, name) if session.has_data else outlined(value, name)
     dtype = dtype_of(value, name)
     shape = tuple(int(n) for n in value.shape)
     if not shape or 0 in shape:

@@ -19,7 +19,7 @@ from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.outputs import check_outputs, is_written
 from .dialects.schedules import check_schedule
-from .errors import NkilabError, RuleError, UsageError, UseError
+from .errors import NkilabError, RuleError, UsageError, UseError, did_you_mean
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
@@ -135,7 +135,7 @@ def launch(
 def launch_ranks(
     kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, *, launched: int,
     has_data: bool, topology: Topology | None = None, keyed: Mapping[Any, Any] | None = None,
-    own: Sequence[Kernel] = (),
+    own: Sequence[Kernel] = (), watch: Watch | None = None,
 ) -> list[Launched]:  # fmt: skip
     """Run a kernel on several ranks of a launch, which meet in collectives.
 
@@ -149,6 +149,7 @@ def launch_ranks(
         topology: where ranks lie; None for chips and nodes as the machine has them.
         keyed: what each session is told beforehand; see `Session.keyed`.
         own: per rank the kernel as its own script made it; the same for all if not given.
+        watch: as for `launch`.
 
     Returns:
         Per rank what its launch leaves; the meetings, of all of them, stand in the first.
@@ -158,7 +159,7 @@ def launch_ranks(
     """
     seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
     try:
-        compute = execute if has_data else None
+        compute = _computing(watch) if has_data else None
         return _launch(kernel, calls, seats, machine, topology, compute, keyed or {}, own)
     except NkilabError as error:
         if not error.where:
@@ -395,4 +396,8 @@ def bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspe
     try:
         return inspect.signature(kernel.function).bind(*args, **kwargs)
     except TypeError as error:
-        raise UseError(f"the arguments do not fit the kernel: {error}") from None
+        names = list(inspect.signature(kernel.function).parameters)
+        unknown = next((name for name in kwargs if name not in names), "")
+        listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
+        hint = did_you_mean(unknown, names, listed) if unknown else listed
+        raise UseError(f"the arguments do not fit the kernel: {error}", hint=hint) from None

@@ -12,13 +12,14 @@ from . import numerics as numerics
 from . import replay as replay
 from .evidence import Evidence
 from .finding import Finding
+from .graph import Graph
 from .sources import Sources
 from .watch import Watcher
 
 
-def examine(evidence: Evidence, watcher: Watcher) -> Iterator[Finding]:
+def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Finding]:
     """What all families find in one launch, family by family."""
-    raced = list(races.find(evidence))
+    raced = list(races.find(graph))
     # what one core reads too early has not been written in this run, or has: timing decides
     cores = {finding.site for finding in raced} | {finding.other_site for finding in raced}
     early = {
@@ -34,6 +35,14 @@ def examine(evidence: Evidence, watcher: Watcher) -> Iterator[Finding]:
     yield from examine_text(evidence.kernel, evidence.sources)
     yield from capacity.find(evidence)
     yield from advice.find(evidence)
+
+
+def examine_shapes(evidence: Evidence) -> Iterator[Finding]:
+    """Errors that a launch shows where only shapes are known and nothing was computed; quick."""
+    if races.may_fail(evidence):
+        yield from races.find(evidence)
+    yield from psum.crossings(evidence)
+    yield from loops.find(evidence)
 
 
 def examine_text(kernel: Kernel, sources: Sources) -> Iterator[Finding]:

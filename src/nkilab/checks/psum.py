@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..place.boxes import Overlaps
-from ..tiles.tile import PSUM
+from ..tiles.tile import PSUM, Layout
 from .declare import Example, rule
 from .evidence import Evidence, Track
 from .finding import Finding
@@ -65,27 +65,29 @@ FOREIGN_WRITE = rule(
 )  # fmt: skip
 
 _INTERLEAVED = """
-for k in range(2):
-    nisa.nc_matmul(total[:, 0:256], left, right[:, 0:256], accumulate=k > 0)
-    nisa.nc_matmul(total[:, 256:512], left, right[:, 256:512], accumulate=k > 0)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+left, right = nl.load(a), nl.load(b)
+total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+{loops}
+        columns = nl.ds(half * 256, 256)
+        total[:, columns] += nisa.nc_matmul(left, right[:, columns])
+nl.store(out, nl.copy(total))
+return out
 """
-_IN_TURN = """
-for half in range(2):
-    columns = nl.ds(half * 256, 256)
-    for k in range(2):
-        nisa.nc_matmul(total[:, columns], left, right[:, columns], accumulate=k > 0)
-"""
+_TURNS = "for k in nl.static_range(2):\n    for half in nl.static_range(2):"
+_IN_TURN = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
 INTERLEAVED = rule(
     "psum-interleaved", "psum", "warning",
     title="one sum at a time is made in a bank",
-    what="a matmul adds to a sum after a matmul started another sum in the same bank and partitions",
-    why="a bank holds one open accumulation group; the vendor's compiler refuses such programs as a "
-    "violation "
-    "of accumulation group interleaving (SCH713), where it notices",
+    what="a matmul of Beta 1 adds to a sum after a matmul started another sum in the same bank and "
+    "partitions",
+    why="a bank holds one open accumulation group; the compiler of Beta 1 refuses such programs as a "
+    "violation of accumulation group interleaving (SCH713), where it notices. From `nki` on each element "
+    "knows whether it is added to, and nki-library interleaves sums on devices",
     fix="finish one sum before the next one is started, or give each a bank of its own",
     source="direct allocation guide, lifetime conflicts; trn1 architecture guide, accumulation groups",
-    wrong=_kernel(_INTERLEAVED),
-    right=_kernel(_IN_TURN),
+    wrong=Example(_INTERLEAVED.format(loops=_TURNS), _ARGS, "neuronxcc"),
+    right=Example(_INTERLEAVED.format(loops=_IN_TURN), _ARGS, "neuronxcc"),
 )  # fmt: skip
 
 _OVERWRITTEN = """
@@ -124,13 +126,37 @@ def find(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Fin
     seen: set[tuple[str, str, str]] = set()
     found = [
         *_first_writes(evidence, accumulated),
-        *(f for t in evidence.tracks for f in _Walk(t).findings()),
+        *(f for t in evidence.tracks for f in _Walk(t, evidence.kernel.spelling).findings()),
     ]
     for finding in found:
         key = (finding.rule, str(finding.site), str(finding.other_site))
         if key not in seen:
             seen.add(key)
             yield finding
+
+
+def crossings(evidence: Evidence) -> Iterator[Finding]:
+    """The first matmul of each program that writes over the end of a bank and may not."""
+    for track in evidence.tracks:
+        slots, program = track.slots, track.program
+        sums = np.array([form.accumulates for form in program.forms], np.bool_)
+        here = np.flatnonzero(slots.is_written & sums[program.form_column][slots.row])
+        layout, kind = slots.layout[here], slots.kinds.of_storage[slots.storage[here]]
+        size = np.array([given.itemsize for given in slots.layouts], np.int64)
+        reach = np.array([_reach(given) for given in slots.layouts], np.int64)
+        width = np.array([record.bytes_per_partition for record in slots.kinds.samples], np.int64)
+        low = slots.offset[here] * size[layout] % width[kind]
+        bank = program.machine.limit("psum_bank_bytes")
+        walk = _Walk(track)
+        for slot in here[low // bank != (low + reach[layout] - 1) // bank][:1].tolist():
+            yield from walk.crossing(int(slots.row[slot]), slot, walk.span(slot))
+
+
+def _reach(given: Layout) -> int:
+    """Bytes of a partition from the first to the end of the last element of a view."""
+    axes = zip(given.shape, given.byte_strides, strict=True)
+    steps = [(n - 1) * s for axis, (n, s) in enumerate(axes) if axis != given.partition_axis and s > 0]
+    return given.itemsize + sum(steps)
 
 
 def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Finding]:
@@ -171,8 +197,9 @@ class _Bank:
 class _Walk:
     """The accesses of PSUM of one program, in order."""
 
-    def __init__(self, track: Track) -> None:
+    def __init__(self, track: Track, spelling: str) -> None:
         self.track = track
+        self.has_groups = spelling == "neuronxcc"
         self.bank_bytes = track.program.machine.limit("psum_bank_bytes")
         self.banks: dict[tuple[int, int], _Bank] = {}
 
@@ -190,27 +217,24 @@ class _Walk:
             row, box = int(slots.row[slot]), int(track.boxes.of_slot[slot])
             number = int(form_column[row])
             form = program.forms[number]
-            span = self._span(slot)
+            span = self.span(slot)
             if form.accumulates and slots.is_written[slot]:
                 key = (number, int(value_column[row]))
                 if key not in adds:
                     adds[key] = form.reads_result(program.values_of(row))
-                yield from self._crossing(row, slot, span)
+                yield from self.crossing(row, slot, span)
                 yield from self._matmul(row, slot, box, span, overlaps, is_added=adds[key])
             else:
                 self._other(slot, box, span, overlaps, writes=bool(slots.is_written[slot]))
 
-    def _span(self, slot: int) -> tuple[int, int]:
+    def span(self, slot: int) -> tuple[int, int]:
         """First and last bank of a tile that an access touches."""
         track, slots = self.track, self.track.slots
         given, own = slots.layouts[slots.layout[slot]], int(slots.storage[slot])
         width = track.program.storages[own].bytes_per_partition
         low = int(slots.offset[slot]) * given.itemsize % width
-        reach = given.itemsize
-        for axis, (n, s) in enumerate(zip(given.shape, given.byte_strides, strict=True)):
-            if axis != given.partition_axis and s > 0:
-                reach += (n - 1) * s
-        return low // self.bank_bytes, max(low // self.bank_bytes, (low + reach - 1) // self.bank_bytes)
+        last = low + _reach(given) - 1
+        return low // self.bank_bytes, max(low // self.bank_bytes, last // self.bank_bytes)
 
     def _near(self, box: int, overlaps: Overlaps) -> list[tuple[int, bool]]:
         span = slice(int(overlaps.start[box]), int(overlaps.start[box + 1]))
@@ -229,7 +253,7 @@ class _Walk:
             own = [bank.sums[b] for b, _ in near if b in bank.sums]
             if is_added:
                 latest = max((s.started for s in own), default=0)
-                other = self._started_since(bank, box, latest, overlaps) if own else None
+                other = self._started_since(bank, box, latest, overlaps) if own and self.has_groups else None
                 if other is not None:
                     storage = int(track.slots.storage[slot])
                     yield INTERLEAVED.finding(
@@ -286,7 +310,8 @@ class _Walk:
                 elif is_covered:
                     del bank.sums[b]
 
-    def _crossing(self, row: int, slot: int, span: tuple[int, int]) -> Iterator[Finding]:
+    def crossing(self, row: int, slot: int, span: tuple[int, int]) -> Iterator[Finding]:
+        """That a matmul writes to several banks, if it does and may not."""
         track = self.track
         if span[0] != span[1] and track.program.machine.generation <= _LAST:
             storage = int(track.slots.storage[slot])

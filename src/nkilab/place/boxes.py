@@ -71,10 +71,13 @@ def boxes_for(accesses: Sequence[tuple[int, tuple[int, ...], int, Layout, int]])
     """
     axes = max((len(shape) for _, shape, _, _, _ in accesses), default=1) or 1
     table = np.zeros((len(accesses), 4 * axes + 4), np.int64)
-    group = np.zeros(len(accesses), np.int64)
-    for number, (own, shape, itemsize, given, offset) in enumerate(accesses):
-        group[number] = own
-        table[number] = _decomposed(shape or (1,), itemsize, given, np.array([offset]), axes)
+    group = np.array([own for own, *_ in accesses], np.int64)
+    offsets = np.array([offset for *_, offset in accesses], np.int64)
+    alike: dict[tuple[tuple[int, ...], int, Layout], list[int]] = {}
+    for number, (_, shape, itemsize, given, _) in enumerate(accesses):
+        alike.setdefault((shape or (1,), itemsize, given), []).append(number)
+    for (shape, itemsize, given), numbers in alike.items():
+        table[numbers] = _decomposed(shape, itemsize, given, offsets[numbers], axes)
     return _distinct(table, group, np.arange(len(accesses)), axes)
 
 
@@ -263,8 +266,8 @@ def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
     """Overlapping pairs of boxes of one label: a sweep along the axis that tells most of them apart."""
     low, high = boxes.flat_low, boxes.flat_high
     if not boxes.is_flat[members].any():
-        distinct = [len(np.unique(boxes.low[members, axis])) for axis in range(boxes.low.shape[1])]
-        best = int(np.argmax(distinct))
+        ordered = np.sort(boxes.low[members], axis=0)
+        best = int(np.argmax((ordered[1:] != ordered[:-1]).sum(axis=0)))
         low, high = boxes.low[:, best], boxes.high[:, best]
     ordered = members[np.argsort(low[members], kind="stable")]
     stop = np.searchsorted(low[ordered], high[ordered], "left")
