@@ -23,15 +23,16 @@ LEVELS = [
     "trace arguments calls",
     "place dialects",
     "execute timing migrate",
-    "cores",
+    "cores border",
     "checks views launches",
     "files pages estimates",
     "api what_if",
-    "ledger frameworks examples profiles checking",
+    "ledger examples profiles checking",
+    "reports",
+    "frameworks",
     "hook",
-    "runner doctor explain demo neuron_profile autostart ops ranks reports suites validate calibrate einsum "
-    "stubs",
-    "tune scripts projects",
+    "runner doctor explain demo neuron_profile autostart ops ranks suites validate calibrate einsum stubs",
+    "tune scripts projects torch jax",
     "commands",
     "cli",
     "__init__ __main__",
@@ -142,7 +143,10 @@ def test_imports_stand_at_the_head(path: Path) -> None:
             assert not inner, f"{function.name} imports within itself: {inner[0]}"
 
 
-@pytest.mark.parametrize("statement", ["import nkilab", "import nkilab.isa", "import nkilab.trace.session"])
+@pytest.mark.parametrize(
+    "statement",
+    ["import nkilab", "import nkilab.isa", "import nkilab.trace.session", "import nkilab.torch, nkilab.jax"],
+)
 def test_importing_nkilab_loads_nothing_heavy(statement: str) -> None:
     asked = f"{statement}, sys" if statement.startswith("import") else statement
     program = f"{asked}; print(*sorted({{m.split('.')[0] for m in sys.modules}} & {HEAVY!r}))"

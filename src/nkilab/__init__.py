@@ -28,7 +28,7 @@ _HOMES = {
     "launch": "ranks", "per_rank": "ranks", "Topology": "machine",
 }  # fmt: skip
 # Public parts with functions of their own.
-_PARTS = ("einsum", "tune")
+_PARTS = ("einsum", "jax", "torch", "tune")
 __all__ = [
     "Estimate", "Finding", "Profile", "Topology", "activate", "check", "estimate", "launch", "per_rank",
     "profile", "simulate", "spec",

@@ -55,6 +55,11 @@ def torch() -> ModuleType:
     return import_module("torch")
 
 
+def jax(name: str = "") -> ModuleType:
+    """JAX, or a module of it by its name below `jax`."""
+    return import_module(f"jax.{name}" if name else "jax")
+
+
 def jax_numpy() -> ModuleType:
     """jax.numpy."""
     return import_module("jax.numpy")

@@ -12,7 +12,7 @@ from os import environ
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .arrays import ArraySpec, framework_of
+from .arrays import ArraySpec, framework_of, is_tracer, outlined
 from .benchmark import BenchmarkResult, table
 from .calls import calls_of
 from .dialects.dst_first.registers import ASKED, TRIPS
@@ -235,9 +235,19 @@ class NkilabWorld:
         # what launches kernels; checks put themselves around it
         self.launching: Callable[..., Launched] = launch
         self.launching_ranks: Callable[..., list[Launched]] = launch_ranks
+        # what takes kernels whose arguments a framework traces, and returns what stands in for the results
+        self.staging: Callable[..., Any] | None = None
+        # called with every launch
+        self.observers: list[Callable[[Shown], None]] = []
 
     def run(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel on arrays; specs among them are refused by the launch."""
+        if self.staging is not None and "jax" in sys.modules and is_tracer((args, kwargs)):
+            return self.staging(kernel, args, kwargs)
+        if "torch._dynamo" in sys.modules:
+            # torch.compile breaks its graph at a kernel that is not wrapped, and traces none of our frames
+            apart = sys.modules["torch"].compiler.disable(self._launch)
+            return apart(kernel, args, kwargs).results
         return self._launch(kernel, args, kwargs).results
 
     simulate = run
@@ -343,19 +353,22 @@ def show(
     ranks: int = 1,
 ) -> None:
     """Show a launch to whoever watches."""
-    watch = settings().watch
-    if watch is not None:
-        watch(Shown(programs, kernel, *_shapes_only(args, kwargs), ranks))
+    for watch in (settings().watch, *WORLD.observers):
+        if watch is not None:
+            watch(Shown(programs, kernel, *_shapes_only(args, kwargs), ranks))
 
 
 def _shapes_only(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments with specs in the place of arrays."""
+    return tuple(map(_shape_only, args)), {name: _shape_only(value) for name, value in kwargs.items()}
 
-    def shape_only(value: Any) -> Any:
-        is_array = framework_of(value) not in ("", "spec")
-        return ArraySpec(tuple(value.shape), value.dtype) if is_array else value
 
-    return tuple(map(shape_only, args)), {name: shape_only(value) for name, value in kwargs.items()}
+def _shape_only(value: Any) -> Any:
+    """An array as its spec; anything else as it is."""
+    if framework_of(value) in ("", "spec"):
+        return value
+    held = outlined(value, "of the kernel")
+    return ArraySpec(tuple(held.shape), held.dtype)
 
 
 def _save(program: Program, neff_path: Any, trace_path: Any, timeline: Timeline | None = None) -> None:

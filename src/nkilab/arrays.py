@@ -1,7 +1,8 @@
-"""Arrays of the host: NumPy, PyTorch, JAX, anything with `__array__`, and specs that have no data."""
+"""Arrays of the host: NumPy, PyTorch, JAX, what has `__array__` or `__dlpack__`, and specs without data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index as as_index
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ._lazy import jax_numpy, torch
+from ._lazy import jax, jax_numpy, torch
 from .errors import NkilabError, UsageError, UseError
 from .tiles.dtypes import DType, as_dtype
 
@@ -46,7 +47,7 @@ class ArraySpec:
 
 
 def framework_of(value: Any) -> str:
-    """ "numpy", "torch", "jax", "spec" or "array" for arrays; "" for anything else."""
+    """ "numpy", "torch", "jax", "spec", "array" or "dlpack" for arrays; "" for anything else."""
     if isinstance(value, type):
         # a type such as np.float32 has the attributes of an array, but is none
         return ""
@@ -59,9 +60,65 @@ def framework_of(value: Any) -> str:
         return "torch"
     if roots & {"jax", "jaxlib"} and hasattr(value, "dtype"):
         return "jax"
-    if hasattr(value, "__array__") and not isinstance(value, np.generic) and hasattr(value, "shape"):
+    if isinstance(value, np.generic):
+        return ""
+    if hasattr(value, "__array__") and hasattr(value, "shape"):
         return "array"
-    return ""
+    return "dlpack" if hasattr(value, "__dlpack__") else ""
+
+
+def array_namespace(value: Any) -> Any:
+    """The array API namespace of an array of neither NumPy, PyTorch nor JAX; None if it has none."""
+    if framework_of(value) not in ("array", "dlpack") or not hasattr(value, "__array_namespace__"):
+        return None
+    return value.__array_namespace__()
+
+
+def is_tracer(value: Any) -> bool:
+    """Whether a value stands in for an array while JAX traces a function, or holds one that does."""
+    if isinstance(value, dict):
+        return any(map(is_tracer, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(is_tracer, value))
+    return framework_of(value) == "jax" and isinstance(value, jax("core").Tracer)
+
+
+def chosen_framework(given: Sequence[Any]) -> Any:
+    """What results are made as: of the first PyTorch or JAX argument, else of the first other namespace."""
+    named = next((o for o in given if isinstance(o, str) and o.startswith(("torch", "jax"))), None)
+    return named or next((one for one in given if not isinstance(one, str)), "numpy")
+
+
+def outlined(value: Any, name: str) -> Any:
+    """An array that tells its shape and type: itself, its elements untouched, or what NumPy reads of it.
+
+    Raises:
+        UseError: if neither it nor NumPy can tell; names the argument.
+    """
+    try:
+        as_dtype(value.dtype)
+        tuple(int(n) for n in value.shape)
+    except (AttributeError, TypeError, NkilabError):
+        return on_host(value, name)
+    return value
+
+
+def on_host(value: Any, name: str) -> Any:
+    """An array that is neither of NumPy, PyTorch nor JAX as one of NumPy; any other as it is.
+
+    Raises:
+        UseError: if its elements cannot be read from here; names the argument.
+    """
+    kind = framework_of(value)
+    if kind not in ("array", "dlpack"):
+        return value
+    try:
+        return np.asarray(value) if kind == "array" else np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+        raise UseError(
+            f"argument {name} is {type(value).__name__}, which NumPy cannot read: {error}",
+            hint="move it to the CPU, or convert it to NumPy, before the call",
+        ) from None
 
 
 def origin_of(value: Any) -> str:
@@ -125,16 +182,40 @@ _TORCH_BITS = {
 }
 
 
-def from_numpy(array: np.ndarray, origin: str) -> Any:
-    """`array` as an array of where others came from; NumPy for everything but torch and jax.
+def torch_dtype(dtype: DType) -> Any:
+    """The type of PyTorch tensors that hold elements of a type; of packed types unsigned integers.
 
-    Neither has packed types: their elements become unsigned integers of the same bits.
+    Raises:
+        UseError: if PyTorch has none.
     """
+    name = f"uint{dtype.itemsize * 8}" if dtype.is_packed else dtype.name
+    if not hasattr(torch(), name):
+        raise UseError(
+            f"a result is {name}, which torch does not have", hint="pass NumPy arrays to the kernel"
+        )
+    return getattr(torch(), name)
+
+
+def without_packing(array: np.ndarray) -> np.ndarray:
+    """`array` with elements of packed types as unsigned integers of the same bits."""
+    if as_dtype(array.dtype).is_packed:
+        return array.view(np.dtype(f"uint{array.itemsize * 8}"))
+    return array
+
+
+def from_numpy(array: np.ndarray, origin: Any) -> Any:
+    """`array` as an array of where others came from: `origin_of` them, or a namespace of the array API.
+
+    PyTorch and JAX have no packed types: their elements become unsigned integers of the same bits. A type
+    that is none of the standard's (bfloat16, float8) stays an array of NumPy.
+    """
+    if not isinstance(origin, str):
+        return origin.from_dlpack(array) if array.dtype.kind in "biuf" else array
     framework, _, device = origin.partition("@")
     if device:
         return from_numpy(array, framework).to(device)
-    if framework in ("torch", "jax") and as_dtype(array.dtype).is_packed:
-        array = array.view(np.dtype(f"uint{array.itemsize * 8}"))
+    if framework in ("torch", "jax"):
+        array = without_packing(array)
     if framework == "torch":
         module = torch()
         name = as_dtype(array.dtype).name
@@ -142,10 +223,7 @@ def from_numpy(array: np.ndarray, origin: str) -> Any:
             bits, _ = _TORCH_BITS[name]
             plain = np.ascontiguousarray(array).view(np.dtype(bits))
             return module.from_numpy(plain).view(getattr(module, name))
-        if not hasattr(module, name):
-            raise UseError(
-                f"a result is {name}, which torch does not have", hint="pass NumPy arrays to the kernel"
-            )
+        torch_dtype(as_dtype(array.dtype))
         return module.from_numpy(np.ascontiguousarray(array))
     if framework == "jax":
         return jax_numpy().asarray(array)

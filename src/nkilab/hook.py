@@ -14,7 +14,9 @@ from . import api
 from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
 from .errors import UsageError
+from .frameworks.jax_calls import staged
 from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
+from .frameworks.traces import observe_jax
 
 
 class ServedLoader(Loader):
@@ -108,6 +110,8 @@ def switch_on(version: str = "", *, serves_shims: bool = False, in_front: bool =
         UsageError: if there is no such version.
     """
     asked = version_named(version) if version else ""
+    api.WORLD.staging = staged
+    observe_jax()
     finder = ServedFinder(asked, serves_shims=serves_shims)
     # last, after everything installed, unless a placeholder would be found in its place
     comes_first = in_front or any(map(is_placeholder, ROOTS))

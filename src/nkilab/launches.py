@@ -13,35 +13,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .arrays import dtype_of, framework_of, from_numpy, origin_of, to_numpy, write_back
+from .arrays import chosen_framework, write_back
+from .border import definition, input_tensor, map_arrays, map_tensors, output_array, tensors_in
 from .calls import Call
 from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
-from .dialects.annotations import is_mutable
-from .dialects.dst_first.tensor import Tensor as DstFirstTensor
 from .dialects.kernel import Kernel, raise_typed
-from .dialects.outputs import check_outputs
+from .dialects.outputs import check_outputs, is_written
 from .dialects.schedules import check_schedule
-from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
-from .dialects.versions import require
 from .errors import NkilabError, RuleError, UseError, did_you_mean
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .progress import phase
-from .tiles.coverage import covers_all
-from .tiles.dtypes import unwritten_value
-from .tiles.tile import HBM, View, array_of, whole_layout
-from .trace.marks import Returned
+from .tiles.tile import View, whole_layout
 from .trace.program import Program
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
 from .trace.source import is_users, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
 Watch = Callable[[Execute], Execute]
-
-TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
-# From 0.3 on a kernel may write to any input, and the caller's array has the new values.
-NO_INPUT_IS_WRITTEN = ("0.1", "0.2")
 
 
 @dataclass(frozen=True)
@@ -50,7 +40,9 @@ class Launched:
 
     Args:
         programs: one per core.
-        results: of the kernel as arrays; None without data.
+        results: of the kernel as arrays; as specs without data.
+        origins: per tensor among the results the input that it is, or "".
+        changed: the inputs that the kernel writes.
         memories: per memory that all programs see, the number of its storage in each program, or None where
             the program has none.
         meetings: where the programs met, in the order in which they did.
@@ -58,6 +50,8 @@ class Launched:
 
     programs: tuple[Program, ...]
     results: Any
+    origins: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     memories: dict[MemoryKey, tuple[int | None, ...]] = field(default_factory=dict, repr=False)
     meetings: tuple[Meeting, ...] = field(default=(), repr=False)
 
@@ -149,7 +143,7 @@ class _Rank:
 
     sessions: list[Session]
     bound: BoundArguments
-    origins: list[str]
+    frameworks: list[Any]
 
 
 def _launch(
@@ -201,26 +195,26 @@ def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mappin
     first = sessions[0]
     for session in sessions:
         session.keyed.update(keyed)
-    bound = _bind(kernel, *call)
-    origins: list[str] = []
+    bound = bind(kernel, *call)
+    frameworks: list[Any] = []
     with tracing(first):
         given = {
-            name: _map_arrays(value, name, lambda v, n: _input(first, kernel, v, n, origins))
+            name: map_arrays(value, name, lambda v, n: input_tensor(first, kernel, v, n, frameworks))
             for name, value in bound.arguments.items()
         }
         bound.arguments.update(given)
-    return _Rank(sessions, bound, origins)
+    return _Rank(sessions, bound, frameworks)
 
 
 def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
     """What a rank leaves once all programs ended."""
     sessions, first = rank.sessions, rank.sessions[0]
     with tracing(first):
-        origin = next((o for o in rank.origins if o.startswith(("torch", "jax"))), "numpy")
+        framework = chosen_framework(rank.frameworks)
         _check_results(kernel, sessions, results)
-        check_outputs(kernel, sessions, rank.bound.arguments, _tensors(results[0]))
+        check_outputs(kernel, sessions, rank.bound.arguments, tensors_in(results[0]))
         check_schedule(kernel.schedule, sessions)
-        converted = _map_tensors(results[0], lambda t: _output(first, kernel, t, origin))
+        converted = map_tensors(results[0], lambda t: output_array(first, kernel, t, framework))
     for storage in first.changed_inputs:
         if storage.data is not None:
             write_back(storage.given, storage.data)
@@ -229,7 +223,19 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
         key: tuple(s.shared[key].number if key in s.shared else None for s in sessions)
         for key in first.together.storages
     }
-    return Launched(programs, converted if first.has_data else None, memories)
+    held = [tensor.storage for tensor in tensors_in(results[0])]
+    origins = tuple(storage.name if storage.scope == "input" else "" for storage in held)
+    return Launched(programs, converted, origins, _changed(sessions), memories)
+
+
+def _changed(sessions: Sequence[Session]) -> tuple[str, ...]:
+    """The inputs that the programs of a rank write, by name."""
+    inputs = [(key[1], storage) for key, storage in sessions[0].shared.items() if key[0] == "input"]
+    written = {storage.name for storage in sessions[0].changed_inputs}
+    return tuple(
+        name for name, storage in inputs
+        if name in written or (storage.is_mutable and is_written(sessions, storage))
+    )  # fmt: skip
 
 
 def _sessions(
@@ -264,7 +270,7 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
     session.keyed["options"] = kernel.options
     with tracing(session):
         if session.rank:
-            own = {name: _map_tensors(v, partial(_seen_by, session)) for name, v in bound.arguments.items()}
+            own = {name: map_tensors(v, partial(_seen_by, session)) for name, v in bound.arguments.items()}
             bound = BoundArguments(bound.signature, OrderedDict(own))
             session.catch_up()
         with phase("executing" if session.has_data else "tracing", lambda: len(session.program)):
@@ -311,20 +317,13 @@ def _check_results(kernel: Kernel, sessions: list[Session], results: list[Any]) 
     told: list[list[MemoryKey | None]] = []
     for session, result in zip(sessions, results, strict=True):
         keys = {id(storage): key for key, storage in session.shared.items()}
-        told.append([keys.get(id(tensor.storage)) for tensor in _tensors(result)])
+        told.append([keys.get(id(tensor.storage)) for tensor in tensors_in(result)])
     for rank, own in enumerate(told[1:], 1):
         if own != told[0]:
             raise RuleError(
                 f"program {rank} returns {_names(own)}; program 0 returns {_names(told[0])}",
                 hint="return the same shared_hbm tensors in every program",
-            ).located(_definition(kernel), kernel.name)
-
-
-def _tensors(result: Any) -> list[View]:
-    """The tensors among the results of a kernel."""
-    found: list[View] = []
-    _map_tensors(result, found.append)
-    return found
+            ).located(definition(kernel), kernel.name)
 
 
 def _names(keys: list[MemoryKey | None]) -> str:
@@ -346,11 +345,16 @@ def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
     if found is None:
         caller = user_frame()
         is_ours = caller.f_globals.get("__name__", "").startswith("click.")
-        return _definition(kernel) if is_ours else place_of(caller)
+        return definition(kernel) if is_ours else place_of(caller)
     return f"{Path(found.tb_frame.f_code.co_filename).name}:{found.tb_lineno}"
 
 
-def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+def bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    """The arguments of a call by the parameters of the kernel.
+
+    Raises:
+        UseError: if they do not fit.
+    """
     try:
         return inspect.signature(kernel.function).bind(*args, **kwargs)
     except TypeError as error:
@@ -359,96 +363,3 @@ def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> insp
         listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
         hint = did_you_mean(unknown, names, listed) if unknown else listed
         raise UseError(f"the arguments do not fit the kernel: {error}", hint=hint) from None
-
-
-def _map_arrays(value: Any, name: str, convert: Callable[[Any, str], Any]) -> Any:
-    """`value` with arrays converted, also inside lists, tuples and dictionaries."""
-    if framework_of(value):
-        return convert(value, name)
-    if isinstance(value, dict):
-        return {k: _map_arrays(v, f"{name}[{k!r}]", convert) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return _like(value, [_map_arrays(v, f"{name}[{i}]", convert) for i, v in enumerate(value)])
-    return value
-
-
-def _like(value: Any, items: list[Any]) -> Any:
-    """A list or tuple of the kind of `value`; `value` itself if nothing changed."""
-    if all(a is b for a, b in zip(items, value, strict=True)):
-        return value
-    return value._make(items) if hasattr(value, "_make") else type(value)(items)
-
-
-def _map_tensors(value: Any, convert: Callable[[View], Any]) -> Any:
-    if isinstance(value, View):
-        return convert(value)
-    if isinstance(value, dict):
-        return {k: _map_tensors(v, convert) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return _like(value, [_map_tensors(v, convert) for v in value])
-    return value
-
-
-def _input(session: Session, kernel: Kernel, value: Any, name: str, origins: list[str]) -> View:
-    origins.append(origin_of(value))
-    dtype = dtype_of(value, name)
-    shape = tuple(int(n) for n in value.shape)
-    if not shape or 0 in shape:
-        raise UseError(f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis")
-    storage = session.new_storage(shape, dtype, HBM, "input", name)
-    # kernels of 2.20, which nki.trace marks, write their results to parameters
-    is_written = kernel.options.get("mode") == "trace" or is_mutable(kernel.function, name)
-    storage.is_mutable = is_written
-    session.share(("input", name, 0), storage)
-    if kernel.spelling == "nki" and session.version not in NO_INPUT_IS_WRITTEN:
-        storage.given = value
-    if session.has_data:
-        if origins[-1] == "spec":
-            raise UseError(
-                f"argument {name} is a spec, which has no data", hint="pass an array to run the kernel"
-            )
-        elements = to_numpy(value)
-        # the user's array is written in place, unless his framework's arrays never change
-        storage.allocate(elements.copy() if is_written and not elements.flags.writeable else elements)
-    else:
-        storage.written.fill()
-    return TENSORS[kernel.spelling](storage, 0, whole_layout(storage))
-
-
-def _output(session: Session, kernel: Kernel, tensor: View, origin: str) -> Any:
-    storage = tensor.storage
-    if storage.memory != HBM and kernel.is_simulated and session.has_data:
-        session.where = (kernel.function.__code__.co_filename, kernel.function.__code__.co_firstlineno)
-        session.warn(f"{kernel.name} returns {tensor.describe()}; on a device results lie in hbm")
-        return from_numpy(array_of(tensor).copy(), origin)
-    if storage.memory != HBM:
-        raise RuleError(
-            f"{kernel.name} returns a tile in {storage.memory}; results lie in hbm",
-            hint="store it to a tensor made with buffer=nl.shared_hbm and return that",
-        ).located(_definition(kernel), kernel.name, [f"result = {tensor.describe()}"])
-    if storage.scope == "private" and kernel.spelling == "nki":
-        filename, line = session.program.lines[storage.line]
-        require("hbm_result", session.version, kernel.name, f"{Path(filename).name}:{line}")
-    if not session.has_data:
-        return None
-    if storage.data is None:
-        storage.allocate()
-    assert storage.data is not None
-    state = storage.written.of(tensor)
-    count = storage.written.count(tensor)
-    session.program.marks.returned.append(Returned(storage.number, count, tensor.layout.size))
-    if state != "all":
-        storage.data.reshape(-1)[~storage.written.bits] = unwritten_value(storage.dtype)
-        session.where = (kernel.function.__code__.co_filename, kernel.function.__code__.co_firstlineno)
-        share = "was never written" if state == "none" else "was written in part only"
-        session.warn(f"{kernel.name} returns {tensor.describe()}, which {share}", key="unwritten result")
-    array = array_of(tensor)
-    if covers_all(tensor):
-        array = storage.data.reshape(tensor.layout.shape) if storage.dtype is tensor.layout.dtype else array
-        return from_numpy(array, origin)
-    return from_numpy(array.copy(), origin)
-
-
-def _definition(kernel: Kernel) -> str:
-    code = kernel.function.__code__
-    return f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}"

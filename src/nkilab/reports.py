@@ -9,9 +9,9 @@ from pathlib import Path
 
 from .api import Shown, beside_one_core
 from .errors import FileError
-from .files import neff
+from .files import neff, ntff
 from .files.container import write_whole
-from .profiles import profile_of
+from .profiles import Profile, profile_of
 from .views.quantities import duration
 from .views.report import report_html
 from .views.report.page import page
@@ -25,12 +25,14 @@ class Reports:
 
     Args:
         folder: where reports go; made at the first launch.
+        with_files: whether to write a NEFF and an NTFF beside each report, as a profiler does.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, with_files: bool = False) -> None:
         self._folder = folder
-        # by digests of the programs of a launch: the page, and the cells of its row in the index
-        self._known: dict[tuple[str, ...], tuple[bytes, tuple[str, ...]]] = {}
+        self._with_files = with_files
+        # by digests of the programs of a launch: what is written, and the cells of its row in the index
+        self._known: dict[tuple[str, ...], tuple[dict[str, bytes], tuple[str, ...]]] = {}
         self._rows: list[tuple[str, ...]] = []
 
     def __call__(self, shown: Shown) -> None:
@@ -54,14 +56,24 @@ class Reports:
                 made.kernel_name, made.target, duration(made.timeline.latency_ns), made.summary.bound,
                 f"{made.mfu_percent:.1f} %",
             )  # fmt: skip
-            known = self._known[key] = (report_html(made.run).encode(), cells)
-        content, cells = known
+            known = self._known[key] = (self._contents(made), cells)
+        contents, cells = known
         safe = re.sub(r"[^A-Za-z0-9_-]", "_", cells[0])[:_LONGEST_NAME]
-        name = f"{len(self._rows) + 1:03d}-{safe}.html"
-        write_whole(self._folder / name, content)
+        stem = f"{len(self._rows) + 1:03d}-{safe}"
+        for suffix, content in contents.items():
+            write_whole(self._folder / f"{stem}{suffix}", content)
+        name = f"{stem}.html"
         self._rows.append((name, *cells))
         write_whole(self._folder / INDEX, self._index().encode())
         print(f"nkilab: wrote {self._folder / name}", file=sys.stderr)
+
+    def _contents(self, made: Profile) -> dict[str, bytes]:
+        """What is written of a launch, by suffix."""
+        files = {".html": report_html(made.run).encode()}
+        if self._with_files:
+            files[".neff"] = neff.packed(made.program)
+            files[".ntff"] = ntff.packed(made.program, made.timeline)
+        return files
 
     def _index(self) -> str:
         rows = "".join(

@@ -49,10 +49,11 @@ NOTICES = (
 
 @dataclass(frozen=True)
 class Guide:
-    """The guide's code: five kernels and a driver per framework."""
+    """The guide's code: five kernels, and per framework a driver and a call that is profiled."""
 
     kernels: list[str]
     drivers: dict[str, str]
+    profiled: dict[str, str]
 
     def write(self, folder: Path, number: int, framework: str, sizes: tuple[tuple[int, int], ...]) -> None:
         """A kernel and a driver that makes matrices of some sizes."""
@@ -72,7 +73,8 @@ def guide(seed: Callable[[str], str]) -> Guide:
     blocks = [b.code for b in directive_blocks(seed("003"))]
     hosts = [b for b in blocks if "from multiply_kernel import" in b]
     drivers = dict(zip(("torch", "jax"), hosts, strict=True))
-    found = Guide([b for b in blocks if b.startswith("import nki\n")], drivers)
+    profiled = dict(zip(("torch", "jax"), (b for b in blocks if "profiler." in b), strict=True))
+    found = Guide([b for b in blocks if b.startswith("import nki\n")], drivers, profiled)
     assert len(found.kernels) == 5
     assert "torch_xla" in found.drivers["torch"]
     assert "jax.numpy" in found.drivers["jax"]
@@ -89,6 +91,31 @@ def test_a_kernel_computes_what_its_driver_expects(
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Kernel computed correct output\n"), done.stdout
     assert done.stderr == NOTICES
+
+
+@frameworks
+def test_the_profiling_context_of_the_guide_leaves_its_files_in_the_folder_it_names(
+    guide: Guide, framework: str, tmp_path: Path, run: Run
+):
+    guide.write(tmp_path, 1, framework, SIZES[1])
+    driver = (tmp_path / "driver.py").read_text()
+    # the guide shows the block with an ellipsis, and other names for the tensors than its own driver has
+    imports, block = guide.profiled[framework].split("...\n")
+    call = re.search(r"^result_\w+ = (matrix_multiply_kernel\((\w+), (\w+)\))\n", driver, re.M)
+    assert call is not None
+    inner = re.search(r"matrix_multiply_kernel\((\w+), (\w+)\)", block)
+    assert inner is not None
+    for shown, own in zip(inner.groups(), call.groups()[1:], strict=True):
+        block = block.replace(shown, own)
+    (tmp_path / "driver.py").write_text(imports + driver.replace(call[0], block))
+    done = run("driver.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Kernel computed correct output\n"), done.stdout
+    files = {path.name for path in (tmp_path / "output").iterdir() if path.is_file()}
+    stem = "001-matrix_multiply_kernel"
+    assert files == {f"{stem}.html", f"{stem}.neff", f"{stem}.ntff", "index.html"}
+    owned = list((tmp_path / "output").rglob("*.xplane.pb"))
+    assert len(owned) == (framework == "jax")
 
 
 @pytest.mark.slow

@@ -148,7 +148,7 @@ def test_only_execution_results_and_debugging_reach_the_elements_of_tiles() -> N
         "checks/numerics.py",
         # compares what two cores store to one place
         "checks/watch.py",
-        "launches.py",
+        "border.py",
         "dialects/dst_first/registers.py",
         "dialects/value_returning/tensor.py",
         "dialects/dst_first/tensor.py",

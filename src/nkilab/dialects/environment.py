@@ -1,7 +1,8 @@
 """Environment variables of the vendor's that bear on a run of an `nki` kernel.
 
 NEURON_PLATFORM_TARGET_OVERRIDE chooses the chip (`api.machine_for`), NKI_NC_VERSION that of nki-library's
-simulator. NKI_SIMULATOR needs no look: kernels run on the host here whatever it says.
+simulator. NKI_SIMULATOR needs no look: kernels run on the host here whatever it says, as those of a script
+that sets it do with the vendor's package.
 
 Source: NKI simulator guide; stubs of nki.jit.
 """

@@ -65,7 +65,7 @@ def check_outputs(
     for name, given in arguments.items():
         if not isinstance(given, View) or not is_mutable(kernel.function, name) or id(given.storage) in held:
             continue
-        if any(writes(s.program, n) for s, n in _numbers(sessions, given.storage)):
+        if is_written(sessions, given.storage):
             raise _defined(kernel, UseError(
                 f"the kernel writes to {name}, a mutable parameter, and does not return it",
                 hint=f"return {name} beside the other results",
@@ -96,7 +96,12 @@ def _is_unwritten(sessions: Sequence[Session], tensor: View) -> bool:
         return False
     if sessions[0].has_data:
         return storage.written.is_empty
-    return not any(writes(s.program, n) for s, n in _numbers(sessions, storage))
+    return not is_written(sessions, storage)
+
+
+def is_written(sessions: Sequence[Session], storage: Storage) -> bool:
+    """Whether a row of any of the programs writes to a storage of the first one."""
+    return any(writes(s.program, n) for s, n in _numbers(sessions, storage))
 
 
 def writes(program: Program, storage: int) -> bool:

@@ -66,10 +66,15 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
         times["scalar"] += points * sum(map(_is_function, einsums)) / machine["scalar_clock_ghz"]
         times["elementwise"] += points * _other_passes(einsums)
     functions = times["scalar"] * machine["scalar_clock_ghz"]
-    fastest = machine["vector_mode_speedup" if narrow else "vector_fp32_lanes"] * machine["vector_clock_ghz"]
-    shared = fastest + machine["scalar_clock_ghz"] + machine["gpsimd_clock_ghz"]
-    times["elementwise"] = (times["elementwise"] + functions) / shared
+    times["elementwise"] = (times["elementwise"] + functions) / elementwise_rate(machine, narrow)
     return Roofline(times, total)
+
+
+def elementwise_rate(machine: Machine, narrow: bool) -> float:
+    """Elements per lane and nanosecond of VectorE in its fastest mode, ScalarE and GpSimdE together."""
+    fastest = machine["vector_mode_speedup" if narrow else "vector_fp32_lanes"] * machine["vector_clock_ghz"]
+    shared: float = fastest + machine["scalar_clock_ghz"] + machine["gpsimd_clock_ghz"]
+    return shared
 
 
 def _points(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> int:

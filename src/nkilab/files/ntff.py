@@ -25,9 +25,14 @@ def write(path: str | os.PathLike[str], program: Program, timeline: Timeline) ->
     Raises:
         FileError: if the file cannot be written.
     """
+    write_whole(path, packed(program, timeline))
+
+
+def packed(program: Program, timeline: Timeline) -> bytes:
+    """The bytes of the file of a timeline."""
     header: Header = {name: encoded(getattr(timeline, name)) for name in _SCALARS}
     header["program"], header["kernel"] = digest_of(program), program.kernel_name
-    write_whole(path, pack(KIND, header, {name: getattr(timeline, name) for name in _COLUMNS}))
+    return pack(KIND, header, {name: getattr(timeline, name) for name in _COLUMNS})
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ..dialects.value_returning.top import names
 from . import frontend, neuron_dtypes
 from . import xla_device as xla
 from .cpu_simulator import simulator_tree
+from .traces import TorchProfile
 
 
 def xla_device(*args: Any, **kwargs: Any) -> Any:
@@ -42,9 +43,17 @@ def _nki_jit(version: str) -> Callable[..., Any]:
     return partial(names(version)["jit"], mode="trace")
 
 
+def _torch_neuronx(version: str) -> dict[str, dict[str, Any]]:
+    return {
+        "torch_neuronx": {"nki_jit": _nki_jit(version)},
+        "torch_neuronx.experimental": {},
+        "torch_neuronx.experimental.profiler": {"profile": TorchProfile},
+    }
+
+
 _TREES: dict[str, Callable[[str], dict[str, ModuleType]]] = {
     "torch_xla": lambda version: modules_from(_TORCH_XLA),
-    "torch_neuronx": lambda version: modules_from({"torch_neuronx": {"nki_jit": _nki_jit(version)}}),
+    "torch_neuronx": lambda version: modules_from(_torch_neuronx(version)),
     "neuron_dtypes": lambda version: modules_from({"neuron_dtypes": neuron_dtypes.NAMES}),
     "nki_cpu_simulator": simulator_tree,
 }

@@ -1,0 +1,138 @@
+"""What crosses the border of a kernel: arrays of the host become HBM tensors, results become arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .arrays import (
+    ArraySpec,
+    array_namespace,
+    dtype_of,
+    framework_of,
+    from_numpy,
+    on_host,
+    origin_of,
+    outlined,
+    to_numpy,
+)
+from .dialects.annotations import is_mutable
+from .dialects.dst_first.tensor import Tensor as DstFirstTensor
+from .dialects.kernel import Kernel
+from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
+from .dialects.versions import require
+from .errors import RuleError, UseError
+from .tiles.coverage import covers_all
+from .tiles.dtypes import unwritten_value
+from .tiles.tile import HBM, View, array_of, whole_layout
+from .trace.marks import Returned
+from .trace.session import Session
+
+TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
+# From 0.3 on a kernel may write to any input, and the caller's array has the new values.
+NO_INPUT_IS_WRITTEN = ("0.1", "0.2")
+
+
+def map_arrays(value: Any, name: str, convert: Callable[[Any, str], Any]) -> Any:
+    """`value` with arrays converted, also inside lists, tuples and dictionaries."""
+    if framework_of(value):
+        return convert(value, name)
+    if isinstance(value, dict):
+        return {k: map_arrays(v, f"{name}[{k!r}]", convert) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return _like(value, [map_arrays(v, f"{name}[{i}]", convert) for i, v in enumerate(value)])
+    return value
+
+
+def _like(value: Any, items: list[Any]) -> Any:
+    """A list or tuple of the kind of `value`; `value` itself if nothing changed."""
+    if all(a is b for a, b in zip(items, value, strict=True)):
+        return value
+    return value._make(items) if hasattr(value, "_make") else type(value)(items)
+
+
+def map_tensors(value: Any, convert: Callable[[View], Any]) -> Any:
+    if isinstance(value, View):
+        return convert(value)
+    if isinstance(value, dict):
+        return {k: map_tensors(v, convert) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return _like(value, [map_tensors(v, convert) for v in value])
+    return value
+
+
+def tensors_in(result: Any) -> list[View]:
+    """The tensors among the results of a kernel."""
+    found: list[View] = []
+    map_tensors(result, found.append)
+    return found
+
+
+def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, frameworks: list[Any]) -> View:
+    """The HBM tensor of an array of the host, whose framework is added to a list."""
+    frameworks.append(array_namespace(value) or origin_of(value))
+    value = on_host(value, name) if session.has_data else outlined(value, name)
+    dtype = dtype_of(value, name)
+    shape = tuple(int(n) for n in value.shape)
+    if not shape or 0 in shape:
+        raise UseError(f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis")
+    storage = session.new_storage(shape, dtype, HBM, "input", name)
+    # kernels of 2.20, which nki.trace marks, write their results to parameters
+    is_written = kernel.options.get("mode") == "trace" or is_mutable(kernel.function, name)
+    storage.is_mutable = is_written
+    session.share(("input", name, 0), storage)
+    if kernel.spelling == "nki" and session.version not in NO_INPUT_IS_WRITTEN:
+        storage.given = value
+    if session.has_data:
+        if framework_of(value) == "spec":
+            raise UseError(
+                f"argument {name} is a spec, which has no data", hint="pass an array to run the kernel"
+            )
+        elements = to_numpy(value)
+        # the user's array is written in place, unless his framework's arrays never change
+        storage.allocate(elements.copy() if is_written and not elements.flags.writeable else elements)
+    else:
+        storage.written.fill()
+    return TENSORS[kernel.spelling](storage, 0, whole_layout(storage))
+
+
+def output_array(session: Session, kernel: Kernel, tensor: View, framework: Any) -> Any:
+    """The array of a framework that a tensor among the results becomes; without data its spec."""
+    storage = tensor.storage
+    if storage.memory != HBM and kernel.is_simulated and session.has_data:
+        session.where = (kernel.function.__code__.co_filename, kernel.function.__code__.co_firstlineno)
+        session.warn(f"{kernel.name} returns {tensor.describe()}; on a device results lie in hbm")
+        return from_numpy(array_of(tensor).copy(), framework)
+    if storage.memory != HBM:
+        raise RuleError(
+            f"{kernel.name} returns a tile in {storage.memory}; results lie in hbm",
+            hint="store it to a tensor made with buffer=nl.shared_hbm and return that",
+        ).located(definition(kernel), kernel.name, [f"result = {tensor.describe()}"])
+    if storage.scope == "private" and kernel.spelling == "nki":
+        filename, line = session.program.lines[storage.line]
+        require("hbm_result", session.version, kernel.name, f"{Path(filename).name}:{line}")
+    if not session.has_data:
+        return ArraySpec(tensor.layout.shape, tensor.layout.dtype)
+    if storage.data is None:
+        storage.allocate()
+    assert storage.data is not None
+    state = storage.written.of(tensor)
+    count = storage.written.count(tensor)
+    session.program.marks.returned.append(Returned(storage.number, count, tensor.layout.size))
+    if state != "all":
+        storage.data.reshape(-1)[~storage.written.bits] = unwritten_value(storage.dtype)
+        session.where = (kernel.function.__code__.co_filename, kernel.function.__code__.co_firstlineno)
+        share = "was never written" if state == "none" else "was written in part only"
+        session.warn(f"{kernel.name} returns {tensor.describe()}, which {share}", key="unwritten result")
+    array = array_of(tensor)
+    if covers_all(tensor):
+        array = storage.data.reshape(tensor.layout.shape) if storage.dtype is tensor.layout.dtype else array
+        return from_numpy(array, framework)
+    return from_numpy(array.copy(), framework)
+
+
+def definition(kernel: Kernel) -> str:
+    """ "file.py:41" where a kernel is defined."""
+    code = kernel.function.__code__
+    return f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}"

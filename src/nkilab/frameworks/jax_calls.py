@@ -1,0 +1,212 @@
+"""Kernels inside functions that JAX traces: jit, vmap, grad, shard_map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from .. import api
+from .._lazy import jax
+from ..arrays import framework_of, to_numpy, without_packing
+from ..dialects.kernel import Kernel
+from ..errors import UsageError, UseError
+from ..tiles.dtypes import as_dtype
+from ..trace.source import place_of, user_frame
+from .calls import Backward, Call, Outline, Outlines, checked, filled, outline_of, run, specs_of, taken_apart
+from .traces import observe_jax
+
+VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")
+_EXAMPLE = "nkilab.jax.wrap(kernel, backward=kernel_or_function)"
+# the devices of a shard_map call back at once; programs run one at a time, in whatever order they come
+_BUSY = Lock()
+
+
+class JaxKernel:
+    """A kernel that takes and returns JAX arrays, inside functions that JAX traces too.
+
+    Args:
+        kernel: with or without a grid.
+        backward: kernel or function that makes gradients; None for none.
+        saves: what `backward` is given before the gradients: "inputs", "results" or both.
+        vmap_method: how jax.vmap calls the kernel, as jax.pure_callback names it.
+        results: a function from the arguments to specs of the results; None to trace the kernel for them.
+    """
+
+    def __init__(
+        self, kernel: Kernel, backward: Any, saves: Sequence[str], vmap_method: str,
+        results: Callable[..., Any] | None,
+    ) -> None:  # fmt: skip
+        self.kernel = kernel
+        if isinstance(backward, Kernel):
+            backward = JaxKernel(backward, None, (), vmap_method, None)
+        self._backward = Backward(kernel.name, backward, tuple(saves), _EXAMPLE)
+        self._vmap_method = vmap_method
+        self._outlines = Outlines(kernel, results)
+        # JAX compiles a function again that it has not seen; by outline and what was chosen
+        self._functions: dict[Any, Callable[..., Any]] = {}
+        self.__name__ = kernel.name
+        self.__doc__ = kernel.function.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays; returns new arrays, in the structure that the kernel returns."""
+        return self._launched(self.kernel.grid, args, kwargs)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """The kernel with a launch grid."""
+        sizes = grid if isinstance(grid, tuple) else (grid,)
+
+        def launched(*args: Any, **kwargs: Any) -> Any:
+            return self._launched(sizes, args, kwargs)
+
+        return launched
+
+    def __repr__(self) -> str:
+        return f"<jax function of nki kernel {self.kernel.name}>"
+
+    def _launched(self, grid: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call, arrays = taken_apart(self.kernel, grid, args, kwargs)
+        arrays = _as_jax(self.kernel, call, arrays)
+        outline = self._outlines.of(call, specs_of(call, arrays))
+        key = (id(outline), api.settings())
+        if key not in self._functions:
+            self._functions[key] = self._differentiable(call, outline)
+        results = self._functions[key](*arrays)
+        return filled(outline.results, lambda slot: results[slot.number])
+
+    def _differentiable(self, call: Call, outline: Outline) -> Callable[..., Any]:
+        """The call as a function from arrays to a tuple of arrays, with the rule for its gradients."""
+        numpy = jax("numpy")
+        forward = _called_back(self.kernel, call, outline, self._vmap_method)
+
+        def keeping(*arrays: Any) -> tuple[Any, Any]:
+            results = forward(*arrays)
+            # the rule needs shape and type of every argument
+            return results, (self._backward.kept(arrays, results), arrays)
+
+        def backward(kept: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+            saved, arrays = kept
+            is_float = [numpy.issubdtype(array.dtype, numpy.floating) for array in arrays]
+            given = [g for g in gradients if numpy.issubdtype(g.dtype, numpy.floating)]
+            found = self._backward(saved, given, call.constants, is_float)
+            none = jax("dtypes").float0
+            return tuple(
+                np.zeros(array.shape, none) if made is None else made
+                for array, made in zip(arrays, found, strict=True)
+            )
+
+        function = jax().custom_vjp(forward)
+        function.defvjp(keeping, backward)
+        operated: Callable[..., Any] = function
+        return operated
+
+
+def _as_jax(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[Any]:
+    """The arrays of a call as arrays of JAX, those of NumPy as copies.
+
+    Raises:
+        UseError: if one is of another framework.
+    """
+    found = []
+    for slot, array in zip(call.slots, arrays, strict=True):
+        if framework_of(array) not in ("jax", "numpy"):
+            raise UseError(
+                f"argument {slot.name} is {type(array).__name__}; it takes arrays of JAX or NumPy",
+                hint="pass jax.numpy.asarray(...) of it",
+            ).located(place_of(user_frame()), kernel.name)
+        found.append(jax("numpy").asarray(array))
+    return found
+
+
+def _called_back(
+    kernel: Kernel, call: Call, outline: Outline, vmap_method: str
+) -> Callable[..., tuple[Any, ...]]:
+    """A function from arrays to what a kernel returns, computed when the traced function runs.
+
+    Raises:
+        UseError: if the kernel writes an argument that it does not return, since JAX arrays never change.
+    """
+    for name in outline.changed:
+        if name not in outline.origins:
+            raise UseError(
+                f"the kernel writes its argument {name}; JAX arrays never change",
+                hint=f"return {name} beside the other results",
+            ).located(place_of(user_frame()), kernel.name)
+    chosen = api.settings()
+
+    def on_host(*given: Any) -> tuple[np.ndarray, ...]:
+        # JAX calls from threads of its own, which know nothing of what was chosen where it traced
+        with _BUSY, api.chosen(**vars(chosen)):
+            _, results = run(kernel, call, [to_numpy(np.asarray(array)) for array in given])
+        return tuple(map(without_packing, results))
+
+    shapes = tuple(
+        jax().ShapeDtypeStruct(spec.shape, _dtype(as_dtype(spec.dtype).storage)) for spec in outline.specs
+    )
+
+    def called(*arrays: Any) -> tuple[Any, ...]:
+        made = jax().pure_callback(on_host, shapes, *arrays, vmap_method=vmap_method)
+        return tuple(_varying(result, arrays) for result in made)
+
+    return called
+
+
+def _varying(result: Any, arrays: Sequence[Any]) -> Any:
+    """A result marked as different on each device of a shard_map on whose devices an array differs."""
+    axes = frozenset().union(*map(_differing_axes, arrays))
+    return jax("lax").pcast(result, tuple(axes), to="varying") if axes else result
+
+
+def _differing_axes(array: Any) -> frozenset[str]:
+    """Axes of the mesh of a shard_map along which an array differs.
+
+    JAX calls them the type's `vma` from 0.6 on, `manual_axis_type.varying` in 0.10, and has none before.
+    """
+    typeof = getattr(jax(), "typeof", None)
+    held = typeof(array) if typeof is not None else None
+    marked = getattr(held, "manual_axis_type", None)
+    axes: frozenset[str] = getattr(held, "vma", None) or getattr(marked, "varying", None) or frozenset()
+    return axes
+
+
+def _dtype(storage: np.dtype) -> np.dtype:
+    return without_packing(np.empty(0, storage)).dtype
+
+
+def staged(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A kernel that is called as it is in a function that JAX traces: a callback, without gradients."""
+    call, arrays = taken_apart(kernel, (), args, kwargs)
+    arrays = _as_jax(kernel, call, arrays)
+    outline = outline_of(kernel, call, specs_of(call, arrays))
+    results = _called_back(kernel, call, outline, VMAP_METHODS[0])(*arrays)
+    return filled(outline.results, lambda slot: results[slot.number])
+
+
+def wrap(
+    kernel: Any, backward: Any = None, *, saves: Sequence[str] = ("inputs",),
+    vmap_method: str = VMAP_METHODS[0], results: Callable[..., Any] | None = None, grid: Any = (),
+) -> JaxKernel:  # fmt: skip
+    """Make a kernel a function of JAX: on arrays, under jit, vmap, grad and shard_map.
+
+    Args:
+        kernel: decorated by nki.jit of either spelling, with or without a grid.
+        backward: kernel or function that makes gradients. It is called with what is saved, then with the
+            gradients of the results that are floats, and with the constants of the call that it has
+            parameters for; it returns a gradient per array of floats, in the order of the parameters.
+        saves: what `backward` is given before the gradients: "inputs", "results", or both, in this order.
+        vmap_method: how jax.vmap calls the kernel: "sequential" once per element of the batch, the others
+            once with the batch as leading axis of every argument, which the kernel has to know of.
+        results: a function from the arguments, as specs, to specs of the results, for kernels whose
+            results only data could tell; the kernel is traced without data if it is not given.
+        grid: program instances along each axis; that of the kernel if not given.
+
+    Raises:
+        UsageError: if `kernel` is none, or the arguments contradict each other.
+    """
+    observe_jax()
+    held = checked(kernel, backward, saves, grid)
+    if vmap_method not in VMAP_METHODS:
+        raise UsageError(f"vmap_method is {vmap_method!r}; it is one of {', '.join(VMAP_METHODS)}")
+    return JaxKernel(held, backward, saves, vmap_method, results)

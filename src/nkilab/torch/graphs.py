@@ -1,0 +1,183 @@
+"""An exported model as operators with the work they mean to a NeuronCore, and the tensors between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from .._lazy import torch
+
+# Operators that move no element where a kernel reads and writes through access patterns.
+VIEWS = {
+    "view", "_unsafe_view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "swapaxes",
+    "movedim", "expand", "expand_as", "broadcast_to", "unsqueeze", "squeeze", "select", "slice",
+    "narrow", "split", "split_with_sizes", "chunk", "unbind", "getitem", "detach", "alias",
+    "contiguous", "clone", "to", "_to_copy", "type_as", "lift_fresh_copy", "view_as", "numpy_T", "mT",
+}  # fmt: skip
+# Functions of one value, which ScalarE computes; other element-wise operators take one pass of VectorE.
+FUNCTIONS = {
+    "exp", "exp2", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "silu", "gelu",
+    "erf", "elu", "softplus", "mish", "reciprocal", "hardswish", "logsigmoid", "selu", "celu",
+}  # fmt: skip
+# Passes over the elements of the first operand, functions among them, and how often an operator that is run
+# step by step writes or reads a tensor of that size besides its operands and its result.
+ROWS: dict[str, tuple[int, int, int]] = {
+    "softmax": (3, 1, 2), "_softmax": (3, 1, 2), "log_softmax": (3, 1, 2), "_log_softmax": (3, 1, 2),
+    "rms_norm": (3, 0, 2), "layer_norm": (4, 0, 4), "native_layer_norm": (4, 0, 4),
+    "sum": (1, 0, 0), "mean": (1, 0, 0), "amax": (1, 0, 0), "amin": (1, 0, 0), "max": (1, 0, 0),
+    "dropout": (1, 0, 0), "cumsum": (1, 0, 0),
+    "var": (2, 0, 0), "norm": (2, 0, 0), "linalg_vector_norm": (2, 0, 0),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a model.
+
+    Args:
+        name: of the operator, without overload.
+        node: its name in the graph.
+        inputs: tensors it reads, by the name of the node that makes them.
+        shapes: of the inputs and of the result, for telling alike operators.
+        flops: of products, two per multiplication with addition.
+        points: elements that pass VectorE.
+        functions: elements that pass ScalarE.
+        inner_bytes: what it writes to HBM and reads again if it is run step by step.
+        narrow: whether its elements have two bytes or fewer.
+    """
+
+    name: str
+    node: str
+    inputs: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    flops: int
+    points: int
+    functions: int
+    inner_bytes: int
+    narrow: bool
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model as operators.
+
+    Args:
+        operators: by node, in the order in which they run.
+        bytes: of every tensor, by the node that makes it.
+        results: nodes whose tensors the model returns.
+        left_out: operators whose work is not known, by name, with their number.
+    """
+
+    operators: Mapping[str, Operator]
+    bytes: Mapping[str, int]
+    results: frozenset[str]
+    left_out: Mapping[str, int]
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in value.shape)
+
+
+def _linear(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+    return 2 * prod(result) * shapes[1][-1]
+
+
+def _product(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+    return 2 * prod(result) * shapes[0][-1]
+
+
+def _added_product(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+    return 2 * prod(result) * shapes[1][-1]
+
+
+def _convolution(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+    return 2 * prod(result) * prod(shapes[1][1:])
+
+
+def _attention(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+    query, key, value = shapes[:3]
+    return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+# FLOP of products by the shapes of the tensors they read, and of the result.
+PRODUCTS: dict[str, Callable[[list[tuple[int, ...]], tuple[int, ...]], int]] = {
+    "linear": _linear, "mm": _product, "bmm": _product, "matmul": _product, "mv": _product, "dot": _product,
+    "addmm": _added_product, "baddbmm": _added_product, "conv1d": _convolution, "conv2d": _convolution,
+    "conv3d": _convolution, "convolution": _convolution, "scaled_dot_product_attention": _attention,
+}  # fmt: skip
+
+
+def graph_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    """Export a model, or take one that is exported, and read its operators."""
+    if isinstance(model, torch().export.ExportedProgram):
+        exported = model
+    else:
+        exported = torch().export.export(model, args, kwargs or None)
+    operators: dict[str, Operator] = {}
+    sizes: dict[str, int] = {}
+    # a view is the tensor that it looks at
+    roots: dict[str, str] = {}
+    left_out: dict[str, int] = {}
+    results: set[str] = set()
+    for node in exported.graph.nodes:
+        if node.op == "output":
+            results = {roots[n.name] for n in node.all_input_nodes if n.name in roots}
+            continue
+        value = node.meta.get("val")
+        tensors = [n for n in node.all_input_nodes if n.name in roots]
+        name = _name(node)
+        if name in VIEWS and tensors:
+            roots[node.name] = roots[tensors[0].name]
+            continue
+        if not hasattr(value, "element_size"):
+            value = (
+                value[0] if isinstance(value, tuple | list) and hasattr(value[0], "element_size") else None
+            )
+        if value is None:
+            continue
+        roots[node.name] = node.name
+        sizes[node.name] = prod(_sizes(value)) * value.element_size()
+        made = _operator(node, name, value, tensors, roots)
+        if made is not None:
+            operators[node.name] = made
+        elif node.op == "call_function" and tensors:
+            left_out[name] = left_out.get(name, 0) + 1
+    return Graph(operators, sizes, frozenset(results), left_out)
+
+
+def _name(node: Any) -> str:
+    """The name of the operator of a node, without namespace and overload; "" for inputs."""
+    if node.op != "call_function":
+        return ""
+    schema = getattr(node.target, "_schema", None)
+    own = schema.name.rpartition("::")[2] if schema is not None else node.target.__name__
+    return own[:-1] if own.endswith("_") and not own.startswith("__") else own
+
+
+def _operator(
+    node: Any, name: str, value: Any, tensors: list[Any], roots: Mapping[str, str]
+) -> Operator | None:
+    """The work of a node; None for inputs, for what makes constants, and for what is not known."""
+    if node.op != "call_function" or not tensors:
+        return None
+    shapes = [_sizes(n.meta["val"]) for n in tensors if hasattr(n.meta.get("val"), "shape")]
+    result, size = _sizes(value), value.element_size()
+    flops = points = functions = inner = 0
+    if name in PRODUCTS:
+        flops = PRODUCTS[name](shapes, result)
+        if name == "scaled_dot_product_attention":
+            # scores are written, read and written by the softmax, and read again
+            scores = prod(shapes[0][:-1]) * shapes[1][-2]
+            points, functions, inner = 2 * scores, scores, 4 * scores * size
+    elif name in ROWS:
+        passes, functions_of, moved = ROWS[name]
+        elements = prod(shapes[0])
+        points, functions, inner = passes * elements, functions_of * elements, moved * elements * size
+    elif torch().Tag.pointwise in getattr(node.target, "tags", ()):
+        points, functions = (0, prod(result)) if name in FUNCTIONS else (prod(result), 0)
+    else:
+        return None
+    inputs = tuple(dict.fromkeys(roots[n.name] for n in tensors))
+    return Operator(name, node.name, inputs, (*shapes, result), flops, points, functions, inner, size <= 2)

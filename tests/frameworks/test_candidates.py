@@ -1,0 +1,129 @@
+"""What of a model deserves a kernel; PyTorch's own count of FLOP and hand calculations say what is right."""
+
+from __future__ import annotations
+
+import pytest
+
+import nkilab
+from nkilab.errors import UsageError
+from nkilab.machine import MACHINES
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+F = torch.nn.functional
+
+
+class Attention(torch.nn.Module):
+    def forward(self, q, k, v):
+        scores = torch.matmul(q, k.transpose(-1, -2)) * 0.125
+        return torch.matmul(torch.softmax(scores, -1), v)
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.norm = torch.nn.RMSNorm(width)
+        self.qkv = torch.nn.Linear(width, 3 * width, bias=False)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        x = x + F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0]
+        return x + self.down(F.silu(self.up(x)))
+
+
+class Blocks(torch.nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.blocks = torch.nn.Sequential(*(Block() for _ in range(count)))
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+def test_attention_is_one_candidate_with_three_inputs_and_one_output():
+    B, S, D = 4, 1024, 64
+    found = nkilab.torch.candidates(Attention(), *(torch.empty(B, S, D, device="meta") for _ in range(3)))
+    best = found[0]
+    assert best.operators == ("matmul", "mul", "softmax", "matmul")
+    assert (len(best.inputs), len(best.outputs), best.times) == (3, 1, 1)
+    # three tensors in, one out, of 4 bytes; two products of 2 S S D each
+    assert best.roofline.bytes == 4 * (B * S * D) * 4
+    assert best.flops == B * 2 * (2 * S * S * D)
+    chip = MACHINES["trn2"]
+    tensor_us = best.flops * chip["fp32_passes"] / (chip["peak_tflops_bf16"] * 1e6)
+    assert best.roofline.times_ns["tensor"] / 1000 == pytest.approx(tensor_us)
+    # one by one the scores cross HBM at least four more times: written and read between three operators
+    bandwidth = min(chip["dma_engines"] * chip["dma_bytes_per_ns"], chip["hbm_bytes_per_ns"])
+    traffic_us = (best.roofline.bytes + 6 * B * S * S * 4) / bandwidth / 1000
+    assert found.apart_us == pytest.approx(best.apart_us)
+    assert best.apart_us >= traffic_us
+    assert best.saved_us == pytest.approx(best.apart_us - best.roofline_us)
+
+
+def test_flop_are_those_that_pytorch_counts():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model, x = Blocks(2), torch.randn(2, 128, 64)
+    # PyTorch counts attention where it is made of products
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(x)
+    found = nkilab.torch.candidates(model, x)
+    assert sum(row.flops * row.times for row in found) == counter.get_total_flops()
+    picture = torch.randn(1, 3, 16, 16)
+    convolution = torch.nn.Conv2d(3, 8, 3, padding=1)
+    with FlopCounterMode(display=False) as counter:
+        convolution(picture)
+    assert nkilab.torch.candidates(convolution, picture)[0].flops == counter.get_total_flops()
+
+
+def test_alike_layers_are_one_candidate_and_no_operator_is_in_two():
+    found = nkilab.torch.candidates(Blocks(3), torch.randn(2, 512, 64))
+    assert found[0].times == 3
+    nodes = [node for row in found for part in row.nodes for node in part]
+    assert len(nodes) == len(set(nodes)) == 3 * 8
+    assert [row.saved_us for row in found] == sorted((row.saved_us for row in found), reverse=True)
+    assert all(len(row.inputs) <= 6 and len(row.outputs) <= 2 for row in found)
+
+
+def test_bounds_hold_and_other_chips_have_other_rooflines():
+    x = torch.randn(2, 512, 64)
+    small = nkilab.torch.candidates(Blocks(1), x, max_operators=2, max_inputs=3, max_outputs=1)
+    assert max(len(row.operators) for row in small) == 2
+    assert max(len(row.inputs) for row in small) <= 3
+    two, one = (nkilab.torch.candidates(Blocks(1), x, target=name) for name in ("trn2", "trn1"))
+    assert (two.target, one.target) == ("trn2", "trn1")
+    assert one.apart_us > two.apart_us
+    with pytest.raises(UsageError, match="max_operators is 0; it is a whole number of at least 1"):
+        nkilab.torch.candidates(Blocks(1), x, max_operators=0)
+    with pytest.raises(UsageError, match="trn9"):
+        nkilab.torch.candidates(Blocks(1), x, target="trn9")
+
+
+def test_a_part_that_something_outside_is_computed_from_and_read_by_is_no_candidate():
+    class Detour(torch.nn.Module):
+        def forward(self, x):
+            y = torch.exp(x)
+            # topk is no operator whose work is known; a kernel of exp and mul would wait for itself
+            return y * torch.topk(y, 1).values
+
+    found = nkilab.torch.candidates(Detour(), torch.randn(8, 16))
+    assert found.left_out == {"topk": 1}
+    assert "Left out, their work is not known: topk (1)" in str(found)
+
+
+def test_the_table_says_that_it_is_a_roofline():
+    # x[128, 256] w[512, 256]: 128 KiB, 512 KiB and 256 KiB cross the border, 2 * 128 * 256 * 512 FLOP
+    model = torch.nn.Sequential(torch.nn.Linear(256, 512, bias=False), torch.nn.SiLU())
+    text = str(nkilab.torch.candidates(model, torch.randn(128, 256)))
+    lines = text.splitlines()
+    assert lines[0].startswith("Candidates for kernels on trn2, by roofline; ")
+    assert lines[2].split()[3:] == ["1", "2", "1", "917.5", "33.6", "hbm", "linear", "silu"]
+    assert "Times are rooflines" in text
+
+
+def test_an_exported_program_is_taken_as_it_is():
+    x = torch.randn(2, 128, 64)
+    exported = torch.export.export(Blocks(1), (x,))
+    assert str(nkilab.torch.candidates(exported)) == str(nkilab.torch.candidates(Blocks(1), x))
