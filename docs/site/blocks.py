@@ -3,12 +3,14 @@
     python docs/site/blocks.py PAGE...            tells what differs
     python docs/site/blocks.py --write PAGE...    writes what was printed into the pages
 
-The blocks of a page run in order, in a folder of their own. What becomes of one, its first word and its neighbours say:
+The blocks of a page run in order, in a folder of their own. What becomes of one, its first word and its
+neighbours say:
 
 - `python` runs, all of a page in one process; an `output` block below shows what it prints;
-- `console`: lines after `$ ` run in a shell; below them stands what they print, `...` for lines left out. A command
-  without output shown has to succeed;
-- below a line that ends with a file's name and a colon, a block is that file; below "From `NAME`:", a part of it;
+- `console`: lines after `$ ` run in a shell; below them stands what they print, `...` for lines left out. A
+  command without output shown has to succeed;
+- below a line that ends with a file's name and a colon, a block is that file; below "From `NAME`:", a part of
+  it;
 - above a line "Not run by the tests: REASON" it does not run. What is `text` is only shown.
 """
 
@@ -137,11 +139,14 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a page shows what was printed; a line `...` stands for any lines."""
-    lines = [
-        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line.rstrip()) + r"\n"
-        for line in shown.strip("\n").splitlines()
-    ]
+    """Whether a page shows what was printed; `...` stands for any lines, at the end of a line for its rest."""
+    lines = []
+    for line in shown.strip("\n").splitlines():
+        start, dots, end = line.rstrip().rpartition("...")
+        if dots and not end:
+            lines.append(re.escape(start) + r".*\n" if start.strip() else r"(?:.*\n)*?")
+        else:
+            lines.append(re.escape(line.rstrip()) + r"\n")
     return re.fullmatch("".join(lines), _plain(printed) + "\n") is not None
 
 

@@ -38,8 +38,11 @@ LIFETIME = rule(
         """, {"x": "f32[128,512]"}),
 )  # fmt: skip
 
-_UNORDERED_WHY = "engines and DMA queues run side by side; the second access may come first, so that "
-"results depend on timing"
+_UNORDERED_WHY = (
+    "engines and DMA queues run side by side; the second access may come first, "
+    "so that results depend on timing"
+)
+_UNORDERED = _UNORDERED_WHY[0].upper() + _UNORDERED_WHY[1:]
 
 _REUSED = """
 a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
@@ -58,7 +61,7 @@ DIRECT_RACE = rule(
     "queues, "
     "one of the accesses writes, and nothing orders the two",
     why="the framework inserts waits between accesses through one tensor; the guide promises none between "
-    "tensors that the kernel lays over each other. " + _UNORDERED_WHY.capitalize(),
+    "tensors that the kernel lays over each other. " + _UNORDERED,
     fix="give the second tile bytes of its own, or order the two with depends_on, with_schedule or "
     "no_reorder",
     source="direct allocation guide, known limitations: race conditions are not all caught",
@@ -91,7 +94,7 @@ PATTERN_RACE = rule(
     "writes, and nothing orders the two",
     why="an access pattern goes past the shape of its tensor, and the guide does not say that accesses "
     "through "
-    "two of them wait for each other. " + _UNORDERED_WHY.capitalize(),
+    "two of them wait for each other. " + _UNORDERED,
     fix="slice the tensor instead, or order the two with depends_on, with_schedule or no_reorder",
     source="NKI language guide, access patterns; assumed",
     wrong=Example(_PATTERNS.format(offset=128), {"x": "f32[128,512]"}),
@@ -120,7 +123,7 @@ DYNAMIC_RACE = rule(
     what="a transfer at an offset that only the run knows and another transfer of the same HBM tensor go "
     "through "
     "different queues, one of them writes, and nothing orders the two",
-    why="which elements meet is not known when waits are inserted. " + _UNORDERED_WHY.capitalize(),
+    why="which elements meet is not known when waits are inserted. " + _UNORDERED,
     fix="keep the values in sbuf, or order the two with depends_on, with_schedule or no_reorder",
     source="dynamic loops guide; NKI 0.4 release notes, hardware race conditions in dynamic loops",
     wrong=Example(_SCATTER.format(source="held[0:1]"), {"x": "f32[1,512]", "i": "i32[1,1]"}),
