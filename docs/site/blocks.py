@@ -139,7 +139,7 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a page shows what was printed; `...` stands for any lines, at the end of a line for its rest."""
+    """Whether a page shows what was printed; `...` stands for any lines, or for the rest of one."""
     lines = []
     for line in shown.strip("\n").splitlines():
         start, dots, end = line.rstrip().rpartition("...")
