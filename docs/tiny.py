@@ -10,7 +10,7 @@ A NeuronCore, the thing that is programmed, has these parts, and they work side 
 
     HBM                       large and far: where the arguments and results of a kernel are
     DMA queues                move rectangles between HBM and the memories on the chip
-    SBUF                      128 partitions (rows) of 192 KiB: where tiles are worked on
+    SBUF                      128 partitions (rows) of 224 KiB: where tiles are worked on
     TensorE -> PSUM           multiplies matrices; sums land in PSUM, 128 partitions of 16 KiB
     VectorE, ScalarE, ...     work on tiles: one lane per partition, one element per cycle
 
@@ -48,7 +48,7 @@ class Chip:
     array_rows: int = 128
     array_columns: int = 128
     psum_columns: int = 512
-    sbuf_bytes: int = 192 * 1024  # of each partition
+    sbuf_bytes: int = 224 * 1024  # of each partition
     psum_bytes: int = 16 * 1024
     tensor_ghz: float = 2.4
     tensor_result_ns: float = 170.0

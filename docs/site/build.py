@@ -28,11 +28,15 @@ OUTSIDE = {
 CONTENTS = {
     "Start": ["start", "tutorials/index"],
     "Guides": [
-        "how-to", "einsum", "profiles", "checks", "tune", "cores", "versions", "foreign-suites", "faq",
+        "how-to", "Questions people ask <faq>", "Versions, from Beta 1 on <versions>", "profiles", "checks",
+        "Tune <tune>", "Einsums <einsum>", "Cores and ranks <cores>", "Public suites <foreign-suites>",
     ],
-    "Time": ["timing-model", "validation", "ledger"],
-    "Reference": ["cli", "instructions/index", "differences", "schemas", "links"],
-    "Inside": ["tiny", "architecture", "contributing", "changelog", "decisions/index", "readme"],
+    "Time": ["timing-model", "Predictions against measurements <validation>", "The ledger <ledger>"],
+    "Reference": [
+        "cli", "instructions/index", "Differences from hardware <differences>", "schemas",
+        "Outward links <links>",
+    ],
+    "Inside": ["tiny", "architecture", "contributing", "changelog", "decisions/index", "Readme <readme>"],
 }  # fmt: skip
 TUTORIALS = [
     "first-kernel", "from-einsum-to-kernel", "../optimise-a-matmul", "find-a-race", "two-cores", "calibrate",
@@ -92,7 +96,8 @@ def _link(match: re.Match[str], path: Path) -> str:
     place = _in_site(target)
     if place is None:
         # a part of the repository that is no page
-        return f"{words} (`{target.relative_to(ROOT).as_posix()}`)" if words not in name else f"`{words}`"
+        told = target.relative_to(ROOT).as_posix()
+        return f"`{told}`" if words.strip("`") in (name, told) else f"{words} (`{told}`)"
     shown = os.path.relpath(place, _in_site(path).parent)  # type: ignore[union-attr]
     if place.suffix == ".html":
         return f'<a href="{shown}">{words}</a>'
@@ -136,8 +141,8 @@ def _toctree(pages: list[str], caption: str = "", *, glob: bool = False) -> str:
 
 def _as_page(path: Path) -> str:
     return (
-        "# The idea in one file\n\n`docs/tiny.py` is nkilab in miniature: read it from top to bottom, run it with "
-        f"`python docs/tiny.py`.\n\n```python\n{path.read_text('utf-8')}```\n"
+        "# The idea in one file\n\n`docs/tiny.py` is nkilab in miniature: read it from top to bottom, run it "
+        f"with `python docs/tiny.py`.\n\n```python\n{path.read_text('utf-8')}```\n"
     )
 
 

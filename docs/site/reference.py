@@ -65,17 +65,17 @@ def validation(report: dict[str, Any]) -> str:
         wrapped(
             f"What `nkilab validate` says of timing model {report['model_version']}: {count} published "
             "measurements, each beside the prediction for a kernel of the same structure. "
-            "[The ledger](ledger.md) says what a row is and how far it is trusted. Constants are never fitted "
-            "to rows marked *judge*."
+            "[The ledger](ledger.md) says what a row is and how far it is trusted. Constants are never "
+            "fitted to rows marked *judge*."
         ),
         f"![Predicted against measured, on logarithmic axes; a point per row]({PICTURE})",
         "## Bars",
         table(("Bar", "Asked for", "Reached", "Met"), [_bar(bar) for bar in report["bars"]]),
         "## Scores",
         wrapped(
-            "The mean error is the mean of |predicted - measured| / measured, one value per setting; the last "
-            "two columns are how many measurements lie inside the interval of their prediction, and how wide "
-            "that is."
+            "The mean error is the mean of |predicted - measured| / measured, one value per setting; the "
+            "last two columns are how many measurements lie inside the interval of their prediction, and how "
+            "wide that is."
         ),
         table(
             ("Rows", "Settings", "Mean error", "Worst", "Inside", "Half-width"),

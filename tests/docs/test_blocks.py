@@ -12,13 +12,13 @@ blocks = script(DOCS / "site" / "blocks.py")
 # pages that run in the default suite; each command of a page starts a program
 QUICK = {"README.md"}
 # what pages need besides nkilab
-NEEDS = {"docs/tutorials/pytorch-and-jax.md": ("torch", "jax")}
+NEEDS = {"docs/tutorials/pytorch-and-jax.md": ("torch", "jax", "nkilab.torch")}
 
 
 def marked(path: Path) -> object:
     name = name_of(path)
     marks = [] if name in QUICK else [pytest.mark.slow]
-    marks += [getattr(pytest.mark, need) for need in NEEDS.get(name, ())]
+    marks += [getattr(pytest.mark, need) for need in NEEDS.get(name, ()) if "." not in need]
     return pytest.param(path, id=name, marks=marks)
 
 

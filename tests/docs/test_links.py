@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import date
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def anchors(path: Path) -> set[str]:
     tokens = READER.parse(path.read_text("utf-8"))
     heads = [tokens[n + 1].content for n, t in enumerate(tokens) if t.type == "heading_open"]
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@cache
+def led_to() -> dict[Path, set[Path]]:
+    """The files that each page leads to."""
+    return {page: {(page.parent / a.split("#")[0]).resolve() for a in links(page)} for page in PAGES}
 
 
 def is_outward(address: str) -> bool:
