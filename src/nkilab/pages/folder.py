@@ -182,8 +182,8 @@ def _chips() -> Page:
 
 def _errors() -> Page:
     opening = Text(
-        "The errors that AWS documents for Beta 1, under their keys. nkilab's messages end with the key where "
-        "they tell of one of these; `nkilab explain KEY` shows one."
+        "The errors that AWS documents for Beta 1, under their keys. nkilab's messages end with the key "
+        "where they tell of one of these; `nkilab explain KEY` shows one."
     )
     sections = [Section("", (opening,))]
     for key in sorted(ERROR_KEYS):
@@ -195,8 +195,8 @@ def _errors() -> Page:
 
 def _metrics() -> Page:
     opening = Text(
-        "What estimates and profiles count, named as in Neuron Explorer where it has a name for it. A kernel is "
-        "said to be bound by the first of the bounds that holds."
+        "What estimates and profiles count, named as in Neuron Explorer where it has a name for it. Below "
+        "stands when a kernel is said to be bound by something."
     )
     rows = [(code(name), metric.unit, metric.definition) for name, metric in METRICS.items()]
     bounds = table(("bound by", "where"), [(code(name), told) for name, told in BOUNDS.items()])
