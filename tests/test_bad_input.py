@@ -56,7 +56,7 @@ CASES = [
      f"host.py:11: kernel: argument x: dtype is float64; it is one of {TYPES}\n"
      "  hint: cast it on the host before the call\n"),
     (BETA1, "()", "host.py:11: kernel: the arguments do not fit the kernel: missing a required argument: "
-     "'x'\n"),
+     "'x'\n  hint: kernel takes x\n"),
     (NKI, "(np.ones((200, 4), np.float32))",
      "host.py:8: ndarray: number of partitions 200 exceed architecture limitation of 128\n"
      "  hint: split the partition axis into tiles of 128\n  source: trn1 architecture guide, SBUF\n"

@@ -34,14 +34,18 @@ VERBS = (
     "explain",
     "migrate",
     "ops",
+    "init",
+    "stubs",
     "doctor",
+    "completion",
 )
 
 
 def test_help_lists_every_verb():
     done = call("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split()[0] for line in done.stdout.split("Commands:\n")[1].splitlines()] == list(VERBS)
+    lines = done.stdout.split("Verbs:\n")[1].splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith("   ")] == list(VERBS)
 
 
 @pytest.mark.parametrize("verb", [v for v in VERBS if v != "neuron-profile"])
@@ -245,7 +249,7 @@ def test_run_stops_where_another_distribution_provides_a_name(tmp_path, root):
         "",
         f"nkilab: {root} is installed at {package / '__init__.py'}; nkilab serves the name only where "
         "nobody else "
-        "does\n  hint: use an environment without it\n",
+        "does\n  hint: choose with nkilab run --backend sim or vendor, or use an environment without it\n",
     )
 
 
@@ -348,7 +352,7 @@ def test_a_file_that_is_foreign_or_damaged_is_refused_in_one_message(captured, v
     before = sorted(p.name for p in captured.iterdir())
     done = profile(captured, verb, "-n", "bad.neff")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: bad.neff ")
+    assert done.stderr.startswith("neuron-profile: bad.neff ")
     assert "Traceback" not in done.stderr
     assert sorted(p.name for p in captured.iterdir()) == before
 
@@ -415,7 +419,7 @@ def test_demo_refuses_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "taken").write_text("")
     done = call("demo", "--output", "taken", folder=tmp_path)
     assert told(done) == (
-        2, "", "nkilab: taken cannot be made: File exists\n  hint: name another folder with --output\n"
+        2, "", "nkilab: taken cannot be made: file exists\n  hint: name another folder with --output\n"
     )  # fmt: skip
 
 

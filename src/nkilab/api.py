@@ -358,6 +358,7 @@ class NkilabWorld:
         self._noticed: set[str] = set()
         # what launches kernels; checks put themselves around it
         self.launching: Callable[..., Launched] = launch
+        self.launching_ranks: Callable[..., list[Launched]] = launch_ranks
 
     def run(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a kernel on arrays; specs among them are refused by the launch."""

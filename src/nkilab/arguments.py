@@ -34,7 +34,7 @@ def argument(text: str) -> Any:
     try:
         dtype = as_dtype(found[1])
     except NkilabError as error:
-        raise UsageError(f"--arg is {text!r}: {error.problem}") from None
+        raise UsageError(f"--arg is {text!r}: {error.problem}", hint=error.hint) from None
     return ArraySpec(tuple(int(n) for n in found[2].split(",")), dtype)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def run_calibration(
             f"-o is {output}; a machine file ends in .yaml", hint="name a file that ends in .yaml"
         )
     rows, chosen = _usable(ledger_rows(Path(ledger)), ledger, chip)
-    with activate():
+    # what the user's module prints is not the result
+    with activate(), redirect_stdout(sys.stderr) if as_json else nullcontext():
         predictor = Predictor(None if load is None else lambda named: load(str(Path(ledger).parent / named)))
         found = fit(judged(rows, predictor), chip_named(chosen), None if as_json else _told)
         pairs = [

@@ -20,15 +20,17 @@ from .checks import advice, comments, faults, sarif, terminal
 from .checks.capacity import occupancy
 from .checks.evidence import Evidence, Track, definition_of
 from .checks.finding import Finding
+from .checks.graph import Graph
 from .checks.numerics import numerics
 from .checks.replay import Replay, replays
 from .checks.report import SCHEMA, Report, summary_line
 from .checks.sources import Sources
-from .checks.watch import Watcher
+from .checks.watch import Watcher, around_ranks
+from .cores import Meeting
 from .dialects.kernel import Kernel
-from .errors import LimitError, NkilabError, NkilabWarning, UnsupportedError, UsageError
+from .errors import LimitError, NkilabError, NkilabWarning, UnsupportedError, UsageError, did_you_mean
 from .files.container import write_whole
-from .launches import Launched, launch
+from .launches import Call, Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype
@@ -110,12 +112,13 @@ def _launched(
         warnings.simplefilter("always", NkilabWarning)
         launched = launch(kernel, args, kwargs, machine, has_data=True, watch=watcher.around)
     found = list(faults.from_warnings(heard))
-    evidence = _evidence(kernel, launched, options, command)
-    found += checks.examine(evidence, watcher)
+    evidence = replace(_evidence(kernel, launched, options, command), repeated=watcher.repeated)
+    graph = Graph(evidence)
+    found += checks.examine(evidence, watcher, graph)
     done: list[Replay] = []
     notes: list[str] = []
     if options.replays and watcher.recording is not None:
-        done, differing, notes = replays(evidence, watcher.recording, options.replays)
+        done, differing, notes = replays(graph, watcher.recording, options.replays)
         found += differing
     tensors: list[dict[str, Any]] = []
     if options.has_numerics and watcher.recording is not None:
@@ -125,6 +128,42 @@ def _launched(
     report = _told(kernel, machine.name, found, evidence.sources, tuple(notes), _occupancies(evidence.tracks))
     shown = tuple(one.to_dict() for one in done)
     return launched, replace(report, replays=shown, tensors=tuple(tensors))
+
+
+def _launched_ranks(
+    kernel: Kernel,
+    calls: Sequence[Call],
+    ranks: Sequence[int],
+    machine: Machine,
+    options: Options,
+    how: Mapping[str, Any],
+) -> tuple[list[Launched], Report]:
+    """Launch a kernel on several ranks and check what each leaves; replays and numerics are of one rank."""
+    watchers = {rank: Watcher(records=False) for rank in ranks}
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", NkilabWarning)
+        left = launch_ranks(kernel, calls, ranks, machine, **how, watch=around_ranks(watchers))
+    found = list(faults.from_warnings(heard))
+    meetings = left[0].meetings
+    tracks: list[Track] = []
+    sources = Sources()
+    for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
+        own = replace(launched, meetings=_within(meetings, place, len(launched.programs)))
+        evidence = replace(_evidence(kernel, own, options, ""), sources=sources)
+        evidence = replace(evidence, repeated=watchers[rank].repeated)
+        found += checks.examine(evidence, watchers[rank], Graph(evidence))
+        tracks += evidence.tracks
+    asked = options.replays or options.has_numerics
+    notes = ("a launch over several ranks is neither replayed nor compared with float32",) if asked else ()
+    return left, _told(kernel, machine.name, found, sources, notes, _occupancies(tracks))
+
+
+def _within(meetings: Sequence[Meeting], place: int, cores: int) -> tuple[Meeting, ...]:
+    """The meetings of the cores of one rank among those of a launch over several ranks."""
+    first = place * cores
+    mine = (m for m in meetings if len(m.programs) == cores > 1)
+    return tuple(m for m in mine if all(first <= number < first + cores for number in m.programs))
 
 
 def _evidence(kernel: Kernel, launched: Launched, options: Options, command: str) -> Evidence:
@@ -171,18 +210,19 @@ def try_out(
     named = {key: filled(value) for key, value in kwargs.items()}
     launched = launch(held, positional, named, machine, has_data=True)
     known: list[str] = []
-    for track in _evidence(held, launched, options, "").tracks:
-        for candidate in advice.candidates(track):
-            known.append(candidate.name)
-            if candidate.name == name:
-                latency, without = track.timeline.latency_us, candidate.try_out() / 1000
-                return {
-                    "schema": WHAT_IF, "kernel": held.name, "target": machine.name, "what_if": name,
-                    "message": candidate.message, "latency_us": latency, "without_us": without,
-                    "gain_us": latency - without,
-                }  # fmt: skip
+    track = advice.slowest(_evidence(held, launched, options, "").tracks)
+    for candidate in advice.candidates(track) if track is not None else ():
+        known.append(candidate.name)
+        if track is not None and candidate.name == name:
+            latency, without = track.timeline.latency_us, candidate.try_out() / 1000
+            return {
+                "schema": WHAT_IF, "kernel": held.name, "target": machine.name, "what_if": name,
+                "message": candidate.message, "latency_us": latency, "without_us": without,
+                "gain_us": latency - without,
+            }  # fmt: skip
     listing = f"here it is one of {', '.join(dict.fromkeys(known))}" if known else "there is none here"
-    raise UsageError(f"there is nothing called {name} to leave out", hint=listing)
+    hint = did_you_mean(name, known) if len(known) > 8 else listing
+    raise UsageError(f"there is nothing called {name} to leave out", hint=hint or listing)
 
 
 @contextmanager
@@ -198,12 +238,20 @@ def every_launch(options: Options = Options()) -> Iterator[list[Report]]:
         reports.append(report)
         return launched
 
-    before = api.WORLD.launching
-    api.WORLD.launching = checked
+    def checked_ranks(
+        kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, **how: Any
+    ) -> list[Launched]:
+        left, report = _launched_ranks(kernel, calls, ranks, machine, options, how)
+        reports.append(report)
+        return left
+
+    world = api.WORLD
+    before = world.launching, world.launching_ranks
+    world.launching, world.launching_ranks = checked, checked_ranks
     try:
         yield reports
     finally:
-        api.WORLD.launching = before
+        world.launching, world.launching_ranks = before
 
 
 def merged(reports: Sequence[Report]) -> list[Report]:
@@ -274,7 +322,6 @@ def run_check(
     guarded: Callable[[Callable[[], Any]], int],
     *,
     as_json: bool = False,
-    is_strict: bool = False,
     sarif_file: str = "",
     what_if: str = "",
     version: str = "",
@@ -282,44 +329,46 @@ def run_check(
     """What `nkilab check` does: check one kernel, print what was found, return the exit status.
 
     Args:
-        designation: FILE.py:KERNEL.
+        designation: FILE.py:KERNEL, which `load` finds.
         call: positional and keyword arguments, and the grid.
         options: of the check.
-        load: finds the kernel.
-        guarded: runs user code and tells its mistakes.
+        load, guarded: the latter runs user code and tells its mistakes.
         as_json: print JSON alone.
-        is_strict: whether warnings fail.
         sarif_file: where SARIF goes; "" for nowhere.
         what_if: RULE@LINE, advice to try out instead; "" to check.
         version: of nkilab.
     """
-    reports: list[Report] = []
-    tried: list[dict[str, Any]] = []
     args, kwargs, grid = call
+    done: list[Report | dict[str, Any]] = []
 
     def work() -> None:
         held = api.as_kernel(load(designation))
         held = held[grid] if grid else held
         if what_if:
-            tried.append(try_out(held, args, kwargs, options, what_if))
+            done.append(try_out(held, args, kwargs, options, what_if))
         else:
-            reports.append(report_of(held, args, kwargs, options))
+            done.append(report_of(held, args, kwargs, options))
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         status = guarded(work)
     if status:
         return status
-    if tried:
-        print(json.dumps(tried[0], indent=2) if as_json else _tried_text(tried[0]))
-        return EXIT_FINE
-    if sarif_file:
-        _write_sarif(reports, sarif_file, version)
+    (outcome,) = done
+    if isinstance(outcome, Report):
+        if sarif_file:
+            _write_sarif([outcome], sarif_file, version)
+        _print_outcome(outcome, as_json=as_json)
+        return status_of([outcome])
+    print(json.dumps(outcome, indent=2) if as_json else _tried_text(outcome))
+    return EXIT_FINE
+
+
+def _print_outcome(report: Report, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(reports[0].to_dict(), indent=2))
+        print(json.dumps(report.to_dict(), indent=2))
     else:
-        print_reports(reports)
-    return status_of(reports, is_strict=is_strict)
+        print_reports([report])
 
 
 def _tried_text(tried: Mapping[str, Any]) -> str:
@@ -330,10 +379,9 @@ def _tried_text(tried: Mapping[str, Any]) -> str:
     )
 
 
-def status_of(reports: Sequence[Report], *, is_strict: bool = False) -> int:
+def status_of(reports: Sequence[Report]) -> int:
     """The exit status that reports mean."""
-    passed = all(report.passes_strictly if is_strict else report.passes for report in reports)
-    return EXIT_FINE if passed else EXIT_FAULT
+    return EXIT_FINE if all(report.passes for report in reports) else EXIT_FAULT
 
 
 def print_reports(reports: Sequence[Report]) -> None:

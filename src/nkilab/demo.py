@@ -55,7 +55,8 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{folder} cannot be made: {error.strerror}", hint="name another folder with --output"
+            f"{folder} cannot be made: {(error.strerror or str(error)).lower()}",
+            hint="name another folder with --output",
         ) from None
     results: list[dict[str, Any]] = []
     with activate():

@@ -7,7 +7,8 @@ and the operands completes it with `located`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
 
 
 class NkilabError(Exception):
@@ -92,3 +93,25 @@ class UsageError(NkilabError):
 
 class NkilabWarning(UserWarning):
     """Something that runs but does not mean what its author hopes; one per source line."""
+
+
+def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """The known words that look most like one that is not, whatever their capitals; the nearest first."""
+    names = {name.lower(): name for name in known}
+    found = get_close_matches(word.lower(), names, 2 * most + 3)
+    # of those that are equally near, the first that is known
+    ratio = {name: SequenceMatcher(None, name, word.lower()).ratio() for name in found}
+    order = list(names)
+    return [names[near] for near in sorted(found, key=lambda n: (-ratio[n], order.index(n)))][:most]
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The hint of an error about a word that is not known: the nearest that is.
+
+    Args:
+        word: what was given.
+        known: what could have been.
+        otherwise: the hint where nothing looks like it.
+    """
+    near = nearest(word, known)
+    return f"did you mean {near[0]}?" if near else otherwise

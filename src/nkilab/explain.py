@@ -33,7 +33,7 @@ from .tiles.dtypes import DTYPES
 from .views.bound import BOUNDS
 from .views.metrics import METRICS
 
-SCHEMA = "nkilab.explain/1"
+SCHEMA, RULES_SCHEMA = "nkilab.explain/1", "nkilab.rules/1"
 _PREFIXES = ("neuronxcc.", "nki.", "isa.", "language.", "nisa.", "nl.")
 
 Makers = Mapping[str, Callable[[], list[Page]]]
@@ -85,6 +85,11 @@ def pages_of(name: str) -> list[Page]:
     return pages
 
 
+def known_names() -> list[str]:
+    """Every name that there is a page of."""
+    return list(dict.fromkeys(name for makers in _tables() for name in makers))
+
+
 def explanation(name: str) -> str:
     """The pages of a name as plain text, 100 columns wide.
 
@@ -104,7 +109,7 @@ def explanation_data(name: str) -> dict[str, Any]:
 def print_rules(*, as_json: bool = False) -> None:
     """Print the rules of the checks and what they do not cover, as text or as JSON."""
     if as_json:
-        print(json.dumps({"schema": SCHEMA, **as_data(rules_page())}, indent=2))
+        print(json.dumps({"schema": RULES_SCHEMA, **as_data(rules_page())}, indent=2))
     else:
         print_page(rules_page())
 

@@ -96,8 +96,13 @@ def is_placeholder(root: str) -> bool:
     return not any(next(f.glob(f"{part}*"), None) for f in folders for part in _CONTENTS[root])
 
 
-def switch_on(version: str = "", *, serves_shims: bool = False) -> ServedFinder:
+def switch_on(version: str = "", *, serves_shims: bool = False, in_front: bool = False) -> ServedFinder:
     """Serve the names in this process from here on.
+
+    Args:
+        version: NKI version asked for; whatever some version accepts if "".
+        serves_shims: whether to serve what host scripts import besides NKI.
+        in_front: whether to serve them even where another distribution provides the names.
 
     Raises:
         UsageError: if there is no such version.
@@ -105,7 +110,8 @@ def switch_on(version: str = "", *, serves_shims: bool = False) -> ServedFinder:
     asked = version_named(version) if version else ""
     finder = ServedFinder(asked, serves_shims=serves_shims)
     # last, after everything installed, unless a placeholder would be found in its place
-    sys.meta_path.insert(0 if any(map(is_placeholder, ROOTS)) else len(sys.meta_path), finder)
+    comes_first = in_front or any(map(is_placeholder, ROOTS))
+    sys.meta_path.insert(0 if comes_first else len(sys.meta_path), finder)
     return finder
 
 

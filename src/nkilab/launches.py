@@ -22,7 +22,7 @@ from .dialects.outputs import check_outputs
 from .dialects.schedules import check_schedule
 from .dialects.value_returning.tensor import Tensor as ValueReturningTensor
 from .dialects.versions import require
-from .errors import NkilabError, RuleError, UsageError, UseError
+from .errors import NkilabError, RuleError, UsageError, UseError, did_you_mean
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
@@ -141,7 +141,7 @@ def launch(
 def launch_ranks(
     kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, *, launched: int,
     has_data: bool, topology: Topology | None = None, keyed: Mapping[Any, Any] | None = None,
-    own: Sequence[Kernel] = (),
+    own: Sequence[Kernel] = (), watch: Watch | None = None,
 ) -> list[Launched]:  # fmt: skip
     """Run a kernel on several ranks of a launch, which meet in collectives.
 
@@ -155,6 +155,7 @@ def launch_ranks(
         topology: where ranks lie; None for chips and nodes as the machine has them.
         keyed: what each session is told beforehand; see `Session.keyed`.
         own: per rank the kernel as its own script made it; the same for all if not given.
+        watch: as for `launch`.
 
     Returns:
         Per rank what its launch leaves; the meetings, of all of them, stand in the first.
@@ -164,7 +165,7 @@ def launch_ranks(
     """
     seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
     try:
-        compute = execute if has_data else None
+        compute = _computing(watch) if has_data else None
         return _launch(kernel, calls, seats, machine, topology, compute, keyed or {}, own)
     except NkilabError as error:
         if not error.where:
@@ -391,7 +392,11 @@ def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> insp
     try:
         return inspect.signature(kernel.function).bind(*args, **kwargs)
     except TypeError as error:
-        raise UseError(f"the arguments do not fit the kernel: {error}") from None
+        names = list(inspect.signature(kernel.function).parameters)
+        unknown = next((name for name in kwargs if name not in names), "")
+        listed = f"{kernel.name} takes {', '.join(names) or 'none'}"
+        hint = did_you_mean(unknown, names, listed) if unknown else listed
+        raise UseError(f"the arguments do not fit the kernel: {error}", hint=hint) from None
 
 
 def _map_arrays(value: Any, name: str, convert: Callable[[Any, str], Any]) -> Any:

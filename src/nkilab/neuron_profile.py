@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from .api import Estimate, estimate_program
-from .errors import NkilabError, UsageError
 from .files import neff, ntff
 from .files.container import write_whole, write_whole_folder
 from .place import plan
+from .program import PATH, Number, OneOf, Program, json_option
 from .views.explorer.formats import summary_json, summary_text, whole_json
 from .views.explorer.parquet import parquet_files
 from .views.perfetto import trace_protobuf
@@ -21,7 +21,7 @@ from .views.terminal import print_summary
 from .views.text import print_profile
 
 
-@click.group()
+@click.group(cls=Program)
 def command() -> None:
     """Profile kernels from NEFF files that nkilab wrote."""
 
@@ -30,19 +30,41 @@ def _nth_name(path: Path, nth: int) -> Path:
     return path if nth < 2 else path.with_name(f"{path.stem}_exec_{nth}{path.suffix}")
 
 
-@command.command()
-@click.option("-n", "--neff", "neff_path", required=True, type=click.Path(path_type=Path), help="Our NEFF.")
-@click.option("-s", "--session-file", "trace_path", default="profile.ntff", type=click.Path(path_type=Path))
-@click.option("--profile-nth-exec", "nth", default=1, help="Which execution; it only names the file.")
-def capture(neff_path: Path, trace_path: Path, nth: int) -> None:
+neff_option = click.option(
+    "-n",
+    "--neff",
+    "neff_path",
+    required=True,
+    metavar="FILE.neff",
+    type=PATH,
+    help="A NEFF that nkilab wrote.",
+)
+trace_option = click.option(
+    "-s", "--session-file", "trace_path", default="", metavar="FILE.ntff", type=PATH,
+    help="Its NTFF; timed anew if not given.",
+)  # fmt: skip
+
+
+@command.command(examples=["neuron-profile capture -n kernel.neff -s kernel.ntff"])
+@neff_option
+@click.option(
+    "-s", "--session-file", "trace_path", default="profile.ntff", metavar="FILE.ntff", show_default=True,
+    type=PATH, help="The NTFF to write.",
+)  # fmt: skip
+@click.option(
+    "--profile-nth-exec", "nth", default=1, metavar="N", type=Number(int, 1),
+    help="Which execution; it only names the file.",
+)  # fmt: skip
+@json_option
+def capture(neff_path: str, trace_path: str, nth: int, as_json: bool) -> None:
     """Time the program of a NEFF and write its trace."""
-    try:
-        predicted = estimate_program(neff.read(neff_path))
-        target = _nth_name(trace_path, nth)
-        ntff.write(target, predicted.program, predicted.timeline)
-    except NkilabError as error:
-        raise _told(error) from None
-    click.echo(f"wrote {target}: {predicted.latency_us:.1f} us predicted on {predicted.target}")
+    predicted = estimate_program(neff.read(Path(neff_path)))
+    target = _nth_name(Path(trace_path), nth)
+    ntff.write(target, predicted.program, predicted.timeline)
+    if as_json:
+        click.echo(json.dumps(predicted.to_dict(), indent=2))
+    else:
+        click.echo(f"wrote {target}: {predicted.latency_us:.2f} us predicted on {predicted.target}")
 
 
 def _json(run: Run, path: Path) -> None:
@@ -65,56 +87,62 @@ _WRITTEN: dict[str, tuple[Callable[[Run, Path], None], str]] = {
 }
 
 
-@command.command()
-@click.option("-n", "--neff", "neff_path", required=True, type=click.Path(path_type=Path), help="Our NEFF.")
-@click.option("-s", "--session-file", "trace_path", default=None, type=click.Path(path_type=Path))
+@command.command(
+    examples=[
+        "neuron-profile view -n kernel.neff -s kernel.ntff",
+        "neuron-profile view -n kernel.neff -s kernel.ntff --output-format summary-text",
+        "neuron-profile view -n kernel.neff --output-format perfetto --output-file kernel.pftrace",
+    ]
+)
+@neff_option
+@trace_option
 @click.option(
-    "--output-format", default="text", show_default=True,
-    type=click.Choice(["text", "summary-text", "summary-json", *_WRITTEN]),
+    "--output-format", default="text", show_default=True, metavar="FORMAT",
+    type=OneOf("text", "summary-text", "summary-json", *_WRITTEN),
+    help=f"text, summary-text, summary-json, {', '.join(_WRITTEN)}.",
 )  # fmt: skip
-@click.option("--output-file", "output", default=None, type=click.Path(path_type=Path), help="For files.")
-def view(neff_path: Path, trace_path: Path | None, output_format: str, output: Path | None) -> None:
+@click.option(
+    "--output-file", "output", default="", metavar="FILE", type=PATH, help="Where a file is written."
+)
+@json_option
+def view(neff_path: str, trace_path: str, output_format: str, output: str, as_json: bool) -> None:
     """Show the profile of a NEFF and its trace, or write it in one of the vendor's formats."""
-    try:
-        shown = _shown(neff_path, trace_path)
-        if output_format in _WRITTEN:
-            write, usual = _WRITTEN[output_format]
-            write(shown.run, output or Path(usual))
-            click.echo(f"wrote {output or usual}")
-            return
-    except NkilabError as error:
-        raise _told(error) from None
+    shown = _shown(neff_path, trace_path)
+    if output_format in _WRITTEN:
+        write, usual = _WRITTEN[output_format]
+        write(shown.run, Path(output or usual))
+        click.echo(f"wrote {output or usual}", err=as_json)
+    if as_json:
+        click.echo(json.dumps(shown.to_dict(), indent=2))
+        return
     match output_format:
         case "summary-text":
             click.echo(summary_text(shown.run), nl=False)
         case "summary-json":
             click.echo(summary_json(shown.run, neff.digest_of(shown.program)))
-        case _:
+        case "text":
             print_profile(shown.run)
 
 
-@command.command()
-@click.option("-n", "--neff", "neff_path", required=True, type=click.Path(path_type=Path), help="Our NEFF.")
-@click.option("-s", "--session-file", "trace_path", default=None, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON alone on standard output.")
-def summary(neff_path: Path, trace_path: Path | None, as_json: bool) -> None:
+@command.command(examples=["neuron-profile summary -n kernel.neff --json"])
+@neff_option
+@trace_option
+@json_option
+def summary(neff_path: str, trace_path: str, as_json: bool) -> None:
     """Show the summary of a NEFF and its trace."""
-    try:
-        shown = _shown(neff_path, trace_path)
-    except NkilabError as error:
-        raise _told(error) from None
+    shown = _shown(neff_path, trace_path)
     if as_json:
         click.echo(json.dumps(shown.to_dict(), indent=2))
     else:
         print_summary(shown.summary, shown.timeline)
 
 
-def _shown(neff_path: Path, trace_path: Path | None) -> Estimate:
+def _shown(neff_path: str, trace_path: str) -> Estimate:
     """The program of a NEFF with the timeline of its trace; without a trace it is timed anew."""
-    program = neff.read(neff_path)
-    if trace_path is None:
+    program = neff.read(Path(neff_path))
+    if not trace_path:
         return estimate_program(program)
-    trace = ntff.read(trace_path)
+    trace = ntff.read(Path(trace_path))
     trace.check_belongs_to(program)
     return Estimate(
         program.kernel_name,
@@ -124,17 +152,3 @@ def _shown(neff_path: Path, trace_path: Path | None) -> Estimate:
         trace.timeline,
         tuple(program.notes),
     )
-
-
-class Told(click.ClickException):
-    """One of our errors as click tells it."""
-
-
-class ToldUsage(Told):
-    """A wrong usage as click tells it."""
-
-    exit_code = 2
-
-
-def _told(error: NkilabError) -> Told:
-    return (ToldUsage if isinstance(error, UsageError) else Told)(str(error))

@@ -22,7 +22,7 @@ from .dialects.dst_first.collectives import ReplicaGroup
 from .dialects.kernel import Kernel, raise_typed
 from .errors import NkilabError, UsageError
 from .hook import ServedFinder, switch_on
-from .launches import Call, Launched, PerRank, calls_of, launch_ranks
+from .launches import Call, Launched, PerRank, calls_of
 from .machine import Topology
 from .trace.session import ask, set_world
 from .trace.source import place_of, user_frame
@@ -105,7 +105,7 @@ def launch(
         if executor is None:
             machine = api.machine_for(held, target)
             with _BUSY:
-                left = launch_ranks(
+                left = api.WORLD.launching_ranks(
                     held, calls, range(ranks), machine, launched=ranks, has_data=True, topology=topology
                 )
             return Results({rank: one.results for rank, one in enumerate(left)}, {})
@@ -249,7 +249,7 @@ def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
         calls = pickle.loads(task.calls)
         machine = api.machine_for(kernel, task.target)
         with _BUSY:
-            left = launch_ranks(
+            left = api.WORLD.launching_ranks(
                 kernel, calls, task.ranks, machine, launched=task.launched, has_data=True,
                 topology=task.topology,
             )  # fmt: skip
@@ -361,7 +361,7 @@ class RankedWorld(api.NkilabWorld):
             raise error.located(met[0].where, met[0].called, told)
         machine = api.machine_for(kernels[0])
         calls = [wait.letter[1] for wait in met]
-        return launch_ranks(
+        return api.WORLD.launching_ranks(
             kernels[0], calls, range(self._ranks), machine, launched=self._ranks, has_data=True, own=kernels
         )
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import api
 from ._lazy import part
-from .errors import NkilabError, UsageError
+from .errors import NkilabError, UsageError, did_you_mean
 from .hook import ROOTS, installed_elsewhere, switch_on
 
 PACKAGE = str(Path(__file__).resolve().parent) + os.sep
@@ -28,22 +28,26 @@ LIBRARIES = tuple(
 EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
 
 
-def serve_names(version: str, target: str) -> None:
+def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
     """Serve the names in this process, unless another distribution has them.
+
+    Args:
+        version, target: that kernels are held to; "" for neither.
+        in_front: whether to serve them even then.
 
     Raises:
         UsageError: if one has, or the version or chip does not exist.
     """
-    for root in ROOTS:
+    for root in () if in_front else ROOTS:
         where = installed_elsewhere(root)
         if where:
             raise UsageError(
                 f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
-                hint="use an environment without it",
+                hint="choose with nkilab run --backend sim or vendor, or use an environment without it",
             )
     if target:
         api.machine_for(None, target)
-    finder = switch_on(version, serves_shims=True)
+    finder = switch_on(version, serves_shims=True, in_front=in_front)
     api.choose(version=finder.version, target=target)
     if finder.version:
         # for the script's children, such as workers of pytest-xdist
@@ -67,7 +71,12 @@ def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False
         raise UsageError(f"{script} is no file", hint="pass the path of a Python script")
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
-    return _once_or_ranked(lambda: runpy.run_path(script, run_name="__main__"), ranks)
+
+    def work() -> None:
+        _check_source(path)
+        runpy.run_path(script, run_name="__main__")
+
+    return _once_or_ranked(work, ranks)
 
 
 def _once_or_ranked(work: Callable[[], Any], ranks: int) -> int:
@@ -94,6 +103,11 @@ def guarded(action: Callable[[], Any]) -> int:
         return EXIT_FAULT
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError as error:
+        # raised where the script prints, it means that nobody reads; the program ends quietly then
+        if sys.stdout.isatty() or _is_library(traceback.extract_tb(error.__traceback__)[-1].filename):
+            return _tell(error)
+        raise
     except BaseException as error:
         return _tell(error)
     return EXIT_FINE
@@ -109,6 +123,9 @@ def _tell(error: BaseException) -> int:
         return EXIT_BUG
     error = error.with_traceback(_without_ours(error.__traceback__))
     traceback.print_exception(error)
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(ROOTS):
+        root = error.name.partition(".")[0]
+        print(f"nkilab: the environment of {sys.executable} has no module {root}", file=sys.stderr)
     return EXIT_FAULT
 
 
@@ -156,7 +173,8 @@ def kernel_from(designation: str) -> Any:
     """
     filename, _, name = designation.rpartition(":")
     if not filename or not name:
-        raise UsageError(f"{designation} names no kernel", hint="write FILE.py:KERNEL")
+        hint = f"write {designation.strip(':') if designation.endswith(('.py', ':')) else 'FILE.py'}:KERNEL"
+        raise UsageError(f"{designation} names no kernel", hint=hint)
     path = Path(filename)
     if not path.is_file():
         raise UsageError(f"{filename} is no file", hint="pass FILE.py:KERNEL")
@@ -164,14 +182,28 @@ def kernel_from(designation: str) -> Any:
     kernel = getattr(module, name, None)
     if kernel is None:
         kernels = [n for n, v in vars(module).items() if type(v).__name__ in ("Kernel", "Measured")]
-        raise UsageError(
-            f"{filename} has no {name}",
-            hint=f"its kernels are {', '.join(kernels)}" if kernels else "decorate it",
-        )
+        listed = f"its kernels are {', '.join(kernels)}" if kernels else "decorate a function with nki.jit"
+        raise UsageError(f"{filename} has no {name}", hint=did_you_mean(name, kernels, listed))
     return kernel
 
 
+def _check_source(path: Path) -> None:
+    """Refuse a file that is no text; Python refuses it too, but does not say which file it is.
+
+    Raises:
+        SyntaxError: if it holds a null byte.
+        UsageError: if it cannot be read.
+    """
+    try:
+        is_text = b"\0" not in path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if not is_text:
+        raise SyntaxError("this is no Python source: it holds null bytes", (str(path), 1, None, None))
+
+
 def _module_from(path: Path) -> ModuleType:
+    _check_source(path)
     sys.path.insert(0, str(path.resolve().parent))
     spec = util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:

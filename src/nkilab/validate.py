@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from .api import Estimate
-from .errors import UsageError
+from .errors import UsageError, did_you_mean
 from .files.container import write_whole
 from .hook import activate
 from .ledger import (
@@ -60,7 +61,7 @@ def run_validation(
     if picture and Path(picture).suffix != ".svg":
         raise UsageError(f"--picture is {picture}; pictures are SVG", hint="name a file that ends in .svg")
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
-    with activate():
+    with activate(), _own_output(as_json):
         predictor = Predictor(_beside(ledger, load))
         compared = compare(rows, predictor, progress=None if as_json else _told)
         left = _left_out(rows, predictor) if leave_out else {}
@@ -90,7 +91,7 @@ def run_regret(
         UsageError: if no row has such a family, or no two rows differ in block sizes alone.
     """
     rows = _chosen(ledger_rows(Path(ledger)) if ledger else own_rows(), family)
-    with activate():
+    with activate(), _own_output(as_json):
         grids = judged_grids(rows, Predictor(_beside(ledger, load)), None if as_json else _told)
     if not grids:
         raise UsageError("no two rows differ in block sizes alone", hint="docs/tune.md says what a grid is")
@@ -131,7 +132,8 @@ def _chosen(rows: Sequence[Row], family: str) -> list[Row]:
     found = [row for row in rows if row.family.startswith(family)]
     if not found:
         known = ", ".join(sorted({row.family for row in rows}))
-        raise UsageError(f"--family is {family}; the ledger has {known}")
+        near = did_you_mean(family, {row.family for row in rows})
+        raise UsageError(f"--family is {family}; the ledger has {known}", hint=near)
     return found
 
 
@@ -151,6 +153,11 @@ def _left_out(rows: Sequence[Row], predictor: Predictor) -> dict[str, float]:
             found = leave_one_family_out(judged(own, predictor), judged(whole, predictor), chip_named(chip))
             result |= {f"{family}, {chip}": error for family, error in found.items()}
     return result
+
+
+def _own_output(as_json: bool) -> AbstractContextManager[object]:
+    """Keep what the user's modules print apart from the result."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def _told(done: int, count: int) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from nkilab.checking import Options, report_of
+import nkilab
+from nkilab.checking import Options, every_launch, filled, report_of
 from nkilab.checks.declare import RULES
 from nkilab.checks.report import Report
 from nkilab.dialects.kernel import Kernel
+from nkilab.place import Dependence
 from tests.checks.gallery import case
 
 FOLDER = Path(__file__).parent / "gallery"
@@ -20,11 +23,17 @@ CASES = case.CASES
 every_case = pytest.mark.parametrize("held", CASES, ids=[c.name for c in CASES])
 
 
-def reported(held: case.Case) -> Report:
+def reported(held: case.Case, table: Mapping[str, Dependence] | None = None) -> Report:
     options, k = held.options, held.kernel
     if "version" in options:
         k = Kernel(k.function, k.spelling, options["version"], k.options, k.grid)
-    asked = Options(options.get("target", ""), options.get("replay", 0), options.get("numerics", False))
+    if "ranks" in options:
+        with every_launch(Options(table=table)) as reports:
+            nkilab.launch(k, options["ranks"])(*(filled(a) for a in held.args))
+        return reports[0]
+    asked = Options(
+        options.get("target", ""), options.get("replay", 0), options.get("numerics", False), table
+    )
     return report_of(k, held.args, {}, asked)
 
 

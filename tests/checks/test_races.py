@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from nkilab.arrays import ArraySpec
-from nkilab.checking import Options, report_of
 from nkilab.checks.order import Order
 from nkilab.place import DEPENDENCES
-from tests.checks.gallery import memory, races
+from tests.checks.gallery import cores, memory, races
 from tests.checks.gallery.case import CASES
 from tests.checks.test_gallery import reported as as_marked
 
+assert cores
 assert races
 assert memory
 BY_NAME = {c.name: c for c in CASES}
@@ -26,24 +26,23 @@ NEEDED = {
     "engine order": "races.right_one_engine_writes_both_tiles",
     "queue order": "races.right_two_loads_go_through_one_queue",
     "semaphore": "races.right_tiles_side_by_side",
-    "direct overlap": "races.wrong_ping_pong_with_one_buffer",
-    "pattern overlap": "races.wrong_shifted_patterns",
+    "direct overlap": "races.right_ping_pong_with_one_buffer",
+    "direct overlap, Beta 1": "races.wrong_two_tensors_of_beta_1_share_an_address",
+    "pattern overlap": "races.right_shifted_patterns",
     "dynamic hbm": "races.wrong_a_cache_row_is_read_back_unordered",
     "open schedule": "races.wrong_a_seed_may_come_too_late",
-    "two cores": "races.wrong_the_other_half_is_read_without_a_barrier",
+    "two cores": "cores.wrong_the_other_half_is_read_without_a_barrier",
+    "two ranks": "cores.wrong_ranks_exchange_in_place",
 }
-# no launch over several ranks exists yet, so that no pair is of this kind
-UNUSED = {"two ranks"}
 
 
 def findings(name: str, table: dict) -> set[tuple[str, int, int]]:
-    held = BY_NAME[name]
-    found = report_of(held.kernel, held.args, {}, Options(table=table)).findings
+    found = as_marked(BY_NAME[name], table).findings
     return {(f.rule, f.site.line, f.other_site.line) for f in found if f.severity != "advice"}
 
 
 def test_every_row_of_the_table_is_needed_by_a_kernel() -> None:
-    assert set(NEEDED) | UNUSED == set(DEPENDENCES)
+    assert set(NEEDED) == set(DEPENDENCES)
 
 
 @pytest.mark.parametrize("row", NEEDED)
@@ -106,22 +105,23 @@ def test_compiled_clocks_are_those_of_plain_python(monkeypatch: pytest.MonkeyPat
     np.testing.assert_array_equal(Order(count, later, earlier, stream)._ticked(), plain)
 
 
-def test_the_same_line_of_both_cores_is_a_warning() -> None:
-    held = BY_NAME["races.wrong_both_cores_write_one_result"]
+def test_cores_that_store_different_values_by_one_line_are_at_fault() -> None:
+    held = BY_NAME["cores.wrong_both_cores_write_one_result"]
     (found,) = [f for f in as_marked(held).findings if f.severity != "advice"]
-    assert (found.rule, found.severity) == ("race-two-cores", "warning")
-    assert found.fix == "let one core write it, unless both write the same values on purpose"
+    assert (found.rule, found.severity) == ("race-two-cores", "error")
 
 
 def test_a_race_names_both_accesses_in_one_message() -> None:
-    held = BY_NAME["races.wrong_a_dead_tile_is_overwritten_by_another_engine"]
-    found = next(f for f in as_marked(held).findings if "activation" in f.other_message)
+    held = BY_NAME["races.wrong_two_tensors_of_beta_1_share_an_address"]
+    found = next(f for f in as_marked(held).findings if "reads" in f.other_message)
     assert found.message == (
-        "memset writes a tile: float32[128, 512] in sbuf; activation reads a tile: float32[128, 512] in "
+        "memset writes a tile: float32[128, 512] in sbuf; dma_copy reads a tile: float32[128, 512] in "
         "sbuf, and nothing orders the two"
     )
-    assert found.other_message == "activation reads here"
-    assert found.notes == ("kind of pair: direct overlap; source: direct allocation guide",)
+    assert found.other_message == "dma_copy reads here"
+    assert found.notes == (
+        "kind of pair: direct overlap, Beta 1; source: direct allocation guide, known limitations",
+    )
     assert found.where != found.other_where
 
 

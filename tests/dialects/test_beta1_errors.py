@@ -315,9 +315,12 @@ def call_here(kernel, *args, **kwargs):
 
 
 CALLS = [
-    ((), {}, "the arguments do not fit the kernel: missing a required argument: 'x'"),
-    ((ramp(2, 2), ramp(2, 2)), {}, "the arguments do not fit the kernel: too many positional arguments"),
-    ((), {"y": ramp(2, 2)}, "the arguments do not fit the kernel: missing a required argument: 'x'"),
+    ((), {}, "the arguments do not fit the kernel: missing a required argument: 'x'"
+     "\n  hint: never_written takes x"),
+    ((ramp(2, 2), ramp(2, 2)), {}, "the arguments do not fit the kernel: too many positional arguments"
+     "\n  hint: never_written takes x"),
+    ((), {"y": ramp(2, 2)}, "the arguments do not fit the kernel: missing a required argument: 'x'"
+     "\n  hint: never_written takes x"),
     ((np.zeros((2, 2)),), {},
      f"argument x: dtype is float64; it is one of {TYPES}\n  hint: cast it on the host before the call"),
     ((np.array([[None]]),), {},

@@ -49,6 +49,36 @@ def test_a_column_of_indices_chooses_rows_of_a_load(kernel):
 
 
 @nki.jit
+def one_element_loaded(x, idx):
+    out = nl.ndarray((1, 2), x.dtype, buffer=nl.shared_hbm)
+    places = nl.load(idx)
+    nl.store(out[:, 0:1], nl.load(x[places[0, 0], 3]))
+    nl.store(out[:, 1:2], nl.load(x[places[2:3, 0:1], 4]))
+    return out
+
+
+def test_an_element_whose_row_is_in_a_tile_loads_as_one_row_and_column():
+    """It raised an IndexError of Python's."""
+    x = ramp(8, 6)
+    np.testing.assert_array_equal(one_element_loaded(x, ROWS), [[x[5, 3], x[7, 4]]])
+
+
+@nki.jit
+def element_stored(x, idx):
+    out = nl.ndarray((8, 2), x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.full((8, 2), -1.0, x.dtype))
+    places = nl.load(idx)
+    nl.store(out[places[2, 0], 1], nl.load(x[0:1, 0:1]))
+    return out
+
+
+def test_an_element_is_stored_where_a_tile_says():
+    wanted = np.full((8, 2), -1.0, np.float32)
+    wanted[7, 1] = 9.0
+    np.testing.assert_array_equal(element_stored(ramp(8, 6) + 9, ROWS), wanted)
+
+
+@nki.jit
 def rows_stored(x, idx):
     out = nl.ndarray((8, x.shape[1]), x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.full((8, x.shape[1]), -1.0, x.dtype))

@@ -12,13 +12,14 @@ from . import numerics as numerics
 from . import replay as replay
 from .evidence import Evidence
 from .finding import Finding
+from .graph import Graph
 from .sources import Sources
 from .watch import Watcher
 
 
-def examine(evidence: Evidence, watcher: Watcher) -> Iterator[Finding]:
+def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Finding]:
     """What all families find in one launch, family by family."""
-    raced = list(races.find(evidence))
+    raced = list(races.find(graph))
     # what one core reads too early has not been written in this run, or has: timing decides
     cores = {finding.site for finding in raced} | {finding.other_site for finding in raced}
     early = {

@@ -1,15 +1,16 @@
 """Pairs of accesses of one memory that disturb each other, and which kind of pair each is.
 
 The kinds are the rows of the table of dependences (`place.edges`). Most memory is touched through one tensor
-whose accesses the framework orders; the walk there is that of `place`. What is left, memory that is touched
-through tensors at overlapping addresses, through access patterns, at run-time offsets or by several cores, is
-walked here, access by access.
+whose accesses the framework orders. What is left is looked at access by access: memory that is touched
+through tensors at overlapping addresses, at run-time offsets or by several programs, and access patterns
+where a table does not order them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +18,16 @@ import numpy as np
 from ..place.boxes import Overlaps, boxes_for, overlaps_of
 from ..place.edges import Dependence, waits_of
 from ..place.slots import DMA, Slots
-from ..place.walk import KINDS
+from ..place.walk import KINDS, edges_of
 from ..tiles.tile import HBM
 from .evidence import Evidence, Track
 from .regions import SHAPE, in_memory
 
 DIRECT, PATTERN, DYNAMIC, CORES = "direct overlap", "pattern overlap", "dynamic hbm", "two cores"
+BETA_1_DIRECT = "direct overlap, Beta 1"
 SEMAPHORE = "semaphore"
+# kinds that come in columns, by the code that they have there
+PAIR_KINDS = (*KINDS, DIRECT)
 # every kind through one tensor counts as ordered while pairs are looked for
 _ALL = {name: Dependence(name, name, True, name, "assumed") for name in KINDS}
 
@@ -51,19 +55,47 @@ class Pair(NamedTuple):
     later: int
 
 
-@dataclass
-class _Group:
-    """Accesses of one memory, in an order in which each follows what it waits for.
+@dataclass(frozen=True)
+class Accesses:
+    """Accesses of one memory by one program, rows in order, reads of a row before its writes.
 
     Args:
-        touches: the accesses.
-        box: per access.
-        boxes, overlaps: of the memory.
+        slot: of each, among the slots of the program.
+        box: of each, in `overlaps`.
+        overlaps: of the boxes.
     """
 
-    touches: list[Touch] = field(default_factory=list)
-    box: Sequence[int] = ()
-    overlaps: Overlaps | None = None
+    slot: np.ndarray
+    box: np.ndarray
+    overlaps: Overlaps
+
+    def neighbours(self, slots: Slots) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs (earlier, later) of accesses by their places here, of different rows, of which one writes.
+
+        What a later write covers is forgotten, and of several reads of one engine the last stands for all.
+        """
+        count = len(self.slot)
+        is_written = slots.is_written[self.slot]
+        last = int(np.flatnonzero(is_written).max(initial=-1))
+        row = slots.row[self.slot]
+        columns = {
+            "row": np.arange(count), "engine": slots.engine[row], "box": self.box,
+            "storage": np.zeros(count, np.int64), "is_read": slots.is_read[self.slot],
+            "is_written": is_written, "is_awaited": np.arange(count) < last,
+        }  # fmt: skip
+        later, earlier, _ = edges_of(columns, self.overlaps)
+        apart = row[later] != row[earlier]
+        pairs = np.unique(np.column_stack([later[apart], earlier[apart]]), axis=0)
+        return pairs[:, 1], pairs[:, 0]
+
+
+class _Space(NamedTuple):
+    """Tiles at addresses of one memory: whose program, their accesses, and neighbouring pairs of these."""
+
+    track: int
+    held: Accesses
+    earlier: np.ndarray
+    later: np.ndarray
 
 
 class Conflicts:
@@ -81,7 +113,9 @@ class Conflicts:
         self.base = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._rank_of = np.empty(len(sequence), np.int64)
         self._rank_of[sequence] = np.arange(len(sequence))
-        self.destroyed: list[Pair] = []
+        # what one line of Beta 1 allocates in a loop is one tensor, whose iterations the direct allocation
+        # guide calls serialized
+        self._is_traced = evidence.kernel.spelling == "neuronxcc"
 
     def node(self, touch: Touch) -> int:
         """The row of an operand."""
@@ -93,123 +127,110 @@ class Conflicts:
         for number, track in enumerate(self.tracks):
             for storage in self._special(track):
                 found += self._within(number, storage)
-            if DIRECT in self.evidence.table:
-                for space in _spaces(track):
-                    found += self._direct(number, space)
+        if self._is_traced and BETA_1_DIRECT in self.evidence.table:
+            found += [pair for space in self._walked for pair in self._direct(space)]
         if len(self.tracks) > 1 and CORES in self.evidence.table:
             found += self._across()
         return found
 
     def _special(self, track: Track) -> list[int]:
-        """Storages that are touched through several access patterns, or at run-time offsets in HBM."""
-        table, slots = self.evidence.table, track.slots
-        written = set(np.unique(slots.storage[slots.is_written]).tolist())
+        """Storages that are touched through access patterns, or at run-time offsets, that nothing orders."""
+        slots = track.slots
         found: set[int] = set()
-        if PATTERN in table:
+        if not self.evidence.orders(PATTERN):
             several: dict[int, int] = {}
             for storage, _, _ in track.marks.patterns:
                 several[storage] = several.get(storage, 0) + 1
             found |= {s for s, count in several.items() if count > 1}
-        if DYNAMIC in table:
+        if self.evidence.leaves_open(DYNAMIC):
             indexed = np.array([bool(given.indices) for given in slots.layouts], np.bool_)
             if indexed.any():
                 here = np.unique(slots.storage[indexed[slots.layout]]).tolist()
                 found |= {s for s in here if track.program.storages[s].memory == HBM}
-        return sorted(found & written)
+        return sorted(found & set(np.unique(slots.storage[slots.is_written]).tolist())) if found else []
 
     def through_one(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Per program the pairs of rows that touch what one tensor has: later and earlier nodes, kind."""
+        """Pairs of rows of one program that share a tensor, or bytes at addresses: later, earlier, kind."""
         for number, track in enumerate(self.tracks):
             slots = _without(track.slots, self._special(track))
             waits = waits_of(track.program, slots, track.boxes, track.overlaps, _ALL)
             later = np.repeat(np.arange(len(track.program)), np.diff(waits.start))
             base = int(self.base[number])
             yield later + base, waits.node + base, waits.kind
+        if not self._is_traced:
+            for space in self._walked:
+                row, base = self.tracks[space.track].slots.row, int(self.base[space.track])
+                later, earlier = (row[space.held.slot[side]] + base for side in (space.later, space.earlier))
+                yield later, earlier, np.full(len(later), PAIR_KINDS.index(DIRECT))
+
+    @cached_property
+    def _walked(self) -> list[_Space]:
+        """Memory in which tiles at addresses overlap."""
+        found = []
+        for number, track in enumerate(self.tracks):
+            for storages in _spaces(track):
+                held = _in_space(track, storages)
+                found.append(_Space(number, held, *held.neighbours(track.slots)))
+        return found
+
+    @cached_property
+    def destroyed(self) -> list[Pair]:
+        """Reads of what another tile wrote over after the tile itself was written: (that write, the read)."""
+        return [pair for space in self._walked for pair in self._destroyed(space)]
 
     def _within(self, number: int, storage: int) -> Iterator[Pair]:
         """Pairs in a storage that is touched in several ways."""
         track = self.tracks[number]
-        slots = track.slots
-        own = _reads_first(slots, np.flatnonzero(slots.storage == storage))
-        touches = [Touch(number, slot) for slot in own.tolist()]
-        group = _Group(touches, track.boxes.of_slot[own].tolist(), track.overlaps)
-        for first, second in self._walk(group, lambda a, b: True):
-            yield self._pair(self._kind_within(track, first, second), first, second)
+        own = _reads_first(track.slots, np.flatnonzero(track.slots.storage == storage))
+        held = Accesses(own, track.boxes.of_slot[own], track.overlaps)
+        earlier, later = held.neighbours(track.slots)
+        for first, second in zip(own[earlier].tolist(), own[later].tolist(), strict=True):
+            kind = self._kind_within(track, first, second)
+            yield self._pair(kind, Touch(number, first), Touch(number, second))
 
-    def _kind_within(self, track: Track, first: Touch, second: Touch) -> str:
-        slots, table = track.slots, self.evidence.table
-        one, two = first.slot, second.slot
+    def _kind_within(self, track: Track, one: int, two: int) -> str:
+        slots = track.slots
         rows = slots.row[[one, two]]
-        if DYNAMIC in table and (slots.engine[rows] == DMA).all():
+        if self.evidence.leaves_open(DYNAMIC) and (slots.engine[rows] == DMA).all():
             indexed = any(slots.layouts[slots.layout[s]].indices for s in (one, two))
             if indexed and queue_of(track, int(rows[0])) != queue_of(track, int(rows[1])):
                 return DYNAMIC
-        if PATTERN in table and track.boxes.of_slot[one] != track.boxes.of_slot[two]:
+        if not self.evidence.orders(PATTERN) and track.boxes.of_slot[one] != track.boxes.of_slot[two]:
             made = track.marks.patterns
             if all(
                 (int(slots.storage[s]), int(slots.offset[s]), slots.layouts[slots.layout[s]]) in made
                 for s in (one, two)
             ):
                 return PATTERN
-        return self._through_one(track, one, two)
-
-    @staticmethod
-    def _through_one(track: Track, one: int, two: int) -> str:
-        slots = track.slots
         if slots.is_written[one] and slots.is_read[two]:
             return "flow"
         return "output" if slots.is_written[one] else "anti"
 
-    def _direct(self, number: int, storages: list[int]) -> Iterator[Pair]:
-        """Pairs of different tiles at overlapping addresses."""
-        track = self.tracks[number]
-        slots, program = track.slots, track.program
-        own = _reads_first(slots, np.flatnonzero(np.isin(slots.storage, storages)))
-        touches = [Touch(number, slot) for slot in own.tolist()]
-        # accesses that are alike touch one box
-        alike: dict[tuple[int, int, int], int] = {}
-        keys = zip(
-            slots.storage[own].tolist(), slots.layout[own].tolist(), slots.offset[own].tolist(), strict=True
-        )
-        which = [alike.setdefault(key, len(alike)) for key in keys]
-        places = []
-        for storage, given, offset in alike:
-            known, first = in_memory(
-                program.storages[storage], slots.layouts[given], offset, track.marks.addresses[storage]
-            )
-            places.append((0, SHAPE, 1, known, first))
-        boxes = boxes_for(places)
-        group = _Group(touches, boxes.of_slot[which].tolist(), overlaps_of(boxes))
-        self.destroyed += self._destroyed(group)
-        # Beta 1 traces the body of a loop once: what one line allocates there is one tensor, whose iterations
-        # the direct allocation guide calls serialized
-        is_traced = self.evidence.kernel.spelling == "neuronxcc"
+    def _direct(self, space: _Space) -> Iterator[Pair]:
+        """Pairs of different tiles of Beta 1 at overlapping addresses."""
+        track, slot = self.tracks[space.track], space.held.slot
+        one, two = track.slots.storage[slot[space.earlier]], track.slots.storage[slot[space.later]]
+        apart = (one != two) & ~_are_one_tensor(track, one, two)
+        firsts, seconds = slot[space.earlier[apart]], slot[space.later[apart]]
+        for first, second in zip(firsts.tolist(), seconds.tolist(), strict=True):
+            yield self._pair(BETA_1_DIRECT, Touch(space.track, first), Touch(space.track, second))
 
-        def is_apart(a: Touch, b: Touch) -> bool:
-            one, two = int(slots.storage[a.slot]), int(slots.storage[b.slot])
-            return one != two and not (is_traced and program.storages[one].line == program.storages[two].line)
-
-        for first_touch, second in self._walk(group, is_apart):
-            yield self._pair(DIRECT, first_touch, second)
-
-    def _destroyed(self, group: _Group) -> Iterator[Pair]:
-        """Reads of what another tile wrote over after the tile itself was written: (that write, the read)."""
-        assert group.overlaps is not None
-        start, other = group.overlaps.start, group.overlaps.other
-        # per box and tile the last write: number of the access
-        written: dict[int, dict[int, int]] = {}
-        for place, (touch, box) in enumerate(zip(group.touches, group.box, strict=True)):
-            slots = self.tracks[touch.track].slots
-            own = int(slots.storage[touch.slot])
-            if slots.is_read[touch.slot]:
-                near = [box, *other[start[box] : start[box + 1]].tolist()]
-                last = [(w, s) for b in near for s, w in written.get(b, {}).items()]
-                mine = max((w for w, s in last if s == own), default=-1)
-                theirs = max((w for w, s in last if s != own), default=-1)
-                if 0 <= mine < theirs:
-                    yield self._pair(DIRECT, group.touches[theirs], touch)
-            if slots.is_written[touch.slot]:
-                written.setdefault(box, {})[own] = place
+    def _destroyed(self, space: _Space) -> Iterator[Pair]:
+        number, held, earlier, later = space.track, space.held, space.earlier, space.later
+        slots = self.tracks[number].slots
+        storage = slots.storage[held.slot]
+        flow = slots.is_written[held.slot[earlier]] & slots.is_read[held.slot[later]]
+        writer, reader = earlier[flow], later[flow]
+        is_own = storage[writer] == storage[reader]
+        mine, theirs = (np.full(len(storage), -1) for _ in range(2))
+        np.maximum.at(mine, reader[is_own], writer[is_own])
+        np.maximum.at(theirs, reader[~is_own], writer[~is_own])
+        first_writes = _FirstWrites(held, storage, slots.is_written[held.slot])
+        for read in np.flatnonzero(mine < theirs).tolist():
+            # where the tile was never written before, the read is one of what was never written
+            if first_writes.of(read) < theirs[read]:
+                first = int(held.slot[theirs[read]])
+                yield self._pair(DIRECT, Touch(number, first), Touch(number, int(held.slot[read])))
 
     def _across(self) -> Iterator[Pair]:
         """Pairs of accesses of two cores to memory that both see."""
@@ -222,6 +243,9 @@ class Conflicts:
                 slots = self.tracks[number].slots
                 record = self.tracks[number].program.storages[storage]
                 for slot in np.flatnonzero(slots.storage == storage).tolist():
+                    # a barrier touches no byte; as a write it would cover what came before it
+                    if self._only_orders(Touch(number, slot)):
+                        continue
                     touches.append(Touch(number, slot))
                     given = slots.layouts[slots.layout[slot]]
                     shape = record.shape
@@ -231,10 +255,9 @@ class Conflicts:
         boxes = boxes_for(places)  # type: ignore[arg-type]
         ranks = [2 * self._rank_of[self.node(t)] + self._writes(t) for t in touches]
         order = np.argsort(ranks, kind="stable").tolist()
-        ordered = _Group([touches[i] for i in order], boxes.of_slot[order].tolist(), overlaps_of(boxes))
-        for first, second in self._walk(ordered, lambda a, b: a.track != b.track):
-            if not self._only_orders(first) and not self._only_orders(second):
-                yield self._pair(CORES, first, second)
+        overlaps = overlaps_of(boxes)
+        for first, second in self._walk([touches[i] for i in order], boxes.of_slot[order].tolist(), overlaps):
+            yield self._pair(CORES, first, second)
 
     def _writes(self, touch: Touch) -> bool:
         return bool(self.tracks[touch.track].slots.is_written[touch.slot])
@@ -244,35 +267,84 @@ class Conflicts:
         track = self.tracks[touch.track]
         return bool(getattr(track.program.form_of(int(track.slots.row[touch.slot])), "only_orders", False))
 
-    def _walk(self, group: _Group, is_apart: Callable[[Touch, Touch], bool]) -> Iterator[tuple[Touch, Touch]]:
-        """Neighbouring pairs of which one writes; what a later write of the same core covers is forgotten."""
-        assert group.overlaps is not None
-        start, other, covers = group.overlaps.start, group.overlaps.other, group.overlaps.covers
+    def _walk(
+        self, touches: list[Touch], box_of: list[int], overlaps: Overlaps
+    ) -> Iterator[tuple[Touch, Touch]]:
+        """Neighbouring pairs of two programs; what a later write of the same program covers is forgotten."""
         live: dict[int, dict[tuple[int, int, bool, int], Touch]] = {}
-        for touch, box in zip(group.touches, group.box, strict=True):
+        for touch, box in zip(touches, box_of, strict=True):
             slots = self.tracks[touch.track].slots
             writes = self._writes(touch)
-            span = slice(int(start[box]), int(start[box + 1]))
-            near = [(box, True), *zip(other[span].tolist(), covers[span].tolist(), strict=True)]
-            for close, is_covered in near:
+            span = slice(int(overlaps.start[box]), int(overlaps.start[box + 1]))
+            near = zip(overlaps.other[span].tolist(), overlaps.covers[span].tolist(), strict=True)
+            for close, is_covered in ((box, True), *near):
                 entries = live.get(close)
                 if not entries:
                     continue
                 for key, held in list(entries.items()):
-                    if (writes or key[2]) and is_apart(held, touch) and self.node(held) != self.node(touch):
+                    if held.track != touch.track and (writes or key[2]):
                         yield held, touch
-                    if writes and is_covered and held.track == touch.track:
+                    elif held.track == touch.track and writes and is_covered:
                         del entries[key]
             engine = int(slots.engine[slots.row[touch.slot]])
             # of several reads of one engine the last stands for all; transfers stand for themselves
             own = touch.slot if engine == DMA else -1
-            storage = int(slots.storage[touch.slot])
-            live.setdefault(box, {})[(touch.track, engine, writes, own if not writes else -storage - 2)] = (
-                touch
-            )
+            key = (touch.track, engine, writes, own if not writes else -int(slots.storage[touch.slot]) - 2)
+            live.setdefault(box, {})[key] = touch
 
     def _pair(self, kind: str, first: Touch, second: Touch) -> Pair:
         return Pair(kind, first, second, self.node(first), self.node(second))
+
+
+class _FirstWrites:
+    """Per access the first write of its own tile to elements that it touches.
+
+    Args:
+        held: accesses of tiles of one space.
+        storage: per access its tile.
+        is_written: per access whether it writes.
+    """
+
+    def __init__(self, held: Accesses, storage: np.ndarray, is_written: np.ndarray) -> None:
+        self._held = held
+        self._storage = storage
+        self._is_written = is_written
+        self._known: dict[tuple[int, int], int] = {}
+
+    def of(self, place: int) -> int:
+        """Its place; beyond all accesses where there is none."""
+        key = (int(self._storage[place]), int(self._held.box[place]))
+        if key not in self._known:
+            start, other = self._held.overlaps.start, self._held.overlaps.other
+            near = np.append(other[start[key[1]] : start[key[1] + 1]], key[1])
+            mine = self._is_written & (self._storage == key[0]) & np.isin(self._held.box, near)
+            self._known[key] = int(np.argmax(mine)) if mine.any() else len(mine)
+        return self._known[key]
+
+
+def _in_space(track: Track, storages: list[int]) -> Accesses:
+    """The accesses of tiles at addresses of one space, as boxes of its bytes."""
+    slots, program = track.slots, track.program
+    own = _reads_first(slots, np.flatnonzero(np.isin(slots.storage, storages)))
+    # accesses that are alike touch one box
+    keys = np.column_stack([slots.storage[own], slots.layout[own], slots.offset[own]])
+    alike, which = np.unique(keys, axis=0, return_inverse=True)
+    places = []
+    for storage, given, offset in alike.tolist():
+        record, address = program.storages[storage], track.marks.addresses[storage]
+        known, first = in_memory(record, slots.layouts[given], offset, address)
+        places.append((0, SHAPE, 1, known, first))
+    boxes = boxes_for(places)
+    return Accesses(own, boxes.of_slot[which.reshape(-1)], overlaps_of(boxes))
+
+
+def _are_one_tensor(track: Track, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Whether pairs of tiles are what one line allocates in several iterations of its loops."""
+    line = np.array([s.line for s in track.program.storages], np.int64)
+    position = np.array(track.marks.births, np.int64)
+    # position 0 is outside of loops; an inner loop is another one in each iteration of the outer
+    in_loops = (position[one] > 0) & (position[two] > 0) & (position[one] != position[two])
+    return (line[one] == line[two]) & in_loops
 
 
 def _spaces(track: Track) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -139,6 +139,7 @@ class Evidence:
         table: which kinds of pairs the vendor's framework orders.
         command: the command line that makes the same check, to be shown.
         sources: the user's files.
+        repeated: rank and row of transfers that stored to shared memory what lay there already.
     """
 
     kernel: Kernel
@@ -148,6 +149,7 @@ class Evidence:
     table: Mapping[str, Dependence] = field(default_factory=lambda: DEPENDENCES)
     command: str = ""
     sources: Sources = field(default_factory=Sources)
+    repeated: Collection[tuple[int, int]] = ()
 
     @property
     def definition(self) -> Site:

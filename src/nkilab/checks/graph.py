@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ..place.slots import DMA, ENGINES
-from ..place.walk import KINDS
-from .conflicts import SEMAPHORE, Conflicts, Pair, Touch
+from .conflicts import PAIR_KINDS, SEMAPHORE, Conflicts, Pair, Touch
 from .evidence import Evidence
 from .order import NOBODY, Order
 
@@ -40,14 +39,14 @@ class Graph:
         self._tensor_edges.append(np.array(special, np.int64).reshape(-1, 2))
 
     def _through_one(self, later: np.ndarray, earlier: np.ndarray, kind: np.ndarray) -> np.ndarray:
-        """The edges [n, 2] among pairs of rows that share a tensor; what the table leaves open is kept."""
-        orders = np.array([self.evidence.orders(name) for name in KINDS], np.bool_)
+        """The edges [n, 2] among pairs of rows that share memory; what the table leaves open is kept."""
+        orders = np.array([self.evidence.orders(name) for name in PAIR_KINDS], np.bool_)
         ordered = orders[kind]
         if not self.evidence.orders(SEMAPHORE):
             ordered &= self._engines[earlier] != DMA
         for edge in np.flatnonzero(~ordered).tolist():
             number = self.track_of(int(later[edge]))
-            name = KINDS[kind[edge]] if not orders[kind[edge]] else SEMAPHORE
+            name = PAIR_KINDS[kind[edge]] if not orders[kind[edge]] else SEMAPHORE
             nobody = Touch(number, -1)
             self.open.append(Pair(name, nobody, nobody, int(earlier[edge]), int(later[edge])))
         return np.column_stack([later[ordered], earlier[ordered]])

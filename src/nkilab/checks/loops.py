@@ -193,11 +193,21 @@ def _told(held: Rule, track: Track, row: int, before: int, storage: int, who: st
 
 
 def _shared(track: Track, row: int, before: int) -> tuple[int, bool] | None:
-    """The storage that both rows touch and one writes, and whether it lies in HBM."""
-    touched = {a.storage: a.is_written for a in track.program.accesses(before)}
-    for access in track.program.accesses(row):
-        if access.storage in touched and (access.is_written or touched[access.storage]):
-            return access.storage, access.layout.memory == HBM
+    """The storage that both rows touch and one writes, and whether it lies in HBM.
+
+    Blocks of a tensor that take turns in one tile are serialized (direct allocation guide).
+    """
+    slots, overlaps = track.slots, track.overlaps
+    mine, theirs = (range(track.slot_start[r], track.slot_start[r + 1]) for r in (row, before))
+    for one in mine:
+        storage, box = int(slots.storage[one]), int(track.boxes.of_slot[one])
+        if storage in track.marks.rotating:
+            continue
+        near = {box, *overlaps.other[overlaps.start[box] : overlaps.start[box + 1]].tolist()}
+        for other in theirs:
+            writes = slots.is_written[one] or slots.is_written[other]
+            if writes and slots.storage[other] == storage and int(track.boxes.of_slot[other]) in near:
+                return storage, track.program.storages[storage].memory == HBM
     return None
 
 

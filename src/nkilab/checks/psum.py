@@ -65,27 +65,29 @@ FOREIGN_WRITE = rule(
 )  # fmt: skip
 
 _INTERLEAVED = """
-for k in range(2):
-    nisa.nc_matmul(total[:, 0:256], left, right[:, 0:256], accumulate=k > 0)
-    nisa.nc_matmul(total[:, 256:512], left, right[:, 256:512], accumulate=k > 0)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+left, right = nl.load(a), nl.load(b)
+total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+{loops}
+        columns = nl.ds(half * 256, 256)
+        total[:, columns] += nisa.nc_matmul(left, right[:, columns])
+nl.store(out, nl.copy(total))
+return out
 """
-_IN_TURN = """
-for half in range(2):
-    columns = nl.ds(half * 256, 256)
-    for k in range(2):
-        nisa.nc_matmul(total[:, columns], left, right[:, columns], accumulate=k > 0)
-"""
+_TURNS = "for k in nl.static_range(2):\n    for half in nl.static_range(2):"
+_IN_TURN = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
 INTERLEAVED = rule(
     "psum-interleaved", "psum", "warning",
     title="one sum at a time is made in a bank",
-    what="a matmul adds to a sum after a matmul started another sum in the same bank and partitions",
-    why="a bank holds one open accumulation group; the vendor's compiler refuses such programs as a "
-    "violation "
-    "of accumulation group interleaving (SCH713), where it notices",
+    what="a matmul of Beta 1 adds to a sum after a matmul started another sum in the same bank and "
+    "partitions",
+    why="a bank holds one open accumulation group; the compiler of Beta 1 refuses such programs as a "
+    "violation of accumulation group interleaving (SCH713), where it notices. From `nki` on each element "
+    "knows whether it is added to, and nki-library interleaves sums on devices",
     fix="finish one sum before the next one is started, or give each a bank of its own",
     source="direct allocation guide, lifetime conflicts; trn1 architecture guide, accumulation groups",
-    wrong=_kernel(_INTERLEAVED),
-    right=_kernel(_IN_TURN),
+    wrong=Example(_INTERLEAVED.format(loops=_TURNS), _ARGS, "neuronxcc"),
+    right=Example(_INTERLEAVED.format(loops=_IN_TURN), _ARGS, "neuronxcc"),
 )  # fmt: skip
 
 _OVERWRITTEN = """
@@ -124,7 +126,7 @@ def find(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Fin
     seen: set[tuple[str, str, str]] = set()
     found = [
         *_first_writes(evidence, accumulated),
-        *(f for t in evidence.tracks for f in _Walk(t).findings()),
+        *(f for t in evidence.tracks for f in _Walk(t, evidence.kernel.spelling).findings()),
     ]
     for finding in found:
         key = (finding.rule, str(finding.site), str(finding.other_site))
@@ -171,8 +173,9 @@ class _Bank:
 class _Walk:
     """The accesses of PSUM of one program, in order."""
 
-    def __init__(self, track: Track) -> None:
+    def __init__(self, track: Track, spelling: str) -> None:
         self.track = track
+        self.has_groups = spelling == "neuronxcc"
         self.bank_bytes = track.program.machine.limit("psum_bank_bytes")
         self.banks: dict[tuple[int, int], _Bank] = {}
 
@@ -229,7 +232,7 @@ class _Walk:
             own = [bank.sums[b] for b, _ in near if b in bank.sums]
             if is_added:
                 latest = max((s.started for s in own), default=0)
-                other = self._started_since(bank, box, latest, overlaps) if own else None
+                other = self._started_since(bank, box, latest, overlaps) if own and self.has_groups else None
                 if other is not None:
                     storage = int(track.slots.storage[slot])
                     yield INTERLEAVED.finding(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .conflicts import CORES, DIRECT, DYNAMIC, PATTERN
+from .conflicts import BETA_1_DIRECT, CORES, DYNAMIC
 from .declare import Example, Rule, rule
 
-OPEN = "open schedule"
+OPEN, RANKS = "open schedule", "two ranks"
 
 LIFETIME = rule(
     "lifetime-conflict", "races", "error",
@@ -45,60 +45,26 @@ _UNORDERED_WHY = (
 _UNORDERED = _UNORDERED_WHY[0].upper() + _UNORDERED_WHY[1:]
 
 _REUSED = """
-a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
-b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, {byte}))
-out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(a, x)
-nisa.dma_copy(out[0], a)
-nisa.memset(b, 1.0)
-nisa.dma_copy(out[1], b)
+out = nl.ndarray((2, 128, 512), x.dtype, buffer=nl.shared_hbm)
+a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={byte}))
+a[...] = nl.load(x)
+nl.store(out[0], a)
+b[...] = nisa.memset((128, 512), 1.0, x.dtype)
+nl.store(out[1], b)
 return out
 """
 DIRECT_RACE = rule(
     "race-direct-overlap", "races", "warning",
     title="accesses of tiles at overlapping addresses are ordered",
-    what="two tiles that the kernel places at overlapping addresses are accessed by different engines or "
-    "queues, "
-    "one of the accesses writes, and nothing orders the two",
-    why="the framework inserts waits between accesses through one tensor; the guide promises none between "
-    "tensors that the kernel lays over each other. " + _UNORDERED,
-    fix="give the second tile bytes of its own, or order the two with depends_on, with_schedule or "
-    "no_reorder",
+    what="two tensors that a kernel of Beta 1 places at overlapping addresses are accessed by different "
+    "engines or queues, one of the accesses writes, and nothing orders the two",
+    why="the guide calls accesses of the tiles of one tensor serialized, says nothing of two tensors, and "
+    "warns that not all races are caught. " + _UNORDERED,
+    fix="give the second tensor bytes of its own, or make both of them tiles of one tensor",
     source="direct allocation guide, known limitations: race conditions are not all caught",
-    wrong=Example(_REUSED.format(byte=0), {"x": "f32[128,512]"}),
-    right=Example(_REUSED.format(byte=2048), {"x": "f32[128,512]"}),
-)  # fmt: skip
-
-_PATTERNS = """
-t = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.memset(t, 0.0)
-nisa.dma_copy(t.ap(pattern=[[512, 128], [1, 256]], offset=0), x[:, 0:256])
-nisa.memset(t.ap(pattern=[[512, 128], [1, 256]], offset={offset}), 1.0)
-nisa.dma_copy(out, t)
-return out
-"""
-_PATTERN_RIGHT = """
-t = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.memset(t, 0.0)
-nisa.dma_copy(t[:, 0:256], x[:, 0:256])
-nisa.memset(t[:, 128:384], 1.0)
-nisa.dma_copy(out, t)
-return out
-"""
-PATTERN_RACE = rule(
-    "race-pattern-overlap", "races", "warning",
-    title="accesses through overlapping access patterns are ordered",
-    what="two access patterns (.ap) of one tensor share elements without being equal, one of the accesses "
-    "writes, and nothing orders the two",
-    why="an access pattern goes past the shape of its tensor, and the guide does not say that accesses "
-    "through "
-    "two of them wait for each other. " + _UNORDERED,
-    fix="slice the tensor instead, or order the two with depends_on, with_schedule or no_reorder",
-    source="NKI language guide, access patterns; assumed",
-    wrong=Example(_PATTERNS.format(offset=128), {"x": "f32[128,512]"}),
-    right=Example(_PATTERN_RIGHT, {"x": "f32[128,512]"}),
+    wrong=Example(_REUSED.format(byte=0), {"x": "f32[128,512]"}, "neuronxcc"),
+    right=Example(_REUSED.format(byte=2048), {"x": "f32[128,512]"}, "neuronxcc"),
 )  # fmt: skip
 
 _SCATTER = """
@@ -184,6 +150,19 @@ CORES_RACE = rule(
     right=Example(_EXCHANGE.format(barrier=_BARRIER), {"x": "f32[128,512]"}, grid="2"),
 )  # fmt: skip
 
+RANKS_RACE = rule(
+    "race-two-ranks", "races", "warning",
+    title="a collective receives into memory that no other rank reads from",
+    what="src and dst of a collective share elements, so that what arrives from one rank lies where another "
+    "one still reads",
+    why="ranks run independently, and the reference does not say that all have read before one receives; a "
+    "simulator in which everybody brings a copy first shows the right result",
+    fix="give dst a tensor of its own",
+    source="nki.collectives; assumed",
+    wrong=None,
+    right=None,
+)  # fmt: skip
+
 UNORDERED = rule(
     "race", "races", "error",
     title="every pair of accesses that disturb each other is ordered",
@@ -198,5 +177,6 @@ UNORDERED = rule(
 )  # fmt: skip
 
 RULES_OF_KIND: dict[str, Rule] = {
-    DIRECT: DIRECT_RACE, PATTERN: PATTERN_RACE, DYNAMIC: DYNAMIC_RACE, OPEN: OPEN_RACE, CORES: CORES_RACE,
+    BETA_1_DIRECT: DIRECT_RACE, DYNAMIC: DYNAMIC_RACE, OPEN: OPEN_RACE, CORES: CORES_RACE,
+    RANKS: RANKS_RACE,
 }  # fmt: skip

@@ -9,26 +9,31 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from ..cores.collectives import COLLECTIVES
 from ..isa.declare import Instruction
 from ..place.walk import KINDS, REUSE, SPILL
-from .conflicts import CORES, DIRECT, Pair, Touch
+from . import rotation
+from .conflicts import BETA_1_DIRECT, CORES, DIRECT, Pair, Touch
 from .evidence import Evidence, Track
-from .finding import NOWHERE, Finding, Severity, Site
+from .finding import Finding, Severity, Site
 from .graph import Graph
-from .race_rules import LIFETIME, OPEN, OPEN_RACE, RULES_OF_KIND, UNORDERED
+from .race_rules import LIFETIME, OPEN, OPEN_RACE, RANKS, RANKS_RACE, RULES_OF_KIND, UNORDERED
 
 
-def find(evidence: Evidence) -> Iterator[Finding]:
+def find(graph: Graph) -> Iterator[Finding]:
     """Races of a launch."""
-    graph = Graph(evidence)
+    evidence = graph.evidence
     lost = {(pair.earlier, pair.later) for pair in graph.conflicts.destroyed}
     tiles = {_tiles(graph, pair) for pair in graph.conflicts.destroyed}
     yield from _once(_lifetime(graph, pair) for pair in graph.conflicts.destroyed)
+    yield from _once(found for track in evidence.tracks for found in rotation.find(track))
     # a pair of tiles of which one destroys the other is told of once
     left = (p for p in graph.open if (p.earlier, p.later) not in lost and _tiles(graph, p) not in tiles)
     yield from _once(_race(graph, p) for p in _races(graph, left))
     if evidence.leaves_open(OPEN):
         yield from _once(_open_schedule(graph))
+    if evidence.leaves_open(RANKS):
+        yield from _once(found for track in evidence.tracks for found in _in_place(track))
     yield from _once(_placed(evidence))
 
 
@@ -39,6 +44,8 @@ def _races(graph: Graph, pairs: Iterable[Pair]) -> Iterator[Pair]:
     for pair in pairs:
         key = (pair.kind, int(line[pair.later]), int(line[pair.earlier]))
         if key not in seen and _is_race(graph, pair):
+            if pair.kind == CORES and _is_repetition(graph, pair):
+                continue
             seen.add(key)
             yield pair
 
@@ -88,23 +95,36 @@ def _lifetime(graph: Graph, pair: Pair) -> Finding:
     )  # fmt: skip
 
 
-_ONE_WRITES = "let one core write it, unless both write the same values on purpose"
+def _is_repetition(graph: Graph, pair: Pair) -> bool:
+    """Whether both cores store the same values to the same elements by one line, so that either may be first.
+
+    A core may read what the other one stores again, if it stored these elements itself before.
+    """
+    first, second = (_store_of(graph, touch, pair) for touch in (pair.first, pair.second))
+    if first is None or second is None:
+        return False
+    (one, row), (other, other_row) = first, second
+    is_same = {(one.rank, row), (other.rank, other_row)} & set(graph.evidence.repeated)
+    return bool(is_same) and one.site(row) == other.site(other_row)
 
 
-def _is_symmetric(graph: Graph, pair: Pair) -> bool:
-    """Whether both cores write the elements by one line, and read what they wrote themselves."""
-    sides = []
-    for touch, node in ((pair.first, pair.earlier), (pair.second, pair.later)):
-        track, row, _ = _side(graph, touch, node)
-        if track.slots.is_written[touch.slot]:
-            sides.append(track.site(row))
-            continue
-        slots = track.slots
-        box = track.boxes.of_slot[touch.slot]
-        same = (slots.storage == slots.storage[touch.slot]) & (track.boxes.of_slot == box)
-        before = np.flatnonzero(slots.is_written & same & (slots.row < row))
-        sides += [track.site(int(slots.row[before[-1]]))] if len(before) else [NOWHERE]
-    return sides[0] == sides[1]
+def _store_of(graph: Graph, touch: Touch, pair: Pair) -> tuple[Track, int] | None:
+    """The row by which the core of one side stored what the other side stores; None if it did not."""
+    track = graph.tracks[touch.track]
+    slots = track.slots
+    if slots.is_written[touch.slot]:
+        return track, int(slots.row[touch.slot])
+    stored = pair.second if touch is pair.first else pair.first
+    line = graph.tracks[stored.track].site(int(graph.tracks[stored.track].slots.row[stored.slot]))
+    mine = (slots.storage == slots.storage[touch.slot]) & slots.is_written
+    rows = slots.row[mine & (slots.row < slots.row[touch.slot])]
+    return next(((track, row) for row in rows[::-1].tolist() if track.site(row) == line), None)
+
+
+def _is_anywhere(graph: Graph, pair: Pair) -> bool:
+    """Whether one side lies at an offset that only the run knows, so that the two may never meet."""
+    sides = [(graph.tracks[t.track].slots, t.slot) for t in (pair.first, pair.second) if t.slot >= 0]
+    return any(slots.layouts[slots.layout[slot]].indices for slots, slot in sides)
 
 
 def _race(graph: Graph, pair: Pair) -> Finding:
@@ -115,18 +135,19 @@ def _race(graph: Graph, pair: Pair) -> Finding:
     severity: Severity = (
         "error" if row_of_table is None or row_of_table.certainty == "documented" else "warning"
     )
-    if pair.kind == CORES and _is_symmetric(graph, pair):
+    if _is_anywhere(graph, pair):
         severity = "warning"
     cores = f" on core {track.rank}" if pair.kind == CORES else ""
     others = f" on core {other_track.rank}" if pair.kind == CORES else ""
     verb, other_verb = _verb(graph, pair.second), _verb(graph, pair.first)
+    place = other if pair.kind in (DIRECT, BETA_1_DIRECT) else "the same elements"
     notes = () if row_of_table is None else (f"kind of pair: {pair.kind}; source: {row_of_table.source}",)
     return held.finding(
         f"{track.called(row)}{cores} {verb} {tile}; {other_track.called(other_row)}{others} "
-        f"{other_verb} {'the same elements' if pair.kind != DIRECT else other}, and nothing orders the two",
+        f"{other_verb} {place}, and nothing orders the two",
         track.site(row), other_track.site(other_row),
         f"{other_track.called(other_row)}{others} {other_verb} here",
-        notes=notes, severity=severity, fix=_ONE_WRITES if severity != held.severity == "error" else "",
+        notes=notes, severity=severity,
     )  # fmt: skip
 
 
@@ -171,6 +192,27 @@ _REGISTERS = {
     "vector": "accumulator registers of VectorE",
     "random": "random generators",
 }
+
+
+def _in_place(track: Track) -> Iterator[Finding]:
+    """Collectives of several ranks that receive where other ranks read."""
+    slots, overlaps = track.slots, track.overlaps
+    shared = np.array([isinstance(form, COLLECTIVES) for form in track.program.forms], np.bool_)
+    rows = np.flatnonzero(shared[track.program.form_column]) if shared.any() else np.zeros(0, np.int64)
+    for row in rows.tolist():
+        own = np.arange(track.slot_start[row], track.slot_start[row + 1])
+        box = track.boxes.of_slot[own]
+        for target in np.flatnonzero(slots.is_written[own]).tolist():
+            held = int(box[target])
+            near = [held, *overlaps.other[overlaps.start[held] : overlaps.start[held + 1]].tolist()]
+            same = slots.storage[own] == slots.storage[own[target]]
+            if (same & ~slots.is_written[own] & np.isin(box, near)).any():
+                storage = int(slots.storage[own[target]])
+                yield RANKS_RACE.finding(
+                    f"{track.called(row)} receives into {track.describe(storage)} where other ranks read "
+                    "what it brings, and nothing orders the two",
+                    track.site(row), track.birthplace(storage), "src and dst lie here",
+                )  # fmt: skip
 
 
 def _placed(evidence: Evidence) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,8 +69,15 @@ class Recording:
     actions: list[Action] = field(default_factory=list)
     shapes: dict[Memory, tuple[tuple[int, ...], DType, str]] = field(default_factory=dict)
     given: dict[Memory, np.ndarray] = field(default_factory=dict)
+    # where operands lie at addresses, found once for all replays; None where that is no view
+    places: dict[Operand, tuple[Layout, int] | None] = field(default_factory=dict, repr=False)
     # tiles of no program, held so that their identities stay theirs
     _loose: dict[int, tuple[Storage, int]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def changed(self) -> set[Memory]:
+        """The memories that something writes."""
+        return {a.operands[slot].memory for a in self.actions for slot in a.form.written_slots}
 
     def add(
         self, session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any

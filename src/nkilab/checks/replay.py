@@ -25,13 +25,14 @@ from .recording import Action, Recording
 from .world import World
 
 _SWAPPED = """
-a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
-b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, {byte}))
-out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
-nisa.dma_copy(a, x)
-nisa.dma_copy(out[0], a)
-nisa.memset(b, 1.0)  # nkilab: ignore[race-direct-overlap] replayed to see what it does
-nisa.dma_copy(out[1], b)
+out = nl.ndarray((2, 128, 512), x.dtype, buffer=nl.shared_hbm)
+a = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+b = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr={byte}))
+a[...] = nl.load(x)
+nl.store(out[0], a)
+# nkilab: ignore[race-direct-overlap] replayed to see what it does
+b[...] = nisa.memset((128, 512), 1.0, x.dtype)
+nl.store(out[1], b)
 return out
 """
 _OPTIONS = ("--replay", "4")
@@ -45,8 +46,8 @@ DIFFERS = rule(
     "documents do not settle whether the two are ordered",
     fix="order the two lines, or let them use memory of their own",
     source="nkilab.place.DEPENDENCES",
-    wrong=Example(_SWAPPED.format(byte=0), {"x": "f32[128,512]"}, options=_OPTIONS),
-    right=Example(_SWAPPED.format(byte=2048), {"x": "f32[128,512]"}, options=_OPTIONS),
+    wrong=Example(_SWAPPED.format(byte=0), {"x": "f32[128,512]"}, "neuronxcc", options=_OPTIONS),
+    right=Example(_SWAPPED.format(byte=2048), {"x": "f32[128,512]"}, "neuronxcc", options=_OPTIONS),
 )  # fmt: skip
 
 # a sum in another order: a few units of the last place, relative to the largest element of the result
@@ -87,15 +88,13 @@ class Replay:
         return held
 
 
-def replays(
-    evidence: Evidence, recording: Recording, count: int
-) -> tuple[list[Replay], list[Finding], list[str]]:
+def replays(graph: Graph, recording: Recording, count: int) -> tuple[list[Replay], list[Finding], list[str]]:
     """Replay a launch in up to `count` orders.
 
     Returns:
         What each order showed, findings, and notes.
     """
-    graph = Graph(evidence)
+    evidence = graph.evidence
     actions = _by_node(graph, recording)
     outputs = _outputs(evidence)
     try:
@@ -154,7 +153,7 @@ def _computed(
     outputs: list[tuple[int, int]],
 ) -> list[np.ndarray]:
     """The results of an order, [elements] each."""
-    world = World(evidence, recording)
+    world = World(evidence, recording, has_lanes=True)
     groups = _Groups(recording) if ordering.permutes else None
     # of two that meet, both send before either receives
     late: dict[int, list[Action]] = {}
@@ -240,9 +239,10 @@ def _number(elements: np.ndarray, at: int) -> float:
 
 def _apart(one: np.ndarray, other: np.ndarray, dtype: DType, *, is_exact: bool) -> np.ndarray:
     """Which elements differ: bit by bit, or beyond what another order of a sum explains."""
-    if is_exact or not dtype.is_float:
-        same = one.view(np.uint8).reshape(len(one), -1) == other.view(np.uint8).reshape(len(other), -1)
-        return ~same.all(axis=1)
+    bits = f"u{one.dtype.itemsize}"
+    differing: np.ndarray = one.view(bits) != other.view(bits)
+    if is_exact or not dtype.is_float or not differing.any():
+        return differing
     a, b = (widen(v, dtype).astype(np.float64) for v in (one, other))
     scale = np.max(np.abs(a[np.isfinite(a)]), initial=0.0)
     with np.errstate(invalid="ignore"):

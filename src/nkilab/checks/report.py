@@ -41,13 +41,8 @@ class Report:
 
     @property
     def passes(self) -> bool:
-        """Whether no error was found."""
-        return not self.counts["error"]
-
-    @property
-    def passes_strictly(self) -> bool:
         """Whether nothing but advice was found."""
-        return self.passes and not self.counts["warning"]
+        return not any(finding.fails for finding in self.findings)
 
     @property
     def counts(self) -> dict[str, int]:

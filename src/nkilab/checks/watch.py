@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..isa.declare import Instruction
+from ..tiles.tile import HBM, memory_of
 from ..trace.session import Execute, Session
 from .recording import Recording
 
@@ -32,6 +33,8 @@ class Watcher:
 
     def __init__(self, *, records: bool) -> None:
         self.accumulated: list[Accumulated] = []
+        # rank and row of transfers that stored to shared memory what lay there already
+        self.repeated: set[tuple[int, int]] = set()
         self.recording = Recording() if records else None
 
     def around(self, compute: Execute) -> Execute:
@@ -44,9 +47,26 @@ class Watcher:
                 self._note(session, operands[form.written_slots[0]])
             if self.recording is not None:
                 self.recording.add(session, form, operands, values, mask)
+            before = self._shared_target(session, form, operands)
             compute(session, form, operands, values, mask)
+            if before is not None:
+                self._note_repeated(session, operands[form.written_slots[0]], before)
 
         return step
+
+    @staticmethod
+    def _shared_target(session: Session, form: Instruction, operands: Sequence[Any]) -> bytes | None:
+        """What lies where a transfer of one of several cores stores, if all of it was stored to before."""
+        if session.together.count < 2 or len(form.written_slots) != 1:
+            return None
+        dst = operands[form.written_slots[0]]
+        if dst.layout.memory != HBM or dst.indices or dst.storage.written.of(dst) != "all":
+            return None
+        return memory_of(dst).tobytes()
+
+    def _note_repeated(self, session: Session, dst: Any, before: bytes) -> None:
+        if memory_of(dst).tobytes() == before:
+            self.repeated.add((session.rank, len(session.program) - 1))
 
     def _note(self, session: Session, dst: Any) -> None:
         storage = dst.storage
@@ -54,3 +74,19 @@ class Watcher:
             is_initialised = storage.initialised.of(dst) != "none"
             row = len(session.program) - 1
             self.accumulated.append(Accumulated(session.rank, row, is_initialised))
+
+
+def around_ranks(watchers: Mapping[int, Watcher]) -> Callable[[Execute], Execute]:
+    """What makes a step of `compute` that the watcher of its rank sees."""
+
+    def around(compute: Execute) -> Execute:
+        steps = {rank: watcher.around(compute) for rank, watcher in watchers.items()}
+
+        def step(
+            session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
+        ) -> None:
+            steps[session.together.rank](session, form, operands, values, mask)
+
+        return step
+
+    return around

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from ..errors import NkilabError, UnsupportedError
-from ..execute import execute, one_blas_thread
+from ..execute import execute, one_blas_thread, open_lanes
 from ..isa.declare import Instruction
 from ..machine import Machine
 from ..tiles.convert import widen
@@ -37,11 +37,14 @@ class World:
         recording: what it computed.
         retype: the type that each type becomes.
         has_addresses: whether tiles at overlapping addresses share bytes.
+        has_lanes: whether rows of one program are computed on threads; elements are looked at behind the
+            block of `open` then.
     """
 
     def __init__(
-        self, evidence: Evidence, recording: Recording, retype: Retype = _same, *, has_addresses: bool = True
-    ) -> None:
+        self, evidence: Evidence, recording: Recording, retype: Retype = _same, *, has_addresses: bool = True,
+        has_lanes: bool = False,
+    ) -> None:  # fmt: skip
         self._has_addresses = has_addresses
         self.tracks = evidence.tracks
         self.recording = recording
@@ -52,6 +55,8 @@ class World:
         machine = self.tracks[0].program.machine
         self.sessions = {track.rank: _session(machine, track.rank) for track in self.tracks}
         self.sessions[-1] = self.sessions[self.tracks[0].rank]
+        self._lanes = open_lanes() if has_lanes and len(self.tracks) == 1 else None
+        self.sessions[self.tracks[0].rank].lanes = self._lanes
 
     def home(self, memory: Memory) -> object:
         """What stands for a memory: one of all cores, a space of addresses, or itself."""
@@ -81,12 +86,20 @@ class World:
     def _made(self, memory: Memory, home: object) -> Storage:
         shape, dtype, where = self.recording.shapes[memory]
         if isinstance(home, tuple) and home[0] == "space":
-            return Storage(-1, "", SHAPE, UINT8, where, "tile", 0)
+            space = Storage(-1, "", SHAPE, UINT8, where, "tile", 0)
+            # what nothing wrote is NaN in every float; shadow bits of 32 MiB would cost more than the rows
+            space.allocate(np.full(SHAPE, 0xFF, np.uint8))
+            return space
         made = Storage(-1, "", shape, self._retype(dtype), where, "tile", 0)
         given = next(
             (self.recording.given[m] for m in self._alike(memory) if m in self.recording.given), None
         )
-        if given is not None:
+        is_constant = self.recording.changed.isdisjoint(self._alike(memory))
+        if given is not None and made.dtype is dtype and is_constant:
+            # nothing changes it: tiles may stand for its elements
+            made.is_mutable = False
+            made.allocate(np.ascontiguousarray(given).reshape(shape))
+        elif given is not None:
             held = given if made.dtype is dtype else widen(np.ascontiguousarray(given), dtype)
             made.allocate(np.ascontiguousarray(held.reshape(shape)).copy())
         return made
@@ -119,7 +132,11 @@ class World:
         track = self._track(operand.memory)
         number = operand.memory[1]
         if track is not None and self._is_addressed(track, number):
-            found = typed(track.program.storages[number], given, offset, track.marks.addresses[number])
+            places = self.recording.places
+            if operand not in places:
+                record, address = track.program.storages[number], track.marks.addresses[number]
+                places[operand] = typed(record, given, offset, address)
+            found = places[operand]
             if found is None:
                 raise UnsupportedError("a tile lies at an address across the boundaries of its elements")
             return found
@@ -158,6 +175,8 @@ class World:
         with one_blas_thread(), tracing(session), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield self
+            if self._lanes is not None:
+                self._lanes.drain()
 
     def elements(self, memory: Memory) -> np.ndarray:
         """What a memory holds; zeros where nothing wrote."""

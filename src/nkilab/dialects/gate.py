@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import update_wrapper
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
@@ -254,6 +255,6 @@ def _gated(full: str, original: Callable[..., Any] | None) -> Callable[..., Any]
             raise error.located(place_of(user_frame()), spelled(full))
         return original(self, *args, **kwargs)
 
+    update_wrapper(method, original)
     method.__name__ = method.__qualname__ = full.partition(".")[2]
-    method.__doc__ = original.__doc__
     return method

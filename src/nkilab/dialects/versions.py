@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import SpellingError, UsageError
+from ..errors import SpellingError, UsageError, did_you_mean
 from ..trace.session import Session, ask
 from ..trace.source import place_of, user_frame
 from .history import BETA1, NEWEST, RELEASES, VERSIONS, order
@@ -75,7 +75,9 @@ def version_named(name: str) -> str:
     if short not in VERSIONS and short not in by_sdk:
         raise UsageError(
             f"NKI version is {name}; it is one of {', '.join(VERSIONS)}",
-            hint="an SDK release from 2.20 to 2.33 also names one" if word.startswith("2.") else "",
+            hint="an SDK release from 2.20 to 2.33 also names one"
+            if word.startswith("2.")
+            else did_you_mean(word, VERSIONS),
         )
     return by_sdk.get(short, short)
 

@@ -26,7 +26,7 @@ from typing import cast
 
 import numpy as np
 
-from ..errors import FileError
+from ..errors import FileError, UsageError
 
 # The first byte is no text, the line ends show a transfer that converted them, as PNG does.
 MAGIC = b"\x93nkl\r\n\x1a\n"
@@ -136,6 +136,23 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that no file can be written to, before the work that fills it.
+
+    Raises:
+        UsageError: if it is a folder, or its folder does not exist or may not be written.
+    """
+    place = Path(path)
+    if place.is_dir():
+        raise UsageError(f"{path} is a folder; a file is to be written there", hint="name a file in it")
+    if not place.parent.is_dir():
+        raise UsageError(
+            f"the folder of {path} does not exist", hint=f"make {place.parent}, or name another file"
+        )
+    if not os.access(place.parent, os.W_OK):
+        raise UsageError(f"the folder of {path} may not be written", hint="name a file elsewhere")
 
 
 def write_whole_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:

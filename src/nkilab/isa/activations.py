@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RuleError
+from ..errors import RuleError, did_you_mean
 from ..tiles.special import erf, erfc
 from .operators import NUMPY_NAMES
 
@@ -163,6 +163,7 @@ def activation_named(spelled: Any) -> Activation:
         listed = ", ".join(n for n, f in ACTIVATIONS.items() if f.is_documented)
         raise RuleError(
             f"op is {name}; it is one of {listed}",
+            hint=did_you_mean(name, ACTIVATIONS),
             source='NKI API common fields, "Supported activation functions"',
         )
     return found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import RuleError
+from ..errors import RuleError, did_you_mean
 
 
 class _Marker:
@@ -47,7 +47,12 @@ class Attribute:
         try:
             return self._choices[word]
         except (KeyError, TypeError):
-            raise RuleError(f"{name} is {given!r}; it is one of {self.allowed}") from None
+            hint = did_you_mean(word, filter(_is_text, self._choices)) if _is_text(word) else ""
+            raise RuleError(f"{name} is {given!r}; it is one of {self.allowed}", hint=hint) from None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def Attr(default: Any = REQUIRED, choices: Sequence[Any] = ()) -> Any:

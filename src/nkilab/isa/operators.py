@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RuleError
+from ..errors import RuleError, did_you_mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +125,7 @@ def operator_named(spelled: Any) -> Operator:
     if found is None:
         raise RuleError(
             f"op is {name}; it is one of {', '.join(OPERATORS)}",
+            hint=did_you_mean(name, OPERATORS),
             source='NKI API common fields, "Supported math operators"',
         )
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
 from .model import Machine, assumed, documented, fitted, measured
 
 TRN2 = Machine(
@@ -217,6 +217,10 @@ def chip_named(name: str) -> Machine:
     if row is None:
         raise UsageError(
             f"target is {name}; it is one of {', '.join([*MACHINES, *ALIASES])}",
-            hint="a chip with constants of its own is the path of a machine file, MACHINE.yaml",
+            hint=did_you_mean(
+                name,
+                [*MACHINES, *ALIASES],
+                "a chip with constants of its own is the path of a machine file, MACHINE.yaml",
+            ),
         )
     return row

@@ -16,6 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from ..errors import did_you_mean
 from ..yaml_files import line_of, loaded, wrong
 from .chips import ALIASES, MACHINES, chip_named
 from .model import Machine
@@ -75,10 +76,20 @@ def _read(path: Path, changed_at: int) -> Machine:
         raise wrong(path, 1, f"the schema is {given!r}; a machine file has {SCHEMA!r}", HINT)
     unknown = [key for key in held if key not in KEYS]
     if unknown:
-        raise wrong(path, line_of(held), f"{unknown[0]!r} is no key; there are {', '.join(KEYS)}", HINT)
+        raise wrong(
+            path,
+            line_of(held),
+            f"{unknown[0]!r} is no key; there are {', '.join(KEYS)}",
+            did_you_mean(str(unknown[0]), KEYS, HINT),
+        )
     chip = held.get("chip")
     if not isinstance(chip, str) or chip.lower() not in {*MACHINES, *ALIASES}:
-        raise wrong(path, line_of(held), f"chip is {chip!r}; it is one of {', '.join(MACHINES)}", HINT)
+        raise wrong(
+            path,
+            line_of(held),
+            f"chip is {chip!r}; it is one of {', '.join(MACHINES)}",
+            did_you_mean(str(chip), MACHINES, HINT),
+        )
     constants = held.get("constants")
     if not isinstance(constants, Mapping):
         raise wrong(path, line_of(held), f"constants is {constants!r}; it holds names and values", HINT)

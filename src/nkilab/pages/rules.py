@@ -35,10 +35,9 @@ def rules_page() -> Page:
     """All rules by family, and documented rules that are not covered."""
     opening = (
         Text(
-            f"The {len(RULES)} rules that {code('nkilab check')} knows. Errors make it fail, warnings with "
-            f"{code('--strict')}, advice never does. {code('nkilab explain RULE')} shows each with an "
-            f"example "
-            "that breaks it and one that keeps it."
+            f"The {len(RULES)} rules that {code('nkilab check')} knows. Errors and warnings make it fail, "
+            f"advice never does. {code('nkilab explain RULE')} shows each with an example that breaks it and "
+            "one that keeps it."
         ),
     )
     return Page("Rules", "index", (Section("", opening), *_families(), _not_covered()))

@@ -71,10 +71,13 @@ def boxes_for(accesses: Sequence[tuple[int, tuple[int, ...], int, Layout, int]])
     """
     axes = max((len(shape) for _, shape, _, _, _ in accesses), default=1) or 1
     table = np.zeros((len(accesses), 4 * axes + 4), np.int64)
-    group = np.zeros(len(accesses), np.int64)
-    for number, (own, shape, itemsize, given, offset) in enumerate(accesses):
-        group[number] = own
-        table[number] = _decomposed(shape or (1,), itemsize, given, np.array([offset]), axes)
+    group = np.array([own for own, *_ in accesses], np.int64)
+    offsets = np.array([offset for *_, offset in accesses], np.int64)
+    alike: dict[tuple[tuple[int, ...], int, Layout], list[int]] = {}
+    for number, (_, shape, itemsize, given, _) in enumerate(accesses):
+        alike.setdefault((shape or (1,), itemsize, given), []).append(number)
+    for (shape, itemsize, given), numbers in alike.items():
+        table[numbers] = _decomposed(shape, itemsize, given, offsets[numbers], axes)
     return _distinct(table, group, np.arange(len(accesses)), axes)
 
 

@@ -58,18 +58,23 @@ DEPENDENCES: dict[str, Dependence] = {
                    "DMA overview, rings are in order", "documented"),
         Dependence("semaphore", "a transfer and the consumer of its semaphore", True,
                    "DMA overview, the last act of each engine is a semaphore write", "documented"),
-        Dependence("direct overlap", "two tensors at overlapping direct addresses", False,
-                   "direct allocation guide", "assumed"),
-        Dependence("pattern overlap", "two access patterns (.ap) on one storage", False,
-                   "access pattern guide", "assumed"),
+        Dependence("direct overlap", "two tensors of nki at overlapping direct addresses", True,
+                   "migration guide, direct allocation: blocks of a tensor become tensors, several at one "
+                   "address; nki-library, Scope: overlapping addresses make an antidependency",
+                   "documented"),
+        Dependence("direct overlap, Beta 1", "two tensors of Beta 1 at overlapping direct addresses", False,
+                   "direct allocation guide, known limitations", "assumed"),
+        Dependence("pattern overlap", "two access patterns (.ap) on one storage", True,
+                   "access pattern guide, note: slices and other views are made of .ap()", "documented"),
         Dependence("dynamic hbm", "HBM regions on two queues, one index known at run time only", False,
-                   "dynamic loops guide", "assumed"),
+                   "NKI 0.4 release notes, race conditions in dynamic loops; nki-library has a core_barrier "
+                   "on one core between scattered stores and later gathers", "assumed"),
         Dependence("open schedule", "what no_reorder and schedules leave open", False,
                    "nki.isa scheduling", "assumed"),
         Dependence("two cores", "accesses of two cores, except through sendrecv and core_barrier", False,
                    "logical core guide", "documented"),
-        Dependence("two ranks", "accesses of two ranks, except through collectives", False,
-                   "collectives guide", "documented"),
+        Dependence("two ranks", "what other ranks of a collective read and what one receives", False,
+                   "nki.collectives, which says nothing of src and dst that overlap", "assumed"),
     )
 }  # fmt: skip
 

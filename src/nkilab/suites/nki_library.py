@@ -18,7 +18,7 @@ from .. import api
 from ..dialects.kernel import Kernel
 from ..errors import UnsupportedError
 from ..hook import ServedFinder, switch_on
-from ..launches import Call, launch_ranks
+from ..launches import Call
 
 pytest_plugins = ["nkilab.suites.sample"]
 COLLECTIVE = "collective: needs several ranks"
@@ -109,7 +109,7 @@ def _run_ranks(orchestrator: Any, under_test: Any, ranks: int) -> str:
     kernel = given if isinstance(given, Kernel) else Kernel(given, "nki", "")
     machine = api.machine_for(kernel, under_test.compiler_input.platform_target.get_nc_gen())
     grid = kernel[under_test.compiler_input.logical_nc_config]
-    left = launch_ranks(grid, calls, range(ranks), machine, launched=ranks, has_data=True)
+    left = api.WORLD.launching_ranks(grid, calls, range(ranks), machine, launched=ranks, has_data=True)
     folder = Path(orchestrator.fs_config.artifacts_output_directory_path) / utils.INF_ARTIFACT_DIR_NAME
     for rank, launched in enumerate(left):
         results = launched.results

@@ -9,7 +9,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from ..errors import RuleError
+from ..errors import RuleError, did_you_mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,8 @@ def _resolve(spelled: Any) -> DType:
         held = np.dtype(spelled)
         found, name = _BY_STORAGE.get(held) or _record(held), held.name
     if found is None:
-        hint = "cast it on the host first" if name.endswith("64") else ""
+        wide = "cast it on the host first" if name.endswith("64") else ""
+        hint = wide or did_you_mean(name, [*DTYPES, *_SYNONYMS])
         raise RuleError(f"dtype is {name}; it is one of {', '.join(DTYPES)}", hint=hint)
     return found
 

@@ -50,6 +50,22 @@ class Returned(NamedTuple):
     total: int
 
 
+class BlockUse(NamedTuple):
+    """A use of a tile that stands for several blocks of a tensor in turn.
+
+    Args:
+        row: where the program was: the next row where a block is taken, the last one where one is given.
+        storage: the tile.
+        block: which one it is meant to be.
+        is_given: whether a value is assigned to it.
+    """
+
+    row: int
+    storage: int
+    block: int
+    is_given: bool
+
+
 @dataclass
 class Marks:
     """The notes of one program.
@@ -57,6 +73,8 @@ class Marks:
     Args:
         addresses: per storage that the kernel gave an address.
         births: per storage, the loop position at which it was made.
+        rotating: tiles that stand for several blocks of a tensor.
+        block_uses: their uses, in order.
         patterns: accesses that an access pattern (.ap) made: storage, offset, layout.
         edges: rows that the kernel orders by name or handle: consumer, producer.
         blocks: first row and end of each no_reorder block.
@@ -70,6 +88,8 @@ class Marks:
 
     addresses: dict[int, Address] = field(default_factory=dict)
     births: list[int] = field(default_factory=list)
+    rotating: set[int] = field(default_factory=set)
+    block_uses: list[BlockUse] = field(default_factory=list)
     patterns: set[tuple[int, int, Layout]] = field(default_factory=set)
     edges: list[tuple[int, int]] = field(default_factory=list)
     blocks: list[tuple[int, int]] = field(default_factory=list)

@@ -24,3 +24,9 @@ from .study import Found as Found
 from .study import search as search
 from .verdict import Verdict as Verdict
 from .verdict import verdict_of as verdict_of
+
+__all__ = [
+    "Autotuned", "Case", "Found", "Inline", "Journal", "KernelObjective", "Objective", "Outcome", "Pooled",
+    "Sampler", "Space", "Verdict", "Work", "autotune", "processes", "read_space", "sampler_named", "search",
+    "space_of", "verdict_of",
+]  # fmt: skip

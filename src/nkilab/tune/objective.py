@@ -17,7 +17,7 @@ from .. import api
 from ..arguments import call_arguments
 from ..arrays import framework_of
 from ..dialects.kernel import Kernel
-from ..errors import NkilabError, UsageError
+from ..errors import NkilabError, UsageError, did_you_mean
 from ..launches import launch
 from ..ledger.predict import recosted
 from ..machine import Machine
@@ -235,7 +235,9 @@ def known_goals(goals: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(
             f"the objective is {','.join(goals)!r}; it is latency, or latency and some of "
             f"{', '.join(list(GOALS)[1:])}",
-            hint="write latency,sbuf for the front of latency against bytes of SBUF",
+            hint=did_you_mean(unknown[0], GOALS)
+            if unknown
+            else "write latency,sbuf for the front of latency against bytes of SBUF",
         )
     return tuple(goals)
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Protocol
 
 from .._lazy import optuna
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
 from .outcome import Outcome, key_of
 from .space import Parameter, Point, Space
 
@@ -184,7 +184,9 @@ def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -
         UsageError: if there is no such sampler, or it needs optuna and there is none.
     """
     if name not in SAMPLERS:
-        raise UsageError(f"--sampler is {name!r}; there are {', '.join(SAMPLERS)}")
+        raise UsageError(
+            f"--sampler is {name!r}; there are {', '.join(SAMPLERS)}", hint=did_you_mean(name, SAMPLERS)
+        )
     is_small = space.count is not None and space.count <= trials
     if name == EXHAUSTIVE or (name == AUTO and is_small):
         return Listed(space.points())

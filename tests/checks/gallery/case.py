@@ -48,7 +48,7 @@ def case(*args: str, grid: int = 0, **options: Any) -> Callable[[Any], Any]:
     Args:
         args: "f32[128,512]" per parameter that is a tensor.
         grid: cores or instances.
-        options: `target`, `replay`, `numerics` of the check; `version` as `--nki`.
+        options: `target`, `replay`, `numerics` of the check; `version` as `--nki`; `ranks` of the launch.
     """
 
     def keep(kernel: Any) -> Any:

@@ -7,6 +7,7 @@ from tests.checks.gallery.case import case
 
 with nkilab.activate():
     import neuronxcc.nki as nki
+    import neuronxcc.nki.compiler as ncc
     import neuronxcc.nki.isa as nisa
     import neuronxcc.nki.language as nl
 
@@ -369,4 +370,39 @@ def right_shared_hbm_at_the_top(x):
     nl.store(extra, nl.load(x[0]))
     for i in nl.affine_range(4):
         nl.store(out[i], nl.load(x[i]))
+    return out
+
+
+@case("f32[4,128,512]")
+@nki.jit
+def right_addresses_are_counted_while_the_body_is_traced(x):
+    """As the allocated attention of nki-samples does."""
+    out = nl.ndarray((4, 128, 512), x.dtype, buffer=nl.shared_hbm)
+    here = 0
+    for i in nl.affine_range(4):
+        first = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=here))
+        here += 2048
+        second = nl.ndarray((nl.par_dim(128), 512), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=here))
+        here += 2048
+        first[...] = nl.load(x[i])
+        second[...] = nl.multiply(first, 2.0)
+        nl.store(out[i], second)
+    return out
+
+
+@case("f32[128,2048]")
+@nki.jit
+def right_columns_are_turned_in_place_through_one_bank(x):
+    """As the allocated linear layer of nki-samples does; its blocks take turns, its columns never meet."""
+    out = nl.ndarray((128, 2048), x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((nl.par_dim(128), 2048), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+    turned = nl.ndarray(
+        (4, nl.par_dim(128), 512), nl.float32, buffer=ncc.psum.mod_alloc(base_bank=0, num_bank_tiles=(1,))
+    )
+    tile[...] = nl.load(x)
+    for m in nl.affine_range(4):
+        columns = nl.ds(m * 512, 512)
+        turned[m] = nisa.nc_matmul(tile[:, nl.ds(m * 512, 128)], tile[:, columns])
+        tile[:, columns] = nl.copy(turned[m])
+    nl.store(out, tile)
     return out

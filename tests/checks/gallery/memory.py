@@ -239,12 +239,49 @@ def right_on_trn3_a_filled_bank_starts_a_sum(a, b):
 
 @case("bf16[128,128]", "bf16[128,512]")
 @nki.jit
+def wrong_half_of_a_bank_is_copied_out_unwritten(a, b):
+    left, right = operands(a, b)
+    total, result, out = ps((128, 512)), sb((128, 512)), out_like((128, 512))
+    nisa.nc_matmul(total[:, 0:256], left, right[:, 0:256])
+    nisa.tensor_copy(result, total)  # finds: unwritten-read
+    nisa.dma_copy(out, result)
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_half_of_a_bank_is_copied_out(a, b):
+    left, right = operands(a, b)
+    total, result, out = ps((128, 512)), sb((128, 256)), out_like((128, 256))
+    nisa.nc_matmul(total[:, 0:256], left, right[:, 0:256])
+    nisa.tensor_copy(result, total[:, 0:256])
+    nisa.dma_copy(out, result)
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki1.jit
 def wrong_two_sums_take_turns_in_a_bank(a, b):
+    out = nl1.ndarray((128, 512), nl1.float32, buffer=nl1.shared_hbm)
+    left, right = nl1.load(a), nl1.load(b)
+    total = nl1.zeros((128, 512), nl1.float32, buffer=nl1.psum)
+    for _ in nl1.static_range(3):
+        for half in nl1.static_range(2):
+            at = nl1.ds(half * 256, 256)
+            total[:, at] += nisa1.nc_matmul(left, right[:, at])  # finds: psum-interleaved
+    nl1.store(out, nl1.copy(total))
+    return out
+
+
+@case("bf16[128,128]", "bf16[128,512]")
+@nki.jit
+def right_elements_know_whether_they_are_added_to(a, b):
+    """As nki-library does it on devices."""
     left, right = operands(a, b)
     total = ps((128, 512))
     for k in range(3):
         for at in (slice(0, 256), slice(256, 512)):
-            nisa.nc_matmul(total[:, at], left, right[:, at], accumulate=k > 0)  # finds: psum-interleaved
+            nisa.nc_matmul(total[:, at], left, right[:, at], accumulate=k > 0)
     return stored(total)
 
 

@@ -303,16 +303,18 @@ def right_a_variance_in_float32(x):
 # ---- other orders
 
 
-@case("f32[128,512]", replay=6)
+@case("f32[1,512]", "i32[1,1]", replay=6)
 @nki.jit
-def wrong_a_result_depends_on_timing(x):
-    a = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
-    b = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf, address=(0, 0))
-    out = hbm((2, 128, 512))
-    nisa.dma_copy(a, x)
-    nisa.dma_copy(out[0], a)
-    nisa.memset(b, 1.0)  # finds: race-direct-overlap, order-changes-result
-    nisa.dma_copy(out[1], b)
+def wrong_a_result_depends_on_timing(x, position):
+    row, place, back = sb((1, 512)), sb((1, 1), nl.int32), sb((1, 512))
+    held, out = hbm((4, 512)), hbm((1, 512))
+    nisa.dma_copy(row, x)
+    nisa.dma_copy(place, position)
+    nisa.memset(back, 0.0)
+    nisa.dma_copy(held[0:1], back)
+    nisa.dma_copy(held.ap(pattern=[[512, 1], [1, 512]], scalar_offset=place, indirect_dim=0), row)
+    nisa.dma_copy(back, held[0:1])  # finds: race-dynamic-hbm, order-changes-result
+    nisa.dma_copy(out, back)
     return out
 
 

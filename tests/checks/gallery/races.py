@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.checks.gallery.case import case
-from tests.dialects.spellings import ncc1, nki1, nki2, nl1, nl2
+from tests.dialects.spellings import ncc1, nisa1, nki1, nki2, nl1, nl2
 from tests.dialects.spellings import nisa2 as nisa
 
 nki, nl = nki2, nl2
@@ -11,6 +11,12 @@ nki, nl = nki2, nl2
 
 def a_tile(byte, width=512):
     return nl.ndarray((128, width), nl.float32, buffer=nl.sbuf, address=(0, byte))
+
+
+def beta_1_tile(byte):
+    return nl1.ndarray(
+        (nl1.par_dim(128), 512), nl1.float32, buffer=ncc1.sbuf.mod_alloc(base_addr=byte, num_free_tiles=())
+    )
 
 
 @case("f32[128,512]")
@@ -61,11 +67,12 @@ def right_tiles_side_by_side(x):
 
 @case("f32[4,128,512]")
 @nki.jit
-def wrong_ping_pong_with_one_buffer(x):
+def right_ping_pong_with_one_buffer(x):
+    """Slow, but in order: the compiler of `nki` looks at addresses."""
     out = nl.ndarray((4, 128, 512), nl.float32, buffer=nl.shared_hbm)
     for i in range(4):
         tile = a_tile(0)
-        nisa.dma_copy(tile, x[i])  # finds: race-direct-overlap
+        nisa.dma_copy(tile, x[i])
         nisa.dma_copy(out[i], tile)
     return out
 
@@ -109,44 +116,89 @@ def right_two_pieces_of_a_region(x):
 
 @case("f32[128,512]")
 @nki.jit
-def wrong_a_dead_tile_is_overwritten_by_another_engine(x):
+def right_a_dead_tile_is_overwritten_by_another_engine(x):
     a, b = a_tile(0), a_tile(0)
     result = a_tile(4096)
     out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(a, x)
     nisa.activation(result, op=nl.exp, data=a)
-    nisa.memset(b, 1.0, engine=nisa.engine.vector)  # finds: race-direct-overlap
+    nisa.memset(b, 1.0, engine=nisa.engine.vector)
     nisa.dma_copy(out[0], result)
     nisa.dma_copy(out[1], b)
     return out
 
 
 @case("f32[128,512]")
-@nki.jit
-def right_an_order_is_asked_for(x):
-    a, b = a_tile(0), a_tile(0)
-    result = a_tile(4096)
-    out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(a, x)
-    last = nisa.activation(result, op=nl.exp, data=a)
-    nisa.memset(b, 1.0, engine=nisa.engine.vector).depends_on(last)
-    nisa.dma_copy(out[0], result)
-    nisa.dma_copy(out[1], b)
+@nki1.jit
+def wrong_two_tensors_of_beta_1_share_an_address(x):
+    out = nl1.ndarray((2, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    a, b = beta_1_tile(0), beta_1_tile(0)
+    a[...] = nl1.load(x)
+    nl1.store(out[0], a)
+    b[...] = nisa1.memset((128, 512), 1.0, nl1.float32)  # finds: race-direct-overlap
+    nl1.store(out[1], b)
     return out
 
 
 @case("f32[128,512]")
-@nki.jit
-def right_a_block_keeps_the_order(x):
-    a, b = a_tile(0), a_tile(0)
-    result = a_tile(4096)
-    out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(a, x)
-    with nl.no_reorder():
-        nisa.activation(result, op=nl.exp, data=a)
-        nisa.memset(b, 1.0, engine=nisa.engine.vector)
-    nisa.dma_copy(out[0], result)
-    nisa.dma_copy(out[1], b)
+@nki1.jit
+def right_two_tensors_of_beta_1_side_by_side(x):
+    out = nl1.ndarray((2, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    a, b = beta_1_tile(0), beta_1_tile(2048)
+    a[...] = nl1.load(x)
+    nl1.store(out[0], a)
+    b[...] = nisa1.memset((128, 512), 1.0, nl1.float32)
+    nl1.store(out[1], b)
+    return out
+
+
+@case("f32[4,128,512]")
+@nki1.jit
+def right_tiles_of_one_tensor_take_turns_at_one_address(x):
+    """Serialized, says the direct allocation guide."""
+    out = nl1.ndarray((4, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    tiles = nl1.ndarray(
+        (4, nl1.par_dim(128), 512), x.dtype, buffer=ncc1.sbuf.mod_alloc(base_addr=0, num_free_tiles=(1,))
+    )
+    for i in nl1.affine_range(4):
+        tiles[i] = nl1.load(x[i])
+        nl1.store(out[i], tiles[i])
+    return out
+
+
+@case("f32[4,128,512]")
+@nki1.jit
+def right_a_tensor_of_nested_loops_is_one(x):
+    """As test_sbuf_modulo_alloc.py of the SDK allocates."""
+    out = nl1.ndarray((4, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    for i in nl1.affine_range(2):
+        for j in nl1.affine_range(2):
+            tile = beta_1_tile(0)
+            tile[...] = nl1.load(x[i * 2 + j])
+            nl1.store(out[i * 2 + j], tile)
+    return out
+
+
+@case("f32[128,512]")
+@nki1.jit
+def right_two_loads_go_through_one_queue(x):
+    """What the first load brought is of no use; the second one comes behind it in the queue of loads."""
+    out = nl1.ndarray((128, 512), x.dtype, buffer=nl1.shared_hbm)
+    a, b = beta_1_tile(0), beta_1_tile(0)
+    a[...] = nl1.load(x)
+    b[...] = nl1.load(x)
+    nl1.store(out, b)
+    return out
+
+
+@case("f32[128,512]")
+@nki1.jit
+def right_one_engine_writes_both_tiles(x):
+    out = nl1.ndarray((128, 512), x.dtype, buffer=nl1.shared_hbm)
+    a, b = beta_1_tile(0), beta_1_tile(0)
+    a[...] = nisa1.memset((128, 512), 0.0, nl1.float32, engine=nisa1.vector_engine)
+    b[...] = nisa1.memset((128, 512), 1.0, nl1.float32, engine=nisa1.vector_engine)
+    nl1.store(out, b)
     return out
 
 
@@ -172,6 +224,36 @@ def wrong_too_few_rotating_tiles(x):
 
 @case("f32[8,128,512]")
 @nki1.jit
+def wrong_eight_blocks_live_in_two_tiles(x):
+    """The last example of lifetime conflicts in the direct allocation guide."""
+    out = nl1.ndarray((8, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    blocks = nl1.ndarray(
+        (8, nl1.par_dim(128), 512), x.dtype, buffer=ncc1.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2,))
+    )
+    for i in nl1.affine_range(8):
+        blocks[i] = nl1.load(x[i])
+    for i in nl1.affine_range(8):
+        nl1.store(out[i], blocks[i])  # finds: lifetime-conflict
+    return out
+
+
+@case("f32[8,128,512]")
+@nki1.jit
+def right_two_blocks_at_a_time_in_two_tiles(x):
+    out = nl1.ndarray((8, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+    blocks = nl1.ndarray(
+        (8, nl1.par_dim(128), 512), x.dtype, buffer=ncc1.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2,))
+    )
+    for j in nl1.affine_range(4):
+        for i in nl1.affine_range(2):
+            blocks[j * 2 + i] = nl1.load(x[j * 2 + i])
+        for i in nl1.affine_range(2):
+            nl1.store(out[j * 2 + i], nl1.add(blocks[j * 2 + i], blocks[j * 2 + i]))
+    return out
+
+
+@case("f32[8,128,512]")
+@nki1.jit
 def right_enough_rotating_tiles(x):
     out = nl1.ndarray((8, 128, 512), x.dtype, buffer=nl1.shared_hbm)
     first = nl1.ndarray(
@@ -191,11 +273,12 @@ def right_enough_rotating_tiles(x):
 
 @case("f32[128,512]")
 @nki.jit
-def wrong_shifted_patterns(x):
+def right_shifted_patterns(x):
+    """Slices are made of patterns, and the compiler orders accesses through slices."""
     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
     out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(tile.ap(pattern=[[512, 128], [1, 300]], offset=0), x[:, 0:300])
-    nisa.memset(tile.ap(pattern=[[512, 128], [1, 300]], offset=212), 0.0)  # finds: race-pattern-overlap
+    nisa.memset(tile.ap(pattern=[[512, 128], [1, 300]], offset=212), 0.0)
     nisa.dma_copy(out, tile)
     return out
 
@@ -241,6 +324,55 @@ def wrong_a_cache_row_is_read_back_unordered(x, position):
     return cache, out
 
 
+def a_cache(x, position):
+    """A cache of zeros, a row and the place where it goes."""
+    row = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
+    place = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+    whole = nl.ndarray((64, 512), nl.float32, buffer=nl.sbuf)
+    cache = nl.ndarray((64, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.memset(whole, 0.0)
+    nisa.dma_copy(cache, whole)
+    nisa.dma_copy(row, x)
+    nisa.dma_copy(place, position)
+    return cache, cache.ap(pattern=[[512, 1], [1, 512]], scalar_offset=place, indirect_dim=0), row, whole
+
+
+@case("f32[1,512]", "i32[1,1]")
+@nki.jit
+def right_an_order_is_asked_for(x, position):
+    cache, there, row, whole = a_cache(x, position)
+    out = nl.ndarray((64, 512), nl.float32, buffer=nl.shared_hbm)
+    last = nisa.dma_copy(there, row)
+    nisa.dma_copy(whole, cache).depends_on(last)
+    nisa.dma_copy(out, whole)
+    return cache, out
+
+
+@case("f32[1,512]", "i32[1,1]")
+@nki.jit
+def right_a_block_keeps_the_order(x, position):
+    cache, there, row, whole = a_cache(x, position)
+    out = nl.ndarray((64, 512), nl.float32, buffer=nl.shared_hbm)
+    with nl.no_reorder():
+        nisa.dma_copy(there, row)
+        nisa.dma_copy(whole, cache)
+    nisa.dma_copy(out, whole)
+    return cache, out
+
+
+@case("f32[1,512]", "i32[1,1]")
+@nki.jit
+def right_a_barrier_of_one_core_keeps_the_order(x, position):
+    """As the blockwise products of nki-library do between a scattered store and the next gather."""
+    cache, there, row, whole = a_cache(x, position)
+    out = nl.ndarray((64, 512), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(there, row)
+    nisa.core_barrier(cache, (0,))
+    nisa.dma_copy(whole, cache)
+    nisa.dma_copy(out, whole)
+    return cache, out
+
+
 @case("f32[1,512]")
 @nki.jit
 def right_the_place_is_known(x):
@@ -255,87 +387,6 @@ def right_the_place_is_known(x):
     nisa.dma_copy(whole, cache)
     nisa.dma_copy(out, whole)
     return cache, out
-
-
-@case("f32[128,512]", grid=2)
-@nki.jit
-def wrong_the_other_half_is_read_without_a_barrier(x):
-    rank = nl.program_id(0)
-    tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
-    halves = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
-    out = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(tile, x[:, nl.ds(rank * 256, 256)])
-    nisa.dma_copy(halves[rank], tile)  # finds: race-two-cores
-    nisa.dma_copy(tile, halves[1 - rank])
-    nisa.dma_copy(out[rank], tile)
-    return out
-
-
-@case("f32[128,512]", grid=2)
-@nki.jit
-def right_a_barrier_on_the_halves(x):
-    rank = nl.program_id(0)
-    tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
-    halves = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
-    out = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(tile, x[:, nl.ds(rank * 256, 256)])
-    nisa.dma_copy(halves[rank], tile)
-    nisa.core_barrier(halves, (0, 1))
-    nisa.dma_copy(tile, halves[1 - rank])
-    nisa.dma_copy(out[rank], tile)
-    return out
-
-
-@case("f32[128,512]", grid=2)
-@nki.jit
-def wrong_the_barrier_is_on_another_tensor(x):
-    rank = nl.program_id(0)
-    tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
-    other = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
-    halves = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
-    out = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(tile, x[:, nl.ds(rank * 256, 256)])
-    nisa.dma_copy(halves[rank], tile)
-    nisa.dma_copy(out[rank], tile)
-    nisa.core_barrier(out, (0, 1))
-    nisa.dma_copy(other, halves[1 - rank])  # finds: race-two-cores
-    nisa.dma_copy(out[rank], other)
-    return out
-
-
-@case("f32[128,512]", grid=2)
-@nki.jit
-def right_halves_are_sent(x):
-    rank = nl.program_id(0)
-    tile = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
-    other = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
-    out = nl.ndarray((2, 128, 256), nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(tile, x[:, nl.ds(rank * 256, 256)])
-    nisa.sendrecv(src=tile, dst=other, send_to_rank=1 - rank, recv_from_rank=1 - rank, pipe_id=0)
-    nisa.dma_copy(out[rank], other)
-    return out
-
-
-@case("f32[128,512]", grid=2)
-@nki.jit
-def wrong_both_cores_write_one_result(x):
-    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(tile, x)
-    nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=float(nl.program_id(0)))
-    nisa.dma_copy(out, tile)  # finds: race-two-cores
-    return out
-
-
-@case("f32[128,512]", grid=2)
-@nki.jit
-def right_one_core_writes_the_result(x):
-    tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(tile, x)
-    if nl.program_id(0) == 0:
-        nisa.dma_copy(out, tile)
-    return out
 
 
 @case("u32[1,1]")
@@ -362,29 +413,6 @@ def right_the_seed_comes_first(state):
         nisa.set_rng_seed(seed)
         nisa.rng(noise, engine=nisa.engine.vector)
     nisa.dma_copy(out, noise)
-    return out
-
-
-@case("f32[128,512]")
-@nki.jit
-def right_two_loads_go_through_one_queue(x):
-    """What the first load brought is of no use; the second one comes behind it in the queue of loads."""
-    a, b = a_tile(0), a_tile(0)
-    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-    nisa.dma_copy(a, x)
-    nisa.dma_copy(b, x)
-    nisa.dma_copy(out, b)
-    return out
-
-
-@case("f32[128,512]")
-@nki.jit
-def right_one_engine_writes_both_tiles(x):
-    a, b = a_tile(0), a_tile(0)
-    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
-    nisa.memset(a, 0.0, engine=nisa.engine.vector)
-    nisa.memset(b, 1.0, engine=nisa.engine.vector)
-    nisa.dma_copy(out, b)
     return out
 
 

@@ -8,6 +8,7 @@ Source: NKI direct allocation guide; stubs of `nki.compiler.sbuf` and `nki.compi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from inspect import signature
 from itertools import product
@@ -23,7 +24,8 @@ from ...isa.declare import partition_step
 from ...tiles.aliases import AddressSpace
 from ...tiles.dtypes import DType
 from ...tiles.tile import PSUM, compact_strides, layout
-from ...trace.session import Session
+from ...trace.marks import BlockUse
+from ...trace.session import Session, current
 from ...trace.source import is_users, name_of, place_of, user_frame
 from ..indexing import DynamicSlice, whole_number
 from .grids import Index
@@ -173,11 +175,13 @@ class Blocks:
     Args:
         tiles: the tile of each block, an array of them along the block axes.
         shape: of a tile.
+        numbers: of the blocks, along the same axes, where several of them take turns in one tile; else None.
     """
 
-    def __init__(self, tiles: np.ndarray, shape: tuple[int, ...]) -> None:
+    def __init__(self, tiles: np.ndarray, shape: tuple[int, ...], numbers: np.ndarray | None = None) -> None:
         self._tiles = tiles
         self._shape = shape
+        self._numbers = numbers
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -225,6 +229,7 @@ class Blocks:
             held, rest = self._of_blocks(key)
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "subscript") from None
+        self._note(key, held, is_given=False)
         return held[rest] if rest else held
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -235,6 +240,19 @@ class Blocks:
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "assignment") from None
         held[rest or ...] = value
+        self._note(key, held, is_given=True)
+
+    def _note(self, key: Any, held: Any, *, is_given: bool) -> None:
+        """Note which block a tile is now, if it is several in turn."""
+        if self._numbers is None or not isinstance(held, Tensor):
+            return
+        parts = key if isinstance(key, tuple) else (key,)
+        number = self._numbers[
+            tuple(_block(self, axis, p) for axis, p in enumerate(parts[: self._tiles.ndim]))
+        ]
+        program = current().program
+        row = len(program) - 1 if is_given else len(program)
+        program.marks.block_uses.append(BlockUse(row, held.storage.number, int(number), is_given))
 
     def _of_blocks(self, key: Any) -> tuple[Any, tuple[Any, ...]]:
         """The tile, or the smaller tensor, that the subscripts of block axes choose; the other subscripts."""
@@ -257,7 +275,8 @@ class Blocks:
                 f"a subscript of {self.describe()} cuts several blocks at once",
                 hint="index one block: t[i, 0:64, :]",
             )
-        return Blocks(held, self._shape), ()
+        numbers = None if self._numbers is None else self._numbers[chosen]
+        return Blocks(held, self._shape, numbers), ()
 
 
 def _block(tensor: Blocks, axis: int, part: Any) -> Any:
@@ -338,7 +357,13 @@ def allocate(
         if address not in made:
             made[address] = _tile(session, tile_shape, dtype, allocator.memory, address, name)
         tiles[block] = made[address]
-    return Blocks(tiles, tile_shape) if blocks else next(iter(made.values()))
+    if not blocks:
+        return next(iter(made.values()))
+    if len(made) == tiles.size:
+        return Blocks(tiles, tile_shape)
+    turns = Counter(id(tile) for tile in tiles.flat)
+    session.program.marks.rotating |= {t.storage.number for t in made.values() if turns[id(t)] > 1}
+    return Blocks(tiles, tile_shape, np.arange(tiles.size).reshape(blocks))
 
 
 def _call_in_loops(session: Session) -> Any:

@@ -97,10 +97,11 @@ def subscripted(view: V, key: tuple[Any, ...]) -> V:
     if known.partition_axis is not None and partition is None:
         partition = len(shape) + known.partition_axis - rest
     start = 0 if partition is None else offset // view.storage.partition_stride
+    # one element is a tile of one row and column, as a load gives it
+    extents, paces = (*shape, *known.shape[rest:]) or (1, 1), (*strides, *known.strides[rest:]) or (1, 1)
     held = layout(
-        (*shape, *known.shape[rest:]), (*strides, *known.strides[rest:]), known.dtype, known.memory,
-        partition, start, tuple(i.layout for i in indices),
-    )  # fmt: skip
+        extents, paces, known.dtype, known.memory, partition, start, tuple(i.layout for i in indices)
+    )
     return type(view)(view.storage, offset, held, tuple(indices))
 
 

@@ -1,0 +1,57 @@
+"""Tiles of Beta 1 that stand for several blocks of a tensor in turn, read after the turn of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import numpy as np
+
+from ..trace.marks import BlockUse
+from .evidence import Track
+from .finding import Finding
+from .race_rules import LIFETIME
+
+
+def find(track: Track) -> Iterator[Finding]:
+    """Reads of a block whose tile has become another block since the block was written."""
+    by_tile = sorted(track.marks.block_uses, key=lambda use: use.storage)
+    for storage, uses in groupby(by_tile, key=lambda use: use.storage):
+        yield from _of_tile(track, storage, list(uses))
+
+
+def _of_tile(track: Track, storage: int, uses: list[BlockUse]) -> Iterator[Finding]:
+    slots = track.slots
+    own = slots.storage == storage
+    reads = slots.row[own & slots.is_read]
+    rows, counts = np.unique(reads, return_counts=True)
+    often = dict(zip(rows.tolist(), counts.tolist(), strict=True))
+    # what a row reads are the blocks that were taken last before it
+    taken: dict[int, list[int]] = {}
+    given: dict[int, int] = {}
+    for use in uses:
+        if use.is_given:
+            given[use.row] = use.block
+            continue
+        place = int(np.searchsorted(rows, use.row))
+        if place < len(rows):
+            taken.setdefault(int(rows[place]), []).append(use.block)
+    holder, holder_row = -1, -1
+    written: set[int] = set()
+    for row in sorted({*taken, *given}):
+        read = taken.get(row, [])[-often.get(row, 0) :] if row in often else []
+        for block in dict.fromkeys(read):
+            if block in written and block != holder:
+                yield _told(track, row, storage, block, holder_row, holder)
+        if row in given:
+            holder, holder_row = given[row], row
+            written.add(holder)
+
+
+def _told(track: Track, row: int, storage: int, block: int, writer: int, holder: int) -> Finding:
+    return LIFETIME.finding(
+        f"{track.called(row)} reads block {block} of {track.describe(storage)} after {track.called(writer)} "
+        f"wrote block {holder} over it",
+        track.site(row), track.site(writer), f"{track.called(writer)} writes block {holder} on its bytes",
+        fix="give the tensor as many tiles as blocks are needed at once, by num_free_tiles or the addresses",
+    )  # fmt: skip

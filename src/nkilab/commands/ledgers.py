@@ -1,0 +1,84 @@
+"""The verbs about measurements: validate, calibrate; and neuron-profile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from .._lazy import part
+from ..errors import UsageError
+from ..program import CHIPS, PATH, Verb, json_option
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab validate",
+        "nkilab validate --family tensor_add --picture predicted.svg",
+        "nkilab validate ours.yaml --json",
+        "nkilab validate --regret",
+    ],
+)
+@click.option("--family", default="", metavar="NAME", help="Only rows whose family begins so.")
+@json_option
+@click.option("--picture", default="", metavar="FILE.svg", type=PATH, help="Draw predicted against measured.")
+@click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
+@click.option("--regret", is_flag=True, help="What choosing block sizes by prediction costs, grid by grid.")
+@click.argument("ledger", metavar="[LEDGER.yaml]", default="", type=PATH)
+def validate(
+    family: str, as_json: bool, picture: str, leave_out: bool, regret: bool, ledger: str
+) -> None:  # fmt: skip
+    """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
+    runner, held = part("runner"), part("validate")
+    found: list[int] = []
+    if regret and (picture or leave_out):
+        raise UsageError("--regret goes with --family and --json alone", hint="leave the other options out")
+
+    def work() -> None:
+        if regret:
+            found.append(held.run_regret(ledger, family, as_json=as_json, load=runner.kernel_from))
+            return
+        given = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
+        found.append(held.run_validation(ledger, family, picture, **given))
+
+    status = runner.guarded(work)
+    sys.exit(status or found[0])
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab calibrate --from measured.yaml -o ours.yaml",
+        "nkilab estimate kernel.py:softmax --arg 'f32[512,2048]' --target ours.yaml",
+    ],
+)
+@click.option("--from", "ledger", required=True, metavar="LEDGER.yaml", type=PATH, help="The measurements.")
+@click.option(
+    "-o", "output", required=True, metavar="MACHINE.yaml", type=PATH, help="The machine file to write."
+)
+@click.option(
+    "--target", default="", metavar="CHIP", type=CHIPS, help="Only rows of this chip: trn1, trn2 or trn3."
+)
+@json_option
+def calibrate(ledger: str, output: str, target: str, as_json: bool) -> None:
+    """Fit the constants of a chip to measurements of your own; the file it writes is a --target."""
+    runner = part("runner")
+
+    def work() -> None:
+        part("calibrate").run_calibration(ledger, output, target, as_json=as_json, load=runner.kernel_from)
+
+    sys.exit(runner.guarded(work))
+
+
+@click.command(
+    "neuron-profile",
+    cls=Verb,
+    context_settings={"ignore_unknown_options": True},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def neuron_profile(arguments: Sequence[str]) -> None:
+    """Capture, view or summarize our NEFF and NTFF files as the vendor's tool does its own."""
+    part("neuron_profile").command.main(args=list(arguments), prog_name="neuron-profile")

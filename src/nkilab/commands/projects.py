@@ -1,0 +1,45 @@
+"""The verbs that write files to begin with: init, stubs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from .._lazy import part
+from ..program import PATH, VERSIONS, Verb, json_option
+
+
+@click.command(cls=Verb, examples=["nkilab init softmax", "cd softmax && python3 -m pytest"])
+@json_option
+@click.argument("folder", metavar="DIR", type=PATH)
+def init(as_json: bool, folder: str) -> None:
+    """Begin a project in DIR: a kernel, its test and a CI workflow that pass."""
+    made = part("projects").make_project(Path(folder))
+    if as_json:
+        click.echo(json.dumps(made, indent=2))
+    else:
+        click.echo(part("projects").told(made))
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab stubs typings",
+        "nkilab stubs typings --nki 0.3",
+    ],
+)
+@click.option(
+    "--nki", "version", default="", metavar="VERSION", type=VERSIONS,
+    help="Names and parameters of exactly this version; of all versions if not given.",
+)  # fmt: skip
+@json_option
+@click.argument("folder", metavar="DIR", type=PATH)
+def stubs(version: str, as_json: bool, folder: str) -> None:
+    """Write type stubs of nki and neuronxcc to DIR, for editors and type checkers."""
+    made = part("stubs").write_stubs(Path(folder), version)
+    if as_json:
+        click.echo(json.dumps(made, indent=2))
+    else:
+        click.echo(part("stubs").told(made))

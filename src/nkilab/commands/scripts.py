@@ -1,0 +1,169 @@
+"""The verbs that run Python: demo, run, check."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from .. import __version__
+from .._lazy import part
+from ..errors import UsageError
+from ..program import PATH, Number, OneOf, Verb, json_option
+from .shapes import arg_option, grid_option, kw_option, target_option, version_option
+
+
+@click.command(cls=Verb, examples=["nkilab demo", "nkilab demo --output /srv/first-look --json"])
+@json_option
+@click.option(
+    "--output", default="nkilab-demo", show_default=True, metavar="DIR", type=PATH,
+    help="Folder for the files it writes.",
+)  # fmt: skip
+def demo(as_json: bool, output: str) -> None:
+    """Do the main job on real input: run, check, time, save a profile."""
+    sys.exit(part("demo").run_demo(Path(output), as_json=as_json))
+
+
+@click.command(
+    cls=Verb,
+    context_settings={"allow_interspersed_args": False},
+    examples=[
+        "nkilab run train.py --epochs 2",
+        "nkilab run --nki 0.2 --target trn1 --check train.py",
+        "nkilab run --profile reports --json launches.json -m pytest tests",
+        "nkilab run --ranks 4 all_reduce.py",
+    ],
+)
+@target_option
+@version_option
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option(
+    "--check", "checks", is_flag=True, help="Check every kernel that runs; 1 if there is a finding."
+)
+@click.option(
+    "--profile", "folder", default="", metavar="DIR", type=PATH,
+    help="Write a report of every kernel launch there.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_file", default="", metavar="FILE", type=PATH,
+    help="Write there what was launched, with predictions, as JSON.",
+)  # fmt: skip
+@click.option(
+    "--ranks", default=0, metavar="N", type=Number(int, 0),
+    help="Run SCRIPT once per rank (RANK, WORLD_SIZE), kernels together.",
+)  # fmt: skip
+@click.option(
+    "--backend", default="", metavar="sim|vendor", type=OneOf("", "sim", "vendor"),
+    help="Where the vendor's package is installed too: whose names SCRIPT gets.",
+)  # fmt: skip
+@click.argument("script", type=PATH)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(
+    version: str,
+    target: str,
+    as_module: bool,
+    checks: bool,
+    folder: str,
+    json_file: str,
+    ranks: int,
+    backend: str,
+    script: str,
+    arguments: Sequence[str],
+) -> None:
+    """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
+    given = {
+        "--profile": folder,
+        "--check": checks,
+        "--json": json_file,
+        "--nki": version,
+        "--target": target,
+    }
+    for option in ("--profile", "--check", "--json"):
+        if ranks and given[option]:
+            raise UsageError(f"--ranks and {option} are both given", hint="leave one of them out")
+    for option, value in given.items() if backend == "vendor" else ():
+        if value:
+            raise UsageError(
+                f"--backend vendor and {option} are both given; only nkilab has {option}",
+                hint="leave one of them out",
+            )
+    sys.exit(
+        part("scripts").run(
+            script, arguments, version=version, target=target, as_module=as_module, checks=checks,
+            folder=folder, json_file=json_file, ranks=ranks, backend=backend,
+        )
+    )  # fmt: skip
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab check kernel.py:softmax --arg 'f32[512,2048]'",
+        "nkilab check kernel.py:matmul --arg 'bf16[512,512]' --arg 'bf16[512,512]' --json",
+        "nkilab check kernel.py:exchange --arg 'f32[128,512]' --grid 2 --sarif findings.sarif",
+        "nkilab check kernel.py:attention --arg 'bf16[1024,128]' --replay 8 --numerics",
+        "nkilab check --list",
+        "nkilab explain race-two-cores",
+    ],
+)
+@target_option
+@version_option
+@click.argument("kernel", metavar="FILE.py:KERNEL", default="", type=PATH)
+@click.option(
+    "--list", "lists", is_flag=True, help="List the rules, and documented rules that are not covered."
+)
+@arg_option
+@kw_option
+@grid_option
+@click.option(
+    "--replay",
+    default=0,
+    type=Number(int, 0),
+    metavar="N",
+    help="Compute N other orders of the rows and compare.",
+)
+@click.option("--numerics", is_flag=True, help="Compute in float32 beside the stored types and compare.")
+@click.option("--what-if", default="", metavar="RULE@LINE", help="Time it without what this advice is about.")
+@click.option(
+    "--sarif", "sarif_file", default="", metavar="FILE", type=PATH, help="Write the findings as SARIF 2.1.0."
+)
+@json_option
+def check(
+    version: str,
+    target: str,
+    kernel: str,
+    lists: bool,
+    args: Sequence[str],
+    keywords: Sequence[str],
+    grid: str,
+    replay: int,
+    numerics: bool,
+    what_if: str,
+    sarif_file: str,
+    as_json: bool,
+) -> None:
+    """Run a kernel once and tell what the hardware would punish; 1 if it finds something."""
+    checking, runner = part("checking"), part("runner")
+    if lists:
+        part("explain").print_rules(as_json=as_json)
+        return
+    if not kernel:
+        raise UsageError("no kernel is named", hint="write nkilab check FILE.py:KERNEL")
+    positional, named = part("arguments").call_arguments(args, keywords)
+    instances = part("arguments").extents(grid)
+    runner.serve_names(version, target)
+    options = checking.Options(target, replay, numerics)
+    status = checking.run_check(
+        kernel,
+        (positional, named, instances),
+        options,
+        runner.kernel_from,
+        runner.guarded,
+        as_json=as_json,
+        what_if=what_if,
+        sarif_file=sarif_file,
+        version=__version__,
+    )
+    sys.exit(status)

@@ -1,0 +1,92 @@
+"""What verbs share that run a kernel on shapes: their options, and the run itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
+from typing import Any
+
+import click
+
+from .._lazy import part
+from ..program import CHIPS, PATH, VERSIONS, json_option
+
+target_option = click.option(
+    "--target", default="", metavar="CHIP", type=CHIPS,
+    help="trn1, trn2 (default) or trn3, or a machine file, MACHINE.yaml.",
+)  # fmt: skip
+targets_option = click.option(
+    "--target", default="", metavar="CHIP[,...]", type=CHIPS,
+    help="trn1, trn2 (default) or trn3, or a machine file, MACHINE.yaml; several to compare them.",
+)  # fmt: skip
+version_option = click.option(
+    "--nki", "version", default="", metavar="VERSION", type=VERSIONS, help="NKI version to hold kernels to."
+)
+arg_option = click.option(
+    "--arg",
+    "args",
+    multiple=True,
+    metavar="ARG",
+    help="An argument: f32[128,512], @FILE.npy, or name=either.",
+)
+kw_option = click.option(
+    "--kw", "keywords", multiple=True, metavar="NAME=VALUE", help="A keyword argument that is no array."
+)
+grid_option = click.option(
+    "--grid", default="", metavar="N[,...]", help="Program instances along each axis: 4,8."
+)
+trips_option = click.option(
+    "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."
+)
+kernel_argument = click.argument("kernel", metavar="FILE.py:KERNEL", type=PATH)
+
+
+def of_kernel(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the options of all that time a kernel from shapes."""
+    for option in (
+        json_option, trips_option, grid_option, kw_option, arg_option, version_option, targets_option,
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def timed(
+    how: Callable[..., Any],
+    kernel: str,
+    version: str,
+    target: str,
+    args: Sequence[str],
+    keywords: Sequence[str],
+    grid: str,
+    trips: Sequence[str],
+    as_json: bool,
+) -> list[Any]:
+    """What a function of `api` or `profiles` says of a kernel on each chip; exits where the kernel fails."""
+    api, runner = part("api"), part("runner")
+    targets = [name.strip() for name in target.split(",")] if target else [""]
+    for name in targets if target else ():
+        part("machine").machine_named(name)
+    positional, named = part("arguments").call_arguments(args, keywords)
+    instances, turns = part("arguments").extents(grid), part("arguments").trips(trips)
+    runner.serve_names(version, targets[0])
+    results: list[Any] = []
+
+    def work() -> None:
+        held = api.as_kernel(runner.kernel_from(kernel))
+        held = held[instances] if instances else held
+        for name in targets:
+            results.append(how(held, *positional, target=name, trips=turns, **named))
+
+    # what the user's module prints is not the result
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        status = runner.guarded(work)
+    if status:
+        sys.exit(status)
+    return results
+
+
+def echo_json(dicts: list[dict[str, Any]]) -> None:
+    """Print one object, or several as a list."""
+    click.echo(json.dumps(dicts[0] if len(dicts) == 1 else dicts, indent=2))

@@ -1,0 +1,97 @@
+"""The verbs that read and write text: einsum, migrate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from .._lazy import part
+from ..errors import UsageError
+from ..program import EXIT_FAULT, PATH, VERSIONS, Number, OneOf, Verb, json_option
+from .shapes import target_option
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab einsum 'mk,kn->mn' --size M=300 --size K=200 --size N=100",
+        "nkilab einsum attention.yaml -o attention.py --test",
+        "nkilab einsum attention.yaml --dialect neuronxcc --search 30 --explain",
+    ],
+)
+@click.option(
+    "-o", "output", default="", metavar="KERNEL.py", type=PATH, help="Write the kernel's module there."
+)
+@click.option(
+    "--dialect", type=OneOf("nki", "neuronxcc"), default=None, metavar="nki|neuronxcc",
+    help="Spelling; nki if not given.",
+)  # fmt: skip
+@click.option("--as-written", is_flag=True, help="Print what the published generator prints, faults and all.")
+@click.option("--strict", is_flag=True, help="Refuse what is otherwise repaired.")
+@click.option(
+    "--search", default=0.0, metavar="SECONDS", type=Number(float, 0),
+    help="Try other choices on the timing model so long.",
+)  # fmt: skip
+@click.option(
+    "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
+)
+@click.option(
+    "--notebook", default="", metavar="F.ipynb", type=PATH, help="Write all six parts as a notebook."
+)
+@click.option("--explain", "explains", is_flag=True, help="Tell loops, places, traffic, and what binds.")
+@click.option(
+    "--size", "sizes", multiple=True, metavar="RANK=N", help="Extent of a rank that SPEC leaves open."
+)
+@click.option("--dtype", "dtypes", multiple=True, metavar="[TENSOR=]TYPE", help="Type of inputs and outputs.")
+@target_option
+@json_option
+@click.argument("spec", type=PATH)
+def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> None:
+    """Compile the Einsums of SPEC (YAML, docstring, notebook or expressions) into a kernel."""
+    status: list[int] = []
+    verb = part("einsum.verb")
+    given = {"dialect": dialect or "", "target": target or "trn2", **options}
+    code = part("runner").guarded(lambda: status.append(verb.run(spec, **given)))
+    sys.exit(code or status[0])
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab migrate kernel.py",
+        "nkilab migrate kernel.py --to 0.3 --diff",
+        "nkilab migrate kernel.py --from beta1 --to 0.6 --write",
+    ],
+)
+@click.option(
+    "--to",
+    default="",
+    metavar="VERSION",
+    type=VERSIONS,
+    help="NKI version to reach; the newest if not given.",
+)
+@click.option(
+    "--from", "since", default="", metavar="VERSION", type=VERSIONS, help="Version that FILE is written for."
+)
+@click.option("--diff", "shows_diff", is_flag=True, help="Print the mechanical rewrites as a unified diff.")
+@click.option("--write", is_flag=True, help="Do the mechanical rewrites in FILE.")
+@json_option
+@click.argument("file", metavar="FILE.py", type=PATH)
+def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, file: str) -> None:
+    """Tell what FILE.py has to change for another NKI version; 1 if anything has."""
+    if as_json and shows_diff:
+        raise UsageError("--json and --diff are both given", hint="leave one of them out")
+    part_of = part("migrate")
+    found = part_of.migration(file, to, since)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    elif shows_diff:
+        click.echo(found.diff, nl=False)
+    else:
+        click.echo(part_of.report_text(found))
+    if write and found.write():
+        click.echo(f"nkilab: {file} is rewritten", err=True)
+    sys.exit(EXIT_FAULT if found.is_needed else 0)

@@ -1,0 +1,234 @@
+"""The verbs that time kernels from shapes: estimate, profile, diff, tune."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from .._lazy import part
+from ..program import PATH, Number, Verb, json_option
+from .shapes import (
+    echo_json,
+    grid_option,
+    kernel_argument,
+    kw_option,
+    of_kernel,
+    target_option,
+    timed,
+    version_option,
+)
+
+text_option = click.option(
+    "--text", "as_text", is_flag=True, help="Print, as it does if no file is asked for."
+)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab estimate kernel.py:softmax --arg 'f32[512,2048]'",
+        "nkilab estimate kernel.py:product --arg 'f32[64,64]' --arg 'f32[64,64]' --target trn1,trn2,trn3",
+        "nkilab estimate kernel.py:gather --arg 'f32[4096,128]' --arg indices=@indices.npy --kw scale=0.5",
+        "nkilab estimate kernel.py:halves --arg 'f32[256,512]' --grid 2 --json",
+    ],
+)
+@kernel_argument
+@of_kernel
+def estimate(kernel: str, as_json: bool, **options: Any) -> None:
+    """Predict the latency of a kernel from shapes alone."""
+    results = timed(part("api").estimate, kernel, as_json=as_json, **options)
+    if as_json:
+        echo_json([r.to_dict() for r in results])
+        return
+    terminal = part("views.terminal")
+    if len(results) > 1:
+        terminal.print_comparison(results)
+    else:
+        terminal.print_estimate(results[0])
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab profile kernel.py:product --arg 'f32[512,256]' --arg 'f32[512,512]'",
+        "nkilab profile kernel.py:softmax --arg 'f32[512,2048]' --html report.html --trace trace.json",
+        "nkilab profile kernel.py:softmax --arg 'f32[512,2048]' --what-if dma_bandwidth=2x,psum_banks=16",
+    ],
+)
+@kernel_argument
+@of_kernel
+@text_option
+@click.option(
+    "--html", default="", metavar="F", type=PATH, help="Write a report that shows everything: one HTML file."
+)
+@click.option(
+    "--trace",
+    default="",
+    metavar="F",
+    type=PATH,
+    help="Write a trace for ui.perfetto.dev: *.json, else protobuf.",
+)
+@click.option(
+    "--parquet", default="", metavar="DIR", type=PATH, help="Write tables as Neuron Explorer names them."
+)
+@click.option(
+    "--what-if",
+    default="",
+    metavar="K=V,...",
+    help="Show what changes with other constants: dma_bandwidth=2x.",
+)
+def profile(
+    kernel: str,
+    as_json: bool,
+    as_text: bool,
+    html: str,
+    trace: str,
+    parquet: str,
+    what_if: str,
+    **options: Any,
+) -> None:
+    """Show where the time of a kernel goes, and why, from shapes alone."""
+    files = {"html": html, "trace": trace, "parquet": parquet}
+    profiles = part("profiles")
+    profiles.check_files(files, options["target"], what_if)
+    changes = part("what_if").changes_in(what_if) if what_if else {}
+    results = timed(profiles.profile, kernel, as_json=as_json, **options)
+    if changes:
+        found = [r.diff(r.what_if(**changes), ("as it is", "what if"), what_if) for r in results]
+        _show_differences(found, as_json, as_text, html)
+        return
+    for wrote in results[0].save(files):
+        click.echo(f"nkilab: wrote {wrote}", err=True)
+    if as_json:
+        echo_json([r.to_profile() for r in results])
+    elif as_text or not any(files.values()):
+        for result in results:
+            click.echo(result.text(), nl=False)
+
+
+def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html: str) -> None:
+    """Print differences, or write the page of the only one."""
+    profiles = part("profiles")
+    if html:
+        profiles.save_comparison(differences[0], html)
+        click.echo(f"nkilab: wrote {html}", err=True)
+    if as_json:
+        echo_json([difference.to_dict() for difference in differences])
+    elif as_text or not html:
+        for difference in differences:
+            click.echo(profiles.difference_text(difference), nl=False)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab diff kernel.py:first kernel.py:second --arg 'f32[512,256]' --arg 'f32[512,512]'",
+        "nkilab diff kernel.py:product kernel.py:product --arg 'f32[512,512]' --kw tiles=2 --kw-b tiles=4",
+        "nkilab diff before.neff after.neff --html diff.html",
+    ],
+)
+@click.argument("first", metavar="A", type=PATH)
+@click.argument("second", metavar="B", type=PATH)
+@of_kernel
+@click.option(
+    "--kw-b", "keywords_b", multiple=True, metavar="NAME=VALUE",
+    help="A keyword argument of B alone, instead of A's.",
+)  # fmt: skip
+@text_option
+@click.option(
+    "--html", default="", metavar="F", type=PATH, help="Write both timelines side by side: one HTML file."
+)
+def diff(
+    first: str,
+    second: str,
+    as_json: bool,
+    keywords_b: Sequence[str],
+    as_text: bool,
+    html: str,
+    **options: Any,
+) -> None:
+    """Compare two kernels, FILE.py:KERNEL or a NEFF file that nkilab wrote each, from shapes alone."""
+    profiles = part("profiles")
+    profiles.check_files({"html": html}, options["target"])
+    second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
+    found = []
+    for kernel, given in ((first, options), (second, second_options)):
+        if kernel.endswith(".neff"):
+            found.append([profiles.profile_in(kernel)])
+        else:
+            found.append(timed(profiles.profile, kernel, as_json=as_json, **given))
+    names = profiles.told_apart(first, second, options["keywords"], keywords_b)
+    pairs = zip(*found, strict=False)
+    _show_differences([one.diff(other, names) for one, other in pairs], as_json, as_text, html)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "nkilab tune kernel.py:product --space space.yaml --arg 'bf16[2048,2048]' --arg 'bf16[2048,2048]'",
+        "nkilab tune kernel.py:product --space space.yaml --arg 'f32[512,512]' --journal tuned.jsonl",
+        "nkilab tune attention.yaml --kw S=1024 --seconds 60",
+    ],
+)
+@target_option
+@version_option
+@click.argument("kernel", metavar="FILE.py:KERNEL|SPEC.yaml", type=PATH)
+@click.option(
+    "--space", default="", metavar="SPACE.yaml", type=PATH, help="Parameters, their values and constraints."
+)
+@click.option(
+    "--arg", "args", multiple=True, metavar="ARG",
+    help="As of estimate; 'f32[128,512] | f32[128,4096]' for two cases.",
+)  # fmt: skip
+@kw_option
+@grid_option
+@click.option("--weights", default="", metavar="W,...", help="How often each case counts.")
+@click.option(
+    "--objective", default="latency", show_default=True, metavar="GOAL,...",
+    help="latency, or latency,sbuf or latency,dma.",
+)  # fmt: skip
+@click.option("--trials", default=1000, show_default=True, type=Number(int, 1), help="Points at most.")
+@click.option("--seconds", default=0.0, type=Number(float, 0), help="Seconds at most; 0 for no limit.")
+@click.option(
+    "--seed", default=0, show_default=True, type=Number(int), help="The same seed looks at the same points."
+)
+@click.option(
+    "--sampler", default="auto", show_default=True, metavar="NAME",
+    help="exhaustive, random, tpe, nsga2 or gp.",
+)  # fmt: skip
+@click.option(
+    "--workers",
+    default="1",
+    show_default=True,
+    metavar="N",
+    help="Processes, or the address of a dask scheduler.",
+)
+@click.option(
+    "--journal",
+    default="",
+    metavar="FILE",
+    type=PATH,
+    help="Where outcomes are kept; again, it goes on there.",
+)
+@click.option(
+    "--confirm", default="", metavar="FILE.yaml", type=PATH, help="Measured points to calibrate with."
+)
+@click.option("--picture", default="", metavar="FILE.svg", type=PATH, help="Draw the points.")
+@json_option
+def tune(version: str, target: str, kernel: str, weights: str, objective: str, **given: Any) -> None:
+    """Search the parameters of a kernel for the lowest predicted latency."""
+    runner, verb = part("runner"), part("tune.verb")
+    found: list[int] = []
+
+    def work() -> None:
+        held = verb.Work(
+            kernel, given.pop("args"), given.pop("keywords"), verb.numbers(weights), given.pop("grid"),
+            tuple(word.strip() for word in objective.split(",")), version, target,
+        )  # fmt: skip
+        found.append(verb.run_tuning(held, verb.Options(**given)))
+
+    status = runner.guarded(work)
+    sys.exit(status or found[0])

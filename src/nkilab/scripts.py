@@ -1,0 +1,116 @@
+"""`nkilab run`: a host script with the names served, watched, checked, and told about as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from . import api
+from .checking import Report, every_launch, told_of_script
+from .errors import UsageError
+from .files import neff
+from .files.container import check_writable, write_whole
+from .hook import ROOTS, installed_elsewhere
+from .reports import Reports
+from .runner import put_tools_on_path, run_script, serve_names
+from .trace.program import Program
+
+SCHEMA = "nkilab.run/1"
+Watch = Callable[[tuple[Program, ...]], None]
+
+
+class Launches:
+    """Keeps what was launched, with a prediction of each; equal launches are timed once."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._known: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def __call__(self, programs: tuple[Program, ...]) -> None:
+        """Note a launch, whose programs these are."""
+        key = tuple(neff.digest_of(program) for program in programs)
+        if key not in self._known:
+            self._known[key] = api.estimate_programs(programs).to_dict()
+        self.found.append(self._known[key])
+
+
+def run(
+    script: str,
+    arguments: Sequence[str],
+    *,
+    version: str,
+    target: str,
+    as_module: bool,
+    checks: bool,
+    folder: str,
+    json_file: str,
+    ranks: int,
+    backend: str,
+) -> int:
+    """Run a script as `nkilab run` does; the exit status, its own unless a check finds an error.
+
+    Args:
+        script: path, or name of a module.
+        arguments: the script's own.
+        version, target: that kernels are held to; "" for neither.
+        as_module: whether `script` names a module.
+        checks: whether to check every launch.
+        folder: where reports go; "" for none.
+        json_file: where what was launched is told; "" for nowhere.
+        ranks: how many run the script together; 0 for one that is none.
+        backend: "sim" to serve the names even where the vendor's package has them, "vendor" not to.
+
+    Raises:
+        UsageError: if there is no such script, version, chip or backend.
+        FileError: if the file cannot be written.
+    """
+    if json_file:
+        check_writable(json_file)
+    if backend == "vendor":
+        _check_vendor()
+        # the script's children are not served either
+        os.environ.pop("NKILAB", None)
+        return run_script(script, arguments, as_module=as_module, ranks=ranks)
+    serve_names(version, target, in_front=backend == "sim")
+    launches = Launches()
+    watching: list[Watch] = [Reports(Path(folder))] if folder else []
+    watching += [launches] if json_file else []
+    if watching:
+        api.choose(watch=_all(watching))
+    checking: AbstractContextManager[list[Report]] = every_launch() if checks else nullcontext([])
+    with put_tools_on_path(), checking as reports:
+        status = run_script(script, arguments, as_module=as_module, ranks=ranks)
+    if checks:
+        status = told_of_script(reports) or status
+    if json_file:
+        held = {"schema": SCHEMA, "script": script, "arguments": list(arguments), "status": status}
+        found = {"launches": launches.found, "checks": [report.to_dict() for report in reports]}
+        write_whole(json_file, json.dumps({**held, **found}, indent=2).encode())
+        print(f"nkilab: wrote {json_file}", file=sys.stderr)
+    return status
+
+
+def _all(watching: Sequence[Watch]) -> Watch:
+    def tell(programs: tuple[Program, ...]) -> None:
+        for watch in watching:
+            watch(programs)
+
+    return tell
+
+
+def _check_vendor() -> None:
+    """Refuse to run on a vendor's package that is not there.
+
+    Raises:
+        UsageError: if it is not.
+    """
+    if not any(installed_elsewhere(root) for root in ROOTS):
+        raise UsageError(
+            f"--backend is vendor; neither {' nor '.join(ROOTS)} is installed",
+            hint="leave --backend out: nkilab serves the names",
+        )

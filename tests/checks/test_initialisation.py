@@ -1,0 +1,51 @@
+"""Shadow bits find what was never written in every type, whatever the elements hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nkilab.checking import report_of
+from tests.dialects.spellings import nisa2, nki2, nl2
+
+DTYPES = (
+    "float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2", "tfloat32",
+    "int32", "int16", "int8", "uint32", "uint16", "uint8",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [512, 511, 0])
+def test_a_read_of_unwritten_elements_is_found_in_every_type(dtype: str, columns: int) -> None:
+    @nki2.jit
+    def kernel(x):
+        tile = nl2.ndarray((128, 512), getattr(nl2, dtype), buffer=nl2.sbuf)
+        out = nl2.ndarray((128, 512), getattr(nl2, dtype), buffer=nl2.shared_hbm)
+        if columns:
+            nisa2.memset(tile[:, 0:columns], 1)
+        nisa2.dma_copy(out, tile)
+        return out
+
+    found = [f for f in report_of(kernel, [np.ones((1, 1), np.float32)], {}).findings if f.fails]
+    assert [f.rule for f in found] == (["unwritten-read"] if columns < 512 else [])
+    if found:
+        share = "was written in part only" if columns else "nothing has written"
+        assert (
+            found[0].message == f"dma_copy reads [128, 512] of tile: {dtype}[128, 512] in sbuf, which {share}"
+        )
+
+
+def test_how_much_of_a_result_was_written_is_told() -> None:
+    @nki2.jit
+    def kernel(x):
+        tile = nl2.ndarray((128, 512), nl2.float32, buffer=nl2.sbuf)
+        out = nl2.ndarray((128, 512), nl2.float32, buffer=nl2.shared_hbm)
+        nisa2.dma_copy(tile, x)
+        nisa2.dma_copy(out[0:96, 0:256], tile[0:96, 0:256])
+        return out
+
+    (found,) = report_of(kernel, [np.ones((128, 512), np.float32)], {}).findings
+    # by hand: 96 * 256 of 128 * 512
+    assert found.message == (
+        "kernel returns out: float32[128, 512] in hbm with 24576 of 65536 elements written (37.5%)"
+    )

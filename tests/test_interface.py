@@ -1,0 +1,102 @@
+"""The public interface is what docs/interface.md lists, no more and no less."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import nkilab
+from nkilab.cli import main
+from nkilab.suites import plugin
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "interface.md").read_text()
+READS = re.compile(r"environ\.get$|getenv$|^is_set$")
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def listed(start):
+    """The words between backticks of the paragraph that begins so."""
+    paragraph = TEXT.split(f"\n{start}", 1)[1].split("\n\n")[0]
+    return re.findall(r"`([^`]+)`", paragraph)
+
+
+@pytest.mark.parametrize("module", ["nkilab", "nkilab.einsum", "nkilab.tune"])
+def test_python_names_are_those_listed(module):
+    held = nkilab
+    for part in module.split(".")[1:]:
+        held = getattr(held, part)
+    assert listed(f"`{module}`:") == sorted(held.__all__)
+    assert all(hasattr(held, name) for name in held.__all__)
+
+
+def test_verbs_and_options_are_those_listed():
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", TEXT.split("## pytest")[0], re.M)
+    expected = {}
+    for verb in main.commands.values():
+        words = [word for p in verb.params for word in p.opts if word.startswith("-")]
+        expected[verb.name] = sorted(words)
+    assert {verb: re.findall(r"`([^`]+)`", options) for verb, options in rows} == expected
+    assert [verb for verb, _ in rows] == list(main.commands)
+
+
+def test_what_pytest_sees_is_what_is_listed():
+    tree = ast.parse(Path(plugin.__file__).read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    fixtures = {
+        f.name for f in functions if any(ast.unparse(d) == "pytest.fixture" for d in f.decorator_list)
+    }
+    assert set(listed("Fixtures:")) == fixtures
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    options = {c.args[0].value for c in calls if ast.unparse(c.func).endswith("addoption")}
+    settings = {c.args[0].value for c in calls if ast.unparse(c.func).endswith("addini")}
+    assert set(listed("Options:")) == options
+    assert set(listed("Setting of the ini file:")) == settings
+    marks = {marker.split("(")[0] for marker in (plugin.checks.MARKER, plugin.budgets.MARKER)}
+    assert set(listed("Markers:")) == marks
+
+
+def test_entry_points_are_those_listed():
+    held = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert held["scripts"] == {"nkilab": "nkilab.cli:main"}
+    assert held["entry-points"] == {"pytest11": {"nkilab": "nkilab.suites.plugin"}}
+    assert listed("Entry point of the group") == ["pytest11", "nkilab", "nkilab.suites.plugin"]
+
+
+def test_environment_variables_that_are_read_are_those_listed():
+    """What is read by name, or by a constant: environ.get(X), environ[X], os.getenv(X), is_set(X)."""
+    # the line that Python runs at its start reads the first
+    assert 'os.environ.get("NKILAB")' in (ROOT / "src" / "nkilab.pth").read_text()
+    found = {"NKILAB"}
+    trees = [ast.parse(path.read_text()) for path in SOURCES]
+    constants = {
+        target.id: node.value.value
+        for tree in trees
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for tree in trees:
+        for node in ast.walk(tree):
+            given = None
+            if isinstance(node, ast.Call) and READS.search(ast.unparse(node.func)):
+                given = node.args[0]
+            elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
+                given = node.slice
+            if isinstance(given, ast.Constant):
+                found.add(given.value)
+            elif isinstance(given, ast.Name) and given.id in constants:
+                found.add(constants[given.id])
+    rows = set(re.findall(r"^\| `([A-Z_]+)` \|", TEXT, re.M))
+    # PATH is put together for a script's children
+    assert rows == found - {"PATH"}
+
+
+def test_schemas_that_are_named_exist():
+    for name in re.findall(r"`(nkilab\.[a-z]+/\d)`", TEXT):
+        assert any(f'"{name}"' in path.read_text() for path in SOURCES), name
