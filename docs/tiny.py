@@ -474,9 +474,10 @@ def latency(events: list[Event]) -> float:
 #
 # A simulator that runs line after line never sees a race: it has just decided who comes first. So the table
 # of what the *vendor's* framework orders is written down, and nothing else counts: rows of one engine, and
-# rows that meet in one tile. Two tiles that a kernel lays over the same bytes by hand are its own affair. A
-# pair that no chain of orders joins is a race, and the proof is cheap: compute the same rows in another
-# order, as legal as the first.
+# rows that meet in one tile. Tiles that a kernel lays over the same bytes by hand are not in it, as nobody
+# promises an order for the direct allocation of Beta 1 (in `nki` they are ordered by now). A pair that no
+# chain of orders joins is a race, and the proof is cheap: compute the same rows in another order, as legal
+# as the first.
 
 
 def ordered(program: Program, spans: dict[Tile, Span]) -> list[set[int]]:

@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = {"python", "console", "output", "text", "yaml", "toml", "sh", "json", "ini"}
+PLUGIN = "nkilab.suites.plugin"
 _FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
 _PART = re.compile(r"From `([\w./-]+\.\w+)`:$")
 _NOT_RUN = re.compile(r"^\*?Not run by the tests: (.+?)\*?$", re.S)
@@ -154,6 +156,12 @@ def _plain(printed: str) -> str:
     return "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
 
 
+def _plugin() -> str:
+    """Options that make pytest find the plugin of this checkout where another one, or none, is installed."""
+    installed = [point.value for point in entry_points(group="pytest11", name="nkilab")]
+    return "" if installed == [PLUGIN] else f"-p no:nkilab -p {PLUGIN}"
+
+
 class Runner:
     """A folder with a shell and a Python process, as the reader of one page has them."""
 
@@ -179,6 +187,7 @@ class Runner:
             "PYTHONDONTWRITEBYTECODE": "1",
             "COLUMNS": "100",
             "NO_COLOR": "1",
+            "PYTEST_ADDOPTS": _plugin(),
         }
         self._child: subprocess.Popen[str] | None = None
 
