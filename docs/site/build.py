@@ -28,16 +28,29 @@ OUTSIDE = {
 CONTENTS = {
     "Start": ["start", "tutorials/index"],
     "Guides": [
-        "how-to", "Questions people ask <faq>", "Versions, from Beta 1 on <versions>", "profiles", "checks",
-        "Tests and CI <pytest>", "Tune <tune>", "Einsums <einsum>", "Cores and ranks <cores>", "Public suites <foreign-suites>",
+        "how-to",
+        "Questions people ask <faq>",
+        "Versions, from Beta 1 on <versions>",
+        "profiles",
+        "checks",
+        "Tests and CI <pytest>",
+        "Tune <tune>",
+        "Einsums <einsum>",
+        "Cores and ranks <cores>",
+        "Public suites <foreign-suites>",
     ],
     "Time": ["timing-model", "Predictions against measurements <validation>", "The ledger <ledger>"],
     "Reference": [
-        "command-line", "Every verb <cli>", "What is public <interface>", "instructions/index", "Differences from hardware <differences>", "schemas",
+        "command-line",
+        "Every verb <cli>",
+        "What is public <interface>",
+        "instructions/index",
+        "Differences from hardware <differences>",
+        "schemas",
         "Outward links <links>",
     ],
     "Inside": ["tiny", "architecture", "contributing", "changelog", "decisions/index", "Readme <readme>"],
-}  # fmt: skip
+}
 TUTORIALS = [
     "first-kernel", "from-einsum-to-kernel", "../optimise-a-matmul", "find-a-race", "two-cores", "calibrate",
     "pytorch-and-jax", "your-own-instruction",
