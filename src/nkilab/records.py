@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from dis import get_instructions
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import FunctionType
@@ -148,15 +148,16 @@ def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) 
         as_array: one array for compiled code instead of a list of objects.
     """
     if as_array:
-        made = np.recarray(count, dtype_of(record))
+        made = np.empty(count, dtype_of(record))
         for field in fields(record):
             made[field.name] = columns.get(field.name, field.default)
-        return made
+        return made.view(np.recarray)
     given = [np.broadcast_to(column, count).tolist() for column in columns.values()]
     assert list(columns) == [field.name for field in fields(record)][: len(columns)]
     return list(map(record, *given)) if given else [record() for _ in range(count)]
 
 
+@cache
 def dtype_of(record: type) -> np.dtype:
     """The type of an array of records."""
     return np.dtype([(field.name, COLUMN_TYPES[str(field.type)]) for field in fields(record)], align=True)

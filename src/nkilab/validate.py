@@ -227,6 +227,9 @@ class Report:
         fit = [c for c in self.whole if c.row.split == "fit"]
         self.groups: dict[str, list[Compared]] = {
             "judged kernels": judge,
+            "judged kernels that no other measurement contradicts": [
+                c for c in judge if not c.row.contradicts
+            ],
             "judged kernels, compute-bound": [c for c in judge if not c.is_dma_bound],
             "judged kernels, DMA-bound": [c for c in judge if c.is_dma_bound],
             "kernels that may be fitted": fit,

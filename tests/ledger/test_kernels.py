@@ -37,6 +37,8 @@ TOLERANCE = 2e-6
         ("tutorial.block_free", {}),
         ("tutorial.blocked", {"tiles_m": 2, "tiles_n": 1, "tiles_k": 1}),
         ("tutorial.blocked", {"tiles_m": 1, "tiles_n": 2, "tiles_k": 2}),
+        ("tutorial.grouped", {"tiles_m": 1, "tiles_n": 2}),
+        ("tutorial.grouped", {"tiles_m": 2, "tiles_n": 2, "wide_m": 2, "wide_n": 2}),
         ("products.naive", {"tile_n": 256}),
         ("products.hoist", {"tile_n": 128}),
     ],
@@ -59,6 +61,34 @@ def test_sums_of_vectors_are_those_of_numpy(name, size):
 def test_a_transpose_moves_every_element():
     x = random(256, 384)
     np.testing.assert_array_equal(kernel("transposing.transpose")(x), x.T)
+
+
+def test_silu_is_that_of_numpy():
+    x = random(128, 2, 1024)
+    assert off(kernel("workloads.silu")(x), x / (1 + np.exp(-x.astype(float)))) < TOLERANCE
+
+
+def test_a_step_of_adamw_is_that_of_numpy():
+    # the last rows are no whole tile; second moments are never negative
+    theta, gradient, first = random(192, 1024), random(192, 1024, scale=2), random(192, 1024, scale=3)
+    second = np.abs(random(192, 1024, scale=4))
+    mean = 0.9 * first.astype(float) + (1 - 0.9) * gradient
+    spread = (0.999 * second.astype(float) + (1 - 0.999) * gradient.astype(float) ** 2) / (1 - 0.999)
+    wanted = theta * (1 - 1e-5) - 0.01 * mean / (np.sqrt(spread) + 1e-8)
+    assert off(kernel("workloads.adamw")(theta, gradient, first, second), wanted) < TOLERANCE
+
+
+def test_a_product_over_blocks_is_that_of_numpy():
+    left, right = random(128, 2, 1024), random(128, 2, 1536)
+    wanted = np.einsum("pkm,pkn->mn", left.astype(float), right.astype(float))
+    assert off(kernel("workloads.product")(left, right).reshape(1024, 1536), wanted) < TOLERANCE
+
+
+def test_a_normalized_product_is_that_of_numpy():
+    x, weights = random(8, 128, 256), random(2, 128, 1024)
+    scaled = x / np.sqrt((x.astype(float) ** 2).mean(2, keepdims=True))
+    wanted = scaled.reshape(1024, 256) @ weights.reshape(256, 1024)
+    assert off(kernel("workloads.normalized_product")(x, weights).reshape(1024, 1024), wanted) < TOLERANCE
 
 
 def test_a_copy_is_the_same():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -157,18 +159,18 @@ def test_operands_that_do_not_fit_together_are_refused() -> None:
     )
 
 
-def three_tiles(k: Kernel) -> tuple[list, list]:
-    """Three tiles loaded in rows 0, 1 and 2, and a place in HBM for each."""
+def three_tiles(k: Kernel, bring: Callable[[Any], None] | None = None) -> tuple[list, list]:
+    """Three tiles loaded, or brought otherwise, in rows 0, 1 and 2, and a place in HBM for each."""
     tiles = [k.tile(128, 512, name=name) for name in "abc"]
     for tile in tiles:
-        k.load(tile, k.hbm(128, 512))
+        (bring or (lambda tile: k.load(tile, k.hbm(128, 512))))(tile)
     return tiles, [k.hbm(128, 512) for _ in tiles]
 
 
 def test_the_tile_used_farthest_ahead_is_spilled_once_and_reloaded_once() -> None:
     # row 2 finds no room: a is used in row 3, b in row 4, so b leaves; row 4 brings it back to where a was
     k = Kernel(machine_with(2))
-    (a, b, c), (x, y, z) = three_tiles(k)
+    (a, b, c), (x, y, z) = three_tiles(k, lambda tile: k.copy(tile, k.psum(128, 512)))
     k.store(x, a)
     k.store(y, b)
     k.store(z, c)
@@ -186,12 +188,36 @@ def test_the_tile_used_farthest_ahead_is_spilled_once_and_reloaded_once() -> Non
     assert placed.waits.of(4) == [(1, "flow"), (7, "spill")]
 
 
+def test_a_tile_that_was_loaded_is_loaded_again_and_not_saved() -> None:
+    # as above, but HBM holds b where it came from: NKIBench's product saves nothing that it has no room for
+    k = Kernel(machine_with(2))
+    (a, b, c), (x, y, z) = three_tiles(k)
+    for target, tile in ((x, a), (y, b), (z, c)):
+        k.store(target, tile)
+    placed = plan(k.program)
+    assert [(t.kind, t.storage, t.before_row, t.total_bytes) for t in placed.transfers] == [
+        ("load_again", b.storage.number, 4, 262144)
+    ]
+    assert (placed.spill_save_bytes, placed.spill_reload_bytes, placed.loaded_again_bytes) == (0, 0, 262144)
+    # node 6 is the transfer; row 1 is the load of b, row 3 the last use of a
+    assert placed.waits.of(6) == [(0, "reuse"), (1, "spill"), (3, "reuse")]
+
+
+def test_what_came_from_hbm_that_the_kernel_writes_is_saved() -> None:
+    k = Kernel(machine_with(2))
+    source = k.hbm(128, 512)
+    (a, b, c), (x, y, _) = three_tiles(k, lambda tile: k.load(tile, source))
+    for target, tile in ((x, a), (y, b), (source, c)):
+        k.store(target, tile)
+    assert [t.kind for t in plan(k.program).transfers] == ["spill_save", "spill_reload"]
+
+
 def cyclic(tiles: int, rounds: int, room: int) -> tuple[Kernel, list]:
     """Tiles loaded one after another, stored in the same order round after round, with room for some."""
     k = Kernel(machine_with(room))
     held = [k.tile(128, 512) for _ in range(tiles)]
     for tile in held:
-        k.load(tile, k.hbm(128, 512))
+        k.copy(tile, k.psum(128, 512))
     for _ in range(rounds):
         for tile in held:
             k.store(k.hbm(128, 512), tile)
@@ -249,7 +275,7 @@ def test_a_tile_that_did_not_change_is_saved_once() -> None:
     #       6 b  7 c  8 a            row 6 is the last of b; row 7 brings c back; row 8 finds a there
     #       9 d  10 c  11 a  12 d    row 9: c is used in 10, a in 11: a leaves, unchanged; 11 brings it back
     k = Kernel(machine_with(2))
-    (a, b, c), (x, y, z) = three_tiles(k)
+    (a, b, c), (x, y, z) = three_tiles(k, lambda tile: k.copy(tile, k.psum(128, 512)))
     for target, tile in ((y, b), (z, c), (x, a), (y, b), (z, c), (x, a)):
         k.store(target, tile)
     d = k.tile(128, 512)

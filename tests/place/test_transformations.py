@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nkilab.isa.operators import OPERATORS
 from nkilab.place import plan
 from nkilab.place.balance import balanced
 from nkilab.place.broadcasts import without_broadcast_copies
@@ -39,6 +40,28 @@ def test_copies_without_an_engine_go_where_they_would_end_first() -> None:
 
 def test_copies_that_name_their_engine_stay_there() -> None:
     program = copies("vector", 4).program
+    assert balanced(program) is program
+
+
+def scalings(target: str, op: str, engine: str = "unknown") -> Kernel:
+    k = Kernel(target)
+    src = k.tile(128, 512)
+    for _ in range(4):
+        k.call("tensor_scalar", k.tile(128, 512), src, 2.0, None, op0=OPERATORS[op], engine=engine)
+    return k
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_multiplications_by_a_number_go_to_either_engine(target) -> None:
+    # trn1: VectorE 512 / 1.12 + 90 = 547.1 ns, ScalarE 512 / 1.4 + 72 = 437.7: ends S 437.7, V 547.1,
+    # S 875.4, V 1094.3; trn2: 306.7 and 541.7 as copies, V 306.7, S 541.7 < V 613.3, V 613.3, V 920
+    program = balanced(scalings(target, "multiply").program)
+    assert engines(program) == {"trn1": "svsv", "trn2": "vsvv"}[target]
+
+
+@pytest.mark.parametrize(("op", "engine"), [("subtract", "unknown"), ("multiply", "vector")])
+def test_other_operators_and_those_that_name_their_engine_stay(op, engine) -> None:
+    program = scalings("trn1", op, engine).program
     assert balanced(program) is program
 
 

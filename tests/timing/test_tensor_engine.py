@@ -123,6 +123,6 @@ def test_the_clock_is_slow_at_first_and_after_a_pause() -> None:
     (_, begin, end) = spans(timeline, 15)[-1]
     assert begin - starts[-1] > 1500 + warm
     assert end - begin == pytest.approx(2 * warm + 170.0)
-    # trn1 has no such clock
+    # trn1 has no such clock; its products keep 6/7 of 2.8 GHz
     first, second = (start_of(matmuls(MACHINES["trn1"], "bfloat16", 512), row, "MATMUL") for row in (2, 3))
-    assert second - first == pytest.approx(512 / 2.8)
+    assert second - first == pytest.approx(512 / 2.4)

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from nkilab._lazy import part
+from nkilab.einsum import compile
 from tests.program import SOURCE, call, told
 from tests.tune.kernels import FAULTS, SPACE, written
+from tests.views.test_schemas import check
 
 ARG = ("--arg", "f32[128,2048]")
 TUNE = ("tune", "kernels.py:copied", "--space", "space.yaml")
@@ -28,7 +30,9 @@ def folder(tmp_path: Path) -> Path:
 def tuned(folder: Path, *options: str) -> dict:
     status, output, complaint = told(call(*TUNE, *ARG, "--json", *options, folder=folder))
     assert (status, complaint) == (0, "")
-    return json.loads(output)
+    held = json.loads(output)
+    check(held)
+    return held
 
 
 def estimated(folder: Path, columns: int, arg: str = ARG[1]) -> dict:
@@ -204,35 +208,112 @@ einsum:
 """
 
 
-def test_mappings_of_an_einsum_are_at_least_as_fast_as_the_rules(folder):
+SIZES = [word for rank in ("K=256", "M=256", "N=1024") for word in ("--kw", rank)]
+FEW = "schema: nkilab.space/1\nparameters:\n  group_blocks: [0, 1, 2]\n  most_columns: [16384, 1024]\n"
+
+
+@pytest.fixture
+def einsum(folder: Path) -> Path:
     (folder / "spec.yaml").write_text(EINSUM)
-    sizes = [word for rank in ("K=256", "M=256", "N=1024") for word in ("--kw", rank)]
-    held = json.loads(told(call("tune", "spec.yaml", *sizes, "--json", folder=folder))[1])
+    (folder / "space.yaml").write_text(FEW)
+    return folder
+
+
+def mapped(folder: Path, *options: str) -> dict:
+    held = json.loads(told(call("tune", "spec.yaml", *SIZES, "--json", *options, folder=folder))[1])
+    check(held)
+    return held
+
+
+def test_mappings_of_an_einsum_are_at_least_as_fast_as_the_rules(einsum):
+    held = mapped(einsum)
     assert held["counts"]["is_whole"]
     assert held["space"]["points"] == 120
     rules = {"group_blocks": 0, "most_columns": 16384, "transfer_bytes": 1 << 20, "share": 0.85}
     own = next(o for o in held["outcomes"] if o["point"] == rules)
     assert own["values"]["latency"] == held["rules_us"]
     assert held["best"]["values"]["latency"] <= held["rules_us"]
-    text = told(call("tune", "spec.yaml", *sizes, folder=folder))[1]
-    assert "\nby the rules: " in text
+    # the compiler knows nothing of the tuner
+    sizes = {"K": 256, "M": 256, "N": 1024}
+    assert compile(einsum / "spec.yaml", sizes=sizes).estimate.latency_us == held["rules_us"]
 
 
-def test_what_an_einsum_does_not_have_yet_is_told(folder):
-    (folder / "spec.yaml").write_text(EINSUM)
-    assert told(call("tune", "spec.yaml", "--workers", "2", folder=folder)) == (
-        1,
-        "",
-        "--workers is given with the Einsum spec.yaml; only kernels have it yet\n"
-        "  hint: leave --workers out, or tune the kernel that nkilab einsum writes\n",
+def test_workers_find_the_same_mappings(einsum):
+    held = mapped(einsum, "--space", "space.yaml")
+    assert held["counts"]["timed"] == 6
+    both = mapped(einsum, "--space", "space.yaml", "--workers", "2", "--journal", "journal")
+    assert both == held
+    assert len((einsum / "journal").read_text().splitlines()) == 7
+
+
+def test_measured_mappings_are_read_back(einsum):
+    held = mapped(einsum, "--space", "space.yaml")
+    # a machine that takes a quarter longer for everything
+    measured = "".join(
+        f"  - {{group_blocks: {o['point']['group_blocks']}, most_columns: {o['point']['most_columns']}, "
+        f"latency_us: {1.25 * o['values']['latency']}}}\n"
+        for o in held["outcomes"][:5]
     )
-    assert told(call("tune", "spec.yaml", "--space", "space.yaml", "--kw", "K=256", "--kw", "M=256",
-                     "--kw", "N=512", folder=folder)) == (
+    (einsum / "measured.yaml").write_text(f"schema: nkilab.measured/1\npoints:\n{measured}")
+    after = mapped(einsum, "--space", "space.yaml", "--confirm", "measured.yaml")
+    assert after["confirmed"]["mape"]["after"] < 0.02 < after["confirmed"]["mape"]["before"]
+    assert after["outcomes"][0]["measured_us"] == 1.25 * held["outcomes"][0]["values"]["latency"]
+    last = after["outcomes"][-1]["values"]["latency"] / held["outcomes"][-1]["values"]["latency"]
+    assert last == pytest.approx(1.25, rel=0.05)
+    assert after["rules_us"] == pytest.approx(1.25 * held["rules_us"], rel=0.05)
+
+
+def test_what_is_no_choice_of_the_compiler_is_refused(folder):
+    (folder / "spec.yaml").write_text(EINSUM)
+    assert told(call("tune", "spec.yaml", "--space", "space.yaml", *SIZES, folder=folder)) == (
         2,
         "",
         "columns is no choice of the Einsum compiler; there are group_blocks, most_columns, transfer_bytes, "
         "share\n  hint: leave --space out to search all of them\n",
-    )  # fmt: skip
+    )
+
+
+FAULTY = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def placed(byte, dtype=nl.float32):
+    return nl.ndarray((128, 512), dtype, buffer=nl.sbuf, address=(0, byte))
+
+
+@nki.jit
+def multiplied(x, gap, column):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right, result = placed(0, x.dtype), placed(gap, x.dtype), placed(8192)
+    nisa.dma_copy(dst=left, src=x)
+    nisa.dma_copy(dst=right, src=x)
+    total = nl.ndarray((128, 1024), nl.float32, buffer=nl.psum)
+    sums = total[:, column : column + 512]
+    nisa.nc_matmul(dst=sums, stationary=left[:, 384:512], moving=right)
+    nisa.tensor_copy(dst=result, src=sums)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+"""
+
+
+def test_points_that_fail_a_check_are_pruned_before_they_are_timed(folder):
+    # a tile of bfloat16 [128, 512] has 1024 bytes in each partition, so that 512 bytes further lies another
+    # one; and a bank has 512 columns of float32, so that 512 columns from the 256th on lie in two
+    (folder / "kernels.py").write_text(FAULTY)
+    (folder / "space.yaml").write_text(
+        "schema: nkilab.space/1\nparameters: {gap: [512, 1024], column: [0, 256, 512]}\n"
+    )
+    command = ("tune", "kernels.py:multiplied", "--space", "space.yaml", "--arg", "bf16[128,512]", "--json")
+    held = json.loads(told(call(*command, folder=folder))[1])
+    check(held)
+    assert held["pruned"] == {
+        "UseError, lifetime-conflict, kernels.py:18": 3,
+        "UseError, psum-bank-crossing, kernels.py:18": 1,
+    }
+    timed = [o["point"] for o in held["outcomes"] if o["state"] == "timed"]
+    assert timed == [{"gap": 1024, "column": 0}, {"gap": 1024, "column": 512}]
 
 
 @pytest.mark.cluster

@@ -216,3 +216,10 @@ def test_bars_show_when_an_engine_is_busy() -> None:
     assert drawn[0] == " vector |████████▇           |"
     assert drawn[1] == " scalar |         ▃██████████|"
     assert drawn[2] == "         0.0 us        1.4 us"
+
+
+def test_an_empty_program_on_a_machine_without_launch_costs_has_shares_of_nothing() -> None:
+    # ROUND's launches take no time: every share was a division by zero
+    values = summary_of(Kernel(ROUND)).values
+    assert values["total_time"] == 0
+    assert {values[name] for name in values if name.endswith("percent")} == {0.0}

@@ -37,6 +37,14 @@ def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Find
     yield from advice.find(evidence)
 
 
+def examine_shapes(evidence: Evidence) -> Iterator[Finding]:
+    """Errors that a launch shows where only shapes are known and nothing was computed; quick."""
+    if races.may_fail(evidence):
+        yield from races.find(evidence)
+    yield from psum.crossings(evidence)
+    yield from loops.find(evidence)
+
+
 def examine_text(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
     """What is found in the text of a kernel alone."""
     yield from language.find(kernel, sources)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..place.boxes import Overlaps
-from ..tiles.tile import PSUM
+from ..tiles.tile import PSUM, Layout
 from .declare import Example, rule
 from .evidence import Evidence, Track
 from .finding import Finding
@@ -135,6 +135,30 @@ def find(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Fin
             yield finding
 
 
+def crossings(evidence: Evidence) -> Iterator[Finding]:
+    """The first matmul of each program that writes over the end of a bank and may not."""
+    for track in evidence.tracks:
+        slots, program = track.slots, track.program
+        sums = np.array([form.accumulates for form in program.forms], np.bool_)
+        here = np.flatnonzero(slots.is_written & sums[program.form_column][slots.row])
+        layout, kind = slots.layout[here], slots.kinds.of_storage[slots.storage[here]]
+        size = np.array([given.itemsize for given in slots.layouts], np.int64)
+        reach = np.array([_reach(given) for given in slots.layouts], np.int64)
+        width = np.array([record.bytes_per_partition for record in slots.kinds.samples], np.int64)
+        low = slots.offset[here] * size[layout] % width[kind]
+        bank = program.machine.limit("psum_bank_bytes")
+        walk = _Walk(track)
+        for slot in here[low // bank != (low + reach[layout] - 1) // bank][:1].tolist():
+            yield from walk.crossing(int(slots.row[slot]), slot, walk.span(slot))
+
+
+def _reach(given: Layout) -> int:
+    """Bytes of a partition from the first to the end of the last element of a view."""
+    axes = zip(given.shape, given.byte_strides, strict=True)
+    steps = [(n - 1) * s for axis, (n, s) in enumerate(axes) if axis != given.partition_axis and s > 0]
+    return given.itemsize + sum(steps)
+
+
 def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Iterator[Finding]:
     # in Beta 1 `+=` on a tile of zeros is how a sum is started; its compiler leaves the zeros out
     if evidence.kernel.spelling != "nki":
@@ -193,27 +217,24 @@ class _Walk:
             row, box = int(slots.row[slot]), int(track.boxes.of_slot[slot])
             number = int(form_column[row])
             form = program.forms[number]
-            span = self._span(slot)
+            span = self.span(slot)
             if form.accumulates and slots.is_written[slot]:
                 key = (number, int(value_column[row]))
                 if key not in adds:
                     adds[key] = form.reads_result(program.values_of(row))
-                yield from self._crossing(row, slot, span)
+                yield from self.crossing(row, slot, span)
                 yield from self._matmul(row, slot, box, span, overlaps, is_added=adds[key])
             else:
                 self._other(slot, box, span, overlaps, writes=bool(slots.is_written[slot]))
 
-    def _span(self, slot: int) -> tuple[int, int]:
+    def span(self, slot: int) -> tuple[int, int]:
         """First and last bank of a tile that an access touches."""
         track, slots = self.track, self.track.slots
         given, own = slots.layouts[slots.layout[slot]], int(slots.storage[slot])
         width = track.program.storages[own].bytes_per_partition
         low = int(slots.offset[slot]) * given.itemsize % width
-        reach = given.itemsize
-        for axis, (n, s) in enumerate(zip(given.shape, given.byte_strides, strict=True)):
-            if axis != given.partition_axis and s > 0:
-                reach += (n - 1) * s
-        return low // self.bank_bytes, max(low // self.bank_bytes, (low + reach - 1) // self.bank_bytes)
+        last = low + _reach(given) - 1
+        return low // self.bank_bytes, max(low // self.bank_bytes, last // self.bank_bytes)
 
     def _near(self, box: int, overlaps: Overlaps) -> list[tuple[int, bool]]:
         span = slice(int(overlaps.start[box]), int(overlaps.start[box + 1]))
@@ -289,7 +310,8 @@ class _Walk:
                 elif is_covered:
                     del bank.sums[b]
 
-    def _crossing(self, row: int, slot: int, span: tuple[int, int]) -> Iterator[Finding]:
+    def crossing(self, row: int, slot: int, span: tuple[int, int]) -> Iterator[Finding]:
+        """That a matmul writes to several banks, if it does and may not."""
         track = self.track
         if span[0] != span[1] and track.program.machine.generation <= _LAST:
             storage = int(track.slots.storage[slot])

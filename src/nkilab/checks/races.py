@@ -37,6 +37,17 @@ def find(graph: Graph) -> Iterator[Finding]:
     yield from _once(_placed(evidence))
 
 
+def may_fail(evidence: Evidence) -> bool:
+    """Whether an error may be among the races: some memory is touched in more than one way.
+
+    Accesses through one tensor at addresses that are known are ordered.
+    """
+    marks = [track.marks for track in evidence.tracks]
+    if len(marks) > 1 or any(held.addresses or held.patterns for held in marks):
+        return True
+    return any(form.is_indirect for track in evidence.tracks for form in track.program.forms)
+
+
 def _races(graph: Graph, pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Of the pairs of two lines the first that nothing orders."""
     line = np.concatenate([np.asarray(track.program.line_column, np.int64) for track in graph.tracks])

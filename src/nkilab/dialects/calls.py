@@ -69,12 +69,12 @@ def surface(
     heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
     text = [f"def {cls.name}({heads}, **unknown):", *_refusals(cls, order, swallows)]
     text += _SITE
-    text += _attribute_lines(cls, order, scope)
+    attributes = _attribute_lines(cls, order, scope)
     for attribute, further in (words or {}).items():
         scope[f"_k_{attribute}"].update(further)
-    given = _given(cls, order, scope)
+    text += attributes if handle is None else _look_up(cls, order, attributes)
+    given = _given(cls, order, scope, is_known=handle is not None)
     extras = "".join(f"{n}, " for n in extra)
-    text += [] if handle is None else _look_up(cls, order)
     if finish is None:
         text.append(f"    row = _record(session, _cls, {given}None, where, known)")
     else:
@@ -120,33 +120,69 @@ def _handing_out(*, is_known: bool) -> list[str]:
     ]
 
 
-def _look_up(cls: type[Instruction], order: Sequence[str]) -> list[str]:
-    """Statements that look the form of a call up by the key that `record` would make; None if it is new."""
+def _look_up(cls: type[Instruction], order: Sequence[str], attributes: Sequence[str]) -> list[str]:
+    """Statements that find the attributes and the form of a call, None if it is new.
+
+    What a call with these layouts and words found before is looked up at once. Else each attribute is made
+    canonical, and the form is looked up by the key that `record` would make.
+
+    Args:
+        cls: the declaration.
+        order: names of the parameters.
+        attributes: statements that make each attribute canonical.
+    """
+    canonical = f"    attributes = ({''.join(f'a_{n}, ' for n in cls.attributes)})"
     if cls.list_name:
-        return ["    known = None"]
+        return [*attributes, canonical, "    known = None"]
+    layouts = _layouts(cls, order)
+    words = [n for n in cls.attributes if n in order]
+    return [
+        "    try:",
+        f"        call = ({', '.join(['_cls', *layouts, *words])})",
+        "        attributes, known = session.calls[call]",
+        # what is wrong with an operand tells `record`, with an attribute its canonical form
+        "    except _Refused:",
+        *(f"    {line}" for line in [*attributes, canonical]),
+        "        try:",
+        f"            known = session.forms.get((_cls, {', '.join(layouts)}, *attributes))",
+        "        except _Refused:",
+        "            known = None",
+        "        if known is not None: _keep(session.calls, call, (attributes, known))",
+    ]
+
+
+def _keep(held: dict[Any, Any], key: Any, value: Any) -> None:
+    """Remember a value by a key, unless that has no hash, as a list has none."""
+    with suppress(TypeError):
+        held[key] = value
+
+
+def _layouts(cls: type[Instruction], order: Sequence[str]) -> list[str]:
+    """Expressions of what a form sees of each operand."""
     layouts = []
     for name, operand in cls.operands.items():
         plain = f"{name}.layout"
         if operand.is_optional or operand.may_be_number:
             plain = f"{plain} if isinstance({name}, _View) else _stand_in({name})"
         layouts.append(plain if name in order else "None")
-    key = ", ".join(["_cls", *layouts, *(f"a_{n}" for n in cls.attributes)])
-    return [
-        "    try:",
-        f"        known = session.forms.get(({key}))",
-        # `record` tells what is wrong with an operand
-        "    except _Refused:",
-        "        known = None",
-    ]
+    return layouts
 
 
-def _given(cls: type[Instruction], order: Sequence[str], scope: dict[str, Any]) -> str:
-    """Operands, attributes and values as `record` takes them; the values' defaults go to `scope`."""
+def _given(cls: type[Instruction], order: Sequence[str], scope: dict[str, Any], *, is_known: bool) -> str:
+    """Operands, attributes and values as `record` takes them; the values' defaults go to `scope`.
+
+    Args:
+        cls: the declaration.
+        order: names of the parameters.
+        scope: of the function.
+        is_known: whether `attributes` holds those already.
+    """
     operands = ", ".join(n if n in order else "None" for n in cls.operands)
     attributes = "".join(f"a_{n}, " for n in cls.attributes)
+    attributes = "attributes" if is_known else f"({attributes})"
     values = "".join(f"{n}, " if n in order else f"_v_{n}, " for n in cls.values)
     scope.update((f"_v_{name}", value.default) for name, value in cls.values.items())
-    return f"[{operands}], ({attributes}), ({values}), "
+    return f"[{operands}], {attributes}, ({values}), "
 
 
 def _refusals(cls: type[Instruction], order: Sequence[str], swallows: bool) -> list[str]:
@@ -284,8 +320,8 @@ def _has_no_effect(name: str, keyword: str, version: str) -> bool:
 # What the text of every function names.
 _SCOPE: dict[str, Any] = {
     "_MISSING": MISSING, "_canonical": _canonical, "_current": current, "_depth": 1,
-    "_getframe": sys._getframe,
+    "_getframe": sys._getframe, "_keep": _keep,
     "_missing": _missing, "_note_name": note_name, "_record": record,
-    "_Refused": (AttributeError, NkilabError), "_running": running, "_sites": SITES, "_stand_in": stand_in,
-    "_unknown": refuse_unknown, "_View": View,
+    "_Refused": (AttributeError, KeyError, NkilabError, TypeError), "_running": running, "_sites": SITES,
+    "_stand_in": stand_in, "_unknown": refuse_unknown, "_View": View,
 }  # fmt: skip

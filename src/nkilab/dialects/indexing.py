@@ -83,9 +83,9 @@ def cut(view: V, key: Any) -> V | None:
     counts = []
     for subscript, size, stride in zip(key, known.shape, known.strides, strict=True):
         if type(subscript) is slice:
+            start, stop = subscript.start, subscript.stop
             if subscript.step is not None:
                 return None
-            start, stop = subscript.start, subscript.stop
             if start is None and stop is None:
                 counts.append(size)
             elif type(start) is int and type(stop) is int and 0 <= start < stop <= size:
@@ -109,6 +109,45 @@ def cut(view: V, key: Any) -> V | None:
     counts.append(first)
     cut = tuple(counts)
     held = known.cuts.get(cut) or _cut_layout(known, cut)
+    return None if held is None else type(view)(storage, offset, held)
+
+
+def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
+    """As `cut`, for the usual keys of two and three axes: `[rows, columns]` and `[rows, place, columns]`."""
+    known = view.layout
+    shape, strides, offset = known.shape, known.strides, view.offset
+    if len(key) != len(shape) or known.indices:
+        return None
+    if len(key) == 3:
+        place = key[1]
+        if not isinstance(place, int) or not 0 <= place < shape[1] or known.partition_axis == 1:
+            return cut(view, key)
+        offset += place * strides[1]
+    rows, columns = key[0], key[-1]
+    if rows.step is not None or columns.step is not None:
+        return None
+    height, width = shape[0], shape[-1]
+    start, stop = rows.start, rows.stop
+    if start is not None or stop is not None:
+        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= height:
+            return None
+        height = stop - start
+        offset += start * strides[0]
+    start, stop = columns.start, columns.stop
+    if start is not None or stop is not None:
+        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= width:
+            return None
+        width = stop - start
+        offset += start * strides[-1]
+    storage = view.storage
+    if known.partition_axis is None:
+        first = 0
+    elif known.dtype is storage.dtype:
+        first = offset // storage.strides[0]
+    else:
+        first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
+    counts = (height, width, first) if len(key) == 2 else (height, 0, width, first)
+    held = known.cuts.get(counts) or _cut_layout(known, counts)
     return None if held is None else type(view)(storage, offset, held)
 
 

@@ -38,6 +38,10 @@ class LoopRange:
     """Iterations of one loop; a fresh iteration starts at each `for`."""
 
     def __init__(self, kind: str, *bounds: Any) -> None:
+        self.kind = kind
+        if len(bounds) == 1 and type(bounds[0]) is int:
+            self._range = range(bounds[0])
+            return
         if not 1 <= len(bounds) <= 3:
             raise UseError(
                 f"{len(bounds)} bounds are given; a range has an end, a start and an end, or these and a step"
@@ -47,7 +51,6 @@ class LoopRange:
         if numbers[2:] == [0]:
             raise UseError("the step of a range is 0; it is another whole number")
         self._range = range(*numbers)
-        self.kind = kind
 
     def __len__(self) -> int:
         return len(self._range)

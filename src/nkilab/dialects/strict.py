@@ -45,6 +45,21 @@ def _looking_at(function: Any, keywords: tuple[str, ...], plain: type, form: str
 def _wrapped(
     function: Callable[..., Any], looked_at: list[tuple[int, str]], plain: type, form: str, version: str
 ) -> Callable[..., Any]:
+    # the way through an object that may be called costs as much as the look
+    function = getattr(function, "call", function)
+
+    if len(looked_at) == 1:
+        ((place, keyword),) = looked_at
+
+        @wraps(function)
+        def call_one(*args: Any, **kwargs: Any) -> Any:
+            given = kwargs.get(keyword) if len(args) <= place else args[place]
+            if type(given) is plain:
+                require(form, version, function.__name__)
+            return function(*args, **kwargs)
+
+        return call_one
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         for place, keyword in looked_at:

@@ -228,14 +228,20 @@ class CompiledEinsum:
         engines = max(work_of(self.estimate).values(), default=0.0) / 1000
         return max(engines, self.roofline.times_ns["hbm"] / 1000)
 
+    @property
+    def specs(self) -> dict[str, Any]:
+        """What the kernel takes, by name, with specs for arrays."""
+        shapes = {
+            side.tensor: array_spec(side.shape(self.cascade.sizes) or (1,), side.dtype)
+            for side in self.sides(self.inputs)
+        }
+        return {**self.extents, **shapes}
+
     @cached_property
     def estimate(self) -> Estimate:
         """The predicted latency, from shapes alone."""
-        arguments: dict[str, Any] = dict(self.extents)
-        for side in self.sides(self.inputs):
-            arguments[side.tensor] = array_spec(side.shape(self.cascade.sizes) or (1,), side.dtype)
         with activate():
-            return estimate(self.kernel, target=self.target, **arguments)
+            return estimate(self.kernel, target=self.target, **self.specs)
 
 
 def module_of(source: str, name: str) -> ModuleType:

@@ -19,6 +19,7 @@ from ..errors import LimitError, RuleError
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES, promoted
 from ..tiles.tile import PSUM, SEQUENCER, Layout
+from .access import slowed
 from .attributes import NUMBER as NUMBER
 from .attributes import REQUIRED as REQUIRED
 from .attributes import Attr as Attr
@@ -273,7 +274,7 @@ class Instruction:
         for r in self.rules:
             if not r.holds(self):
                 raise RuleError(r.sentence, hint=r.hint, source=r.source, key=r.key)
-        self.steps = tuple(self.cost())
+        self.steps = slowed(machine, dict(zip(self.operands, layouts, strict=True)), self.cost())
         specs = list(self.operands.values())
         self.view_slots = tuple(i for i, given in enumerate(layouts) if isinstance(given, Layout))
         self.number_slots = tuple(i for i, given in enumerate(layouts) if given is NUMBER)
@@ -282,6 +283,13 @@ class Instruction:
         self.read_slots = tuple(i for i in self.view_slots if not specs[i].is_written)
         self.psum_slots = tuple(i for i in self.written_slots if layouts[i].memory == PSUM)
         self.is_indirect = any(layouts[i].indices for i in self.view_slots)
+        # whether a call on shapes alone looks at nothing but the form: no values, no rule or state of a call,
+        # and whether what it writes may be written
+        self.is_plain = (
+            self.has_views_only
+            and len(self.written_slots) == 1
+            and not (self.is_indirect or self.values or self.call_rules or self.resolves or self.psum_slots)
+        )
         self.largest = max((layouts[i].size for i in self.view_slots), default=0)
 
     def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -296,6 +297,18 @@ class TensorScalar(Instruction):
         later = self.machine["vector_operand_ns"]
         return [one_input_step(self, self.runs_on, "TENSOR_SCALAR", self.data, self.dst, later_ns=later)]
 
+    def on_scalar_engine(self) -> TensorScalar | None:
+        """What the compiler makes of it on ScalarE: a copy with scale and bias; None of other operators.
+
+        Before trn2 that is an ACTIVATE, which a kernel cannot ask for by this instruction.
+        """
+        operators = self.op0.name, self.op1 and self.op1.name
+        if operators not in (("multiply", "add"), ("multiply", None), ("add", None)) or self.reverse1:
+            return None
+        other = copy(self)
+        other.steps = (one_input_step(self, "scalar", "ACTIVATE", self.data, self.dst),)
+        return other
+
 
 class ScalarTensorTensor(Instruction):
     """Apply two operators, the first with a constant per partition: (data <op0> operand0) <op1> operand1.
@@ -409,8 +422,10 @@ class Reciprocal(Instruction):
         store(dst, np.reciprocal(widen(as_shape(data, dst.shape), self.data.dtype)), self.dst.dtype)
 
     def cost(self) -> list[Step]:
-        # 2.26 costs: 8 cycles an element
-        return [engine_step(self.machine, "vector", "RECIPROCAL", 8 * self.sizes["F*"])]
+        # 2.26 costs say 8 cycles an element; published kernels on trn1 take less than a third of that
+        cycles = self.machine["reciprocal_cycles"] * self.sizes["F*"]
+        widening = 1.0 if self.machine.generation == 2 else 1.5
+        return [engine_step(self.machine, "vector", "RECIPROCAL", cycles, widening=widening)]
 
 
 class Memset(Instruction):

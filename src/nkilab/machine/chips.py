@@ -44,6 +44,7 @@ TRN2 = Machine(
     weight_load_ns=measured(52.0, "published profiles: LDWEIGHTS in 105 ns, 53 of them for 128 columns"),
     tensor_latency_ns=measured(170.0, "optimization guide: MATMUL latency 598 ns at an interval of 429 ns"),
     tensor_warm_up_ns=documented(3000.0, "Neuron Explorer, overview: about 3 us from half to full rate"),
+    tensor_sustained_rate=measured(1.0, "published profiles: 218 ns a MATMUL of 512 bfloat16 rows"),
     tensor_cold_rate=documented(0.5, "Neuron Explorer, overview; profiles: 630 ns cold, 379 ns warm"),
     vector_overhead_ns=fitted(
         40.0, "products blocked for NKI 0.6: 1024 additions of 512 in 652 us less the launch"
@@ -63,6 +64,8 @@ TRN2 = Machine(
     activation_table_load_ns=measured(1323.0, "DMA overview figures"),
     vector_mode_speedup=documented(4, "trn2 guide, DVE performance modes"),
     vector_fp32_lanes=measured(2, "optimization guide: fp32 SBUF to SBUF copy of 512 in 424 ns"),
+    reciprocal_cycles=assumed(2.4, "as trn1, the same engine; the cost table's 8 are refuted there"),
+    far_stride_bytes=assumed(16, "as trn1; the guides of trn2 and trn3 do not repeat it"),
     shared_ports=documented(0, "trn2 guide: VectorE beside GpSimdE and ScalarE access memories at once"),
     accumulator_read_cycles=documented(64, "2.26 costs, activation_reduce"),
     semaphore_ns=measured(58.0, "optimization guide, semaphore wait"),
@@ -133,6 +136,9 @@ TRN1 = replace(
     sbuf_bytes_per_partition=documented((192 - 16) * 1024, "trn1 guide; direct allocation guide"),
     sbuf_physical_bytes_per_partition=documented(192 * 1024, "trn1 guide, SBUF"),
     tensor_clock_ghz=documented(2.8, "trn1 guide, engines"),
+    tensor_sustained_rate=fitted(
+        6 / 7, "products of NKIBench: none is faster than 6/7 of the documented rate; as at 2.4 GHz"
+    ),
     matmul_overhead_cycles=documented(0, "2.26 costs, nc_matmul: max(64, N)"),
     shared_ports=documented(1, "trn1 guide: VectorE takes turns with GpSimdE at SBUF, with ScalarE at PSUM"),
     weight_columns=documented(4, "trn1 guide, fast LoadStationary: up to 4 times as fast as a MATMUL"),
@@ -149,14 +155,18 @@ TRN1 = replace(
     scalar_overhead_ns=measured(72.0, "performance guide: dependent 1-element ACTIVATE takes 159 ns"),
     vector_mode_speedup=documented(1, "the trn1 guide has no performance modes"),
     vector_fp32_lanes=documented(1, "trn1 guide, VectorE 128 elements per cycle"),
+    reciprocal_cycles=measured(
+        2.4, "NKIBench, silu and AdamW: VectorE's time less its two-input instructions"
+    ),
+    far_stride_bytes=documented(16, "trn1 guide, access pattern: from 16 bytes on half the bandwidth"),
     dma_start_ns=documented(
         1300.0 - 58.0 - 100.0, "DMA guide: 1300 ns from a semaphore to the start; less signal and issue"
     ),
     dma_static_start_ns=documented(1300.0 - 58.0 - 50.0, "as dma_start_ns"),
     dma_descriptor_issue_ns=assumed(0.0, "descriptors lie ready in HBM"),
     dma_issue_ns=assumed(100.0, "no hardware descriptor generation; static rings"),
-    dma_bytes_per_ns=fitted(
-        22.0, "captured vector additions; a figure of the performance guide has 18: 32 KiB in 1810 ns"
+    dma_bytes_per_ns=measured(
+        18.1, "performance guide, figure of large transfers: 32 KiB in 1810 ns; the DMA guide says 17"
     ),
     dma_issuing_units=assumed(2, "two rings"),
     hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),

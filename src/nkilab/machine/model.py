@@ -78,6 +78,7 @@ class Machine:
     weight_load_ns: Fact
     tensor_latency_ns: Fact
     tensor_warm_up_ns: Fact
+    tensor_sustained_rate: Fact
     tensor_cold_rate: Fact
     vector_overhead_ns: Fact
     scalar_overhead_ns: Fact
@@ -89,6 +90,8 @@ class Machine:
     activation_table_load_ns: Fact
     vector_mode_speedup: Fact
     vector_fp32_lanes: Fact
+    reciprocal_cycles: Fact
+    far_stride_bytes: Fact
     shared_ports: Fact
     accumulator_read_cycles: Fact
     semaphore_ns: Fact

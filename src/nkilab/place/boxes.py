@@ -266,8 +266,8 @@ def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
     """Overlapping pairs of boxes of one label: a sweep along the axis that tells most of them apart."""
     low, high = boxes.flat_low, boxes.flat_high
     if not boxes.is_flat[members].any():
-        distinct = [len(np.unique(boxes.low[members, axis])) for axis in range(boxes.low.shape[1])]
-        best = int(np.argmax(distinct))
+        ordered = np.sort(boxes.low[members], axis=0)
+        best = int(np.argmax((ordered[1:] != ordered[:-1]).sum(axis=0)))
         low, high = boxes.low[:, best], boxes.high[:, best]
     ordered = members[np.argsort(low[members], kind="stable")]
     stop = np.searchsorted(low[ordered], high[ordered], "left")

@@ -95,19 +95,19 @@ def _free_intervals(slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]
     high = np.zeros(len(boxes.group), np.int64)
     kind = np.zeros(len(boxes.group), np.int64)
     kind[boxes.of_slot] = slots.kinds.of_storage[slots.storage]
-    on_chip = np.array([s.memory != HBM for s in slots.kinds.samples], np.bool_)
-    for box in np.flatnonzero(on_chip[kind]).tolist():
-        record = slots.kinds.samples[kind[box]]
-        high[box] = record.bytes_per_partition
-        if boxes.is_flat[box] or len(record.shape) < 2:
+    for number, record in enumerate(slots.kinds.samples):
+        here = np.flatnonzero(kind == number) if record.memory != HBM else kind[:0]
+        high[here] = record.bytes_per_partition
+        if len(record.shape) < 2:
             continue
-        stride, last = 1, 0
+        here = here[~boxes.is_flat[here]]
+        stride, last = 1, np.zeros(len(here), np.int64)
         sizes = (*record.shape[1:-1], record.shape[-1] * record.dtype.itemsize)
         for axis in range(len(sizes), 0, -1):
-            low[box] += int(boxes.low[box, axis]) * stride
-            last += (int(boxes.high[box, axis]) - 1) * stride
+            low[here] += boxes.low[here, axis] * stride
+            last += (boxes.high[here, axis] - 1) * stride
             stride *= sizes[axis - 1]
-        high[box] = last + 1
+        high[here] = last + 1
     return low, high
 
 

@@ -37,7 +37,7 @@ class Transfer:
     """A transfer that planning inserts.
 
     Args:
-        kind: "spill_save" or "spill_reload".
+        kind: "spill_save", "spill_reload", or "load_again" of what the kernel loaded.
         storage: the tile, by number.
         before_row: the row that it makes room or content for.
         descriptors: elements of the transfer list, one per partition.
@@ -112,6 +112,11 @@ class Plan:
     def spill_reload_bytes(self) -> int:
         """Bytes read back."""
         return sum(t.total_bytes for t in self.transfers if t.kind == "spill_reload")
+
+    @property
+    def loaded_again_bytes(self) -> int:
+        """Bytes of inputs that are read once more because SBUF does not hold everything."""
+        return sum(t.total_bytes for t in self.transfers if t.kind == "load_again")
 
     def address_of(self, storage: int) -> int | None:
         """Bytes from the start of each partition to the first part of a tile; None for HBM and the unused."""

@@ -52,23 +52,28 @@ def _candidates(program: Program, slots: Slots) -> np.ndarray:
     start = program.operand_start
     dst, src = slots.storage[start[rows]], slots.storage[start[rows] + 1]
     fixed = (writes[dst] == 1) & (writes[src] == 0)
-    whole = np.array(
-        [
-            prod(program.storages[d].shape) == program.form_of(r).layouts[0].size
-            and slots.offset[start[r]] == 0
-            for r, d in zip(rows.tolist(), dst.tolist(), strict=True)
-        ],
-        np.bool_,
-    )
-    return rows[fixed & whole] if len(rows) else rows
+    held = np.array([prod(s.shape) for s in slots.kinds.samples], np.int64)[slots.kinds.of_storage[dst]]
+    loaded = np.array([g.size for g in slots.layouts], np.int64)[slots.layout[start[rows]]]
+    return rows[fixed & (held == loaded) & (slots.offset[start[rows]] == 0)]
 
 
-def _is_load(form: object) -> bool:
+def loads_of(program: Program, slots: Slots) -> np.ndarray:
+    """Per row, whether it loads from HBM that nothing writes."""
+    writes = np.bincount(slots.storage[slots.is_written], minlength=len(program.storages))
+    form_loads = np.array([_is_load(form, has_gaps=True) for form in program.forms], np.bool_)
+    found = form_loads[program.form_column]
+    rows = np.flatnonzero(found)
+    found[rows] = writes[slots.storage[program.operand_start[rows] + 1]] == 0
+    return found
+
+
+def _is_load(form: object, *, has_gaps: bool = False) -> bool:
     if not isinstance(form, DmaCopy):
         return False
     dst, src = form.layouts
     return (
-        dst.memory == SBUF and src.memory == HBM and dst.is_compact and not dst.indices and not src.indices
+        dst.memory == SBUF and src.memory == HBM and (dst.is_compact or has_gaps)
+        and not dst.indices and not src.indices
         and form.dst_rmw_op is None
     )  # fmt: skip
 

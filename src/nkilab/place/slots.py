@@ -13,6 +13,8 @@ from ..trace.program import Program, StorageRecord
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 DMA = ENGINES.index("dma")
 _SHAPE_TO_MEMORY = slice(StorageRecord._fields.index("shape"), StorageRecord._fields.index("memory") + 1)
+# Rows of programs whose columns are kept: about 100 bytes a row.
+KEPT = 50_000
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,20 @@ def runs(column: np.ndarray) -> list[tuple[int, int]]:
 
 
 def slots_of(program: Program) -> Slots:
-    """The columns of `program`, with the flags that `Program.accesses` would give row by row."""
+    """The columns of `program`, with the flags that `Program.accesses` would give row by row.
+
+    Those of a short program are kept with it: planning and the summary ask again.
+    """
+    rows, kept = program.kept
+    if rows == len(program):
+        return kept
+    slots = _slots_of(program)
+    if len(program) <= KEPT:
+        program.kept = len(program), slots
+    return slots
+
+
+def _slots_of(program: Program) -> Slots:
     start = np.array(program.operand_start, np.int64)
     form = np.array(program.form_column, np.int64)
     row = np.repeat(np.arange(len(program), dtype=np.int64), np.diff(start))

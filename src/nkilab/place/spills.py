@@ -17,10 +17,12 @@ from ..trace.source import assigned_name
 from .lifetimes import Parts
 from .memory import memory_sized
 from .plan import Finding, Placements, Transfer
+from .redundant import loads_of
 from .slots import DMA, Slots
 from .stays import (
     ALL_PASSED,
     JOB,
+    LOAD_AGAIN,
     NEVER,
     NO_ROOM,
     NOBODY,
@@ -36,7 +38,7 @@ from .stays import (
 )
 
 _LARGEST = 5
-_KINDS = {SAVE: "spill_save", RELOAD: "spill_reload"}
+_KINDS = {SAVE: "spill_save", RELOAD: "spill_reload", LOAD_AGAIN: "load_again"}
 
 
 def place_text(program: Program, storage: int) -> str:
@@ -77,7 +79,7 @@ def place_with_spills(program: Program, slots: Slots, parts: Parts, capacity: in
         LimitError: if the operands of one row do not fit together.
     """
     run, as_array = JOB.chosen(len(program))
-    columns = _accesses(slots, parts)
+    columns = _accesses(program, slots, parts)
     room, edges, stopped = 4 * len(parts.size), 4 * len(parts.slot), NO_ROOM
     while stopped == NO_ROOM:
         room, edges = 2 * room, 2 * edges
@@ -89,13 +91,14 @@ def place_with_spills(program: Program, slots: Slots, parts: Parts, capacity: in
     return _spilled(program, parts, state, capacity)
 
 
-def _accesses(slots: Slots, parts: Parts) -> dict[str, np.ndarray]:
+def _accesses(program: Program, slots: Slots, parts: Parts) -> dict[str, np.ndarray]:
     """The accesses of parts, as columns of `Access`."""
     row = slots.row[parts.slot]
     return {
         "row": row, "engine": slots.engine[row], "part": parts.of_slot, "next": _next_slots(parts.of_slot),
         "is_written": slots.is_written[parts.slot], "is_root": parts.is_root,
         "needs_content": _needs_content(slots, parts),
+        "is_loaded": parts.is_whole & slots.is_written[parts.slot] & loads_of(program, slots)[row],
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from .walk import REUSE, SPILL
 
 NOBODY = -1
 NEVER = -1
-SAVE, RELOAD = range(2)
+SAVE, RELOAD, LOAD_AGAIN = range(3)
 # What `pass_rows` says when it did not stop at an access of a row whose operands do not fit together.
 ALL_PASSED, NO_ROOM = -1, -2
 
@@ -32,6 +32,7 @@ class Access:
         next: the next access of the part.
         is_written, is_root: see `Slots` and `Parts`.
         needs_content: whether its row needs what the part holds.
+        is_loaded: whether its row loads all of the part from HBM that nothing writes.
     """
 
     row: int
@@ -41,6 +42,7 @@ class Access:
     is_written: bool
     is_root: bool
     needs_content: bool
+    is_loaded: bool
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class Part:
         row: the last row that accesses it.
         saved_by: the node that saved it last.
         is_dirty: whether it holds what HBM does not.
+        is_loaded: whether it holds what the kernel loaded, which HBM still holds where it came from.
         was_live: whether it lay on chip when the first part had to leave.
     """
 
@@ -63,6 +66,7 @@ class Part:
     row: int = NEVER
     saved_by: int = NOBODY
     is_dirty: bool = False
+    is_loaded: bool = False
     was_live: bool = False
 
 
@@ -223,8 +227,11 @@ def _account(state: State, access: Access) -> None:
         _link(state, part.stay, access.row)
     else:
         state.frontier[part.stay * DMA + access.engine] = access.row
-    if access.is_written:
-        part.is_dirty = True
+    if access.is_loaded:
+        # what it held before is gone: HBM holds what it holds now
+        part.is_dirty, part.is_loaded, part.saved_by = False, True, access.row
+    elif access.is_written:
+        part.is_dirty, part.is_loaded = True, False
     part.next = access.next
 
 
@@ -243,7 +250,8 @@ def _bring(state: State, access: Access) -> None:
     stay.former_end = state.memory.extent.reuses
     part.stay = number
     if access.needs_content and part.saved_by != NOBODY:
-        stay.reload = _insert(state, RELOAD, access.part, access.row)
+        kind = LOAD_AGAIN if part.is_loaded else RELOAD
+        stay.reload = _insert(state, kind, access.part, access.row)
         _wait(state, stay.reload, part.saved_by, SPILL)
         _wait_for_former(state, stay.reload, number)
         _link(state, number, stay.reload)

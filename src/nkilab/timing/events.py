@@ -13,7 +13,7 @@ from .state import NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work
 
-MODEL_VERSION = "3"
+MODEL_VERSION = "4"
 _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _MEETING = range(len(REASONS))
 
 

@@ -96,6 +96,10 @@ class Timeline:
         """Latency in microseconds."""
         return self.latency_ns / 1000
 
+    def share(self, ns: float) -> float:
+        """A time as a share of the latency; 0 where a kernel without instructions takes none."""
+        return ns / self.latency_ns if self.latency_ns else 0.0
+
     def of_engine(self, engine: str) -> np.ndarray:
         """Positions of the events of an engine ("tensor", ..., "dma"), in order of start."""
         return np.flatnonzero(self.engine == ENGINES.index(engine))

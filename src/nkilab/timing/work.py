@@ -7,7 +7,7 @@ planning inserted. Everything is a column of numbers, so that the clock touches 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -26,6 +26,7 @@ TENSOR = ENGINES.index("tensor")
 TABLELESS = frozenset({"", "copy", "square", "abs", "sign", "relu", "identity"})
 # Queues of each issuing unit.
 LOAD, STORE, ON_CHIP, SPILL_SAVE, SPILL_RELOAD, COLLECTIVE = range(6)
+_QUEUE_OF = {"spill_save": SPILL_SAVE, "spill_reload": SPILL_RELOAD, "load_again": LOAD}
 # Ports that engines share.
 SBUF_PORT, PSUM_PORT = 1, 2
 QUEUES = ("load", "store", "on_chip", "spill_save", "spill_reload", "collective")
@@ -189,6 +190,7 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
         # beforehand, or by GpSimdE before the transfer: the unit that issues it makes no descriptors
         is_static = (is_static and not form.is_indirect) or getattr(form, "dge_mode", "") == "none"
         return _transfer_share(machine, form, steps, is_static=is_static)
+    steps = [_sustained(machine, step) for step in steps]
     background = [s for s in steps if s.busy_ns == 0.0]
     busy, visible = 0.0, 0.0
     for step in steps:
@@ -201,6 +203,14 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
         sum(s.hidden_ns for s in background), tables[0] if tables else "",
         ports=_ports(machine, form, steps),
     )  # fmt: skip
+
+
+def _sustained(machine: Machine, step: Step) -> Step:
+    """A step of TensorE at the rate that it keeps up; its declaration has the documented one."""
+    rate = machine["tensor_sustained_rate"]
+    if step.engine != "tensor" or rate == 1.0:
+        return step
+    return replace(step, busy_ns=step.busy_ns / rate, hidden_ns=step.hidden_ns / rate)
 
 
 def _ports(machine: Machine, form: Instruction, steps: Sequence[Step]) -> int:
@@ -264,7 +274,7 @@ def _spill_share(machine: Machine, transfer: Transfer) -> Share:
     total = transfer.total_bytes
     return Share(
         (step,), DMA, visible_ns=_spread_ns(machine, step), lanes=lanes, work_ns=work, hbm_bytes=total,
-        queue=SPILL_SAVE if transfer.kind == "spill_save" else SPILL_RELOAD, total_bytes=total,
+        queue=_QUEUE_OF[transfer.kind], total_bytes=total,
         # assumed: the compiler knows both addresses of what it inserts, and writes the descriptors itself
         issue_ns=_issue_ns(machine, [step], is_ready=True), start_ns=_start_ns(machine, is_static=True),
     )  # fmt: skip

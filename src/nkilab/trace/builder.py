@@ -8,11 +8,16 @@ from typing import Any
 
 from ..errors import NkilabError, RuleError, UseError
 from ..isa.declare import NUMBER, Instruction
+from ..tiles.coverage import Coverage
 from ..tiles.dtypes import NUMBERS
 from ..tiles.indirect import OutOfBoundsError, check_scalars, rows_of, scalar_values, settled
 from ..tiles.tile import SEQUENCER, Storage, View, array_of
 from .session import Known, Session
 from .source import name_of, place_of, user_frame, user_site
+
+# In `Session.keyed`: forms by what they are made from, which launches on one machine share; else each makes
+# its own.
+FORMS = "forms"
 
 
 def stand_in(operand: Any) -> Any:
@@ -64,6 +69,9 @@ def record(
     if session.pending is not None:
         session.flush()
     session.where = where = where or user_site(1)
+    is_quick = known is not None and session.execute is None and known[0].is_plain
+    if known is not None and is_quick and operands[cls.result_slot].storage.is_mutable:
+        return session.program.append(known[1], where, session.position, (), operands)
     try:
         if cls.list_name:
             operands = _spread(cls, operands)
@@ -84,13 +92,40 @@ def record(
     row = session.program.append(number, where, session.position, held, named)
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
-        for slot in form.written_slots:
-            place = operands[slot].storage.place
-            if place is not None:
-                place.space.spread(operands[slot])
+        _spread_written(form, operands)
     if form.psum_slots:
         _note_psum(cls, [operands[slot] for slot in form.psum_slots])
     return row
+
+
+def _spread_written(form: Instruction, operands: Sequence[Any]) -> None:
+    """Have tiles at addresses that overlap see what a call wrote."""
+    for slot in form.written_slots:
+        place = operands[slot].storage.place
+        if place is not None:
+            place.space.spread(operands[slot])
+
+
+def record_product(
+    session: Session, number: int, operands: Sequence[View], written: Coverage, where: tuple[str, int] | None
+) -> None:
+    """Append a matmul of known form where only shapes are known.
+
+    Args:
+        session: the launch.
+        number: of the form, whose operands are views at fixed addresses.
+        operands: the first is written.
+        written: what of its storage matmuls wrote: all, and this one adds, or nothing.
+        where: file and line of the call; the nearest frame of the user's if None.
+    """
+    if session.pending is not None:
+        session.flush()
+    session.where = where = where or user_site(1)
+    program = session.program
+    flag = program.flag_number(written.is_full)
+    program.append_numbers(number, where, session.position, flag, operands)
+    if not written.is_full:
+        written.add(operands[0])
 
 
 def _note_psum(cls: type[Instruction], written: list[View]) -> None:
@@ -149,7 +184,10 @@ def _form_of(
     key = (cls, *layouts, *attributes)
     known = session.forms.get(key)
     if known is None:
-        form = cls(session.machine, layouts, attributes)
+        made = session.keyed.get(FORMS, {})
+        form = made.get(key)
+        if form is None:
+            form = made[key] = cls(session.machine, layouts, attributes)
         known = session.forms[key] = (form, len(session.program.forms))
         session.program.forms.append(form)
     return known

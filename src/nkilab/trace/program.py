@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
 from math import copysign
@@ -57,6 +58,11 @@ class Access:
     is_written: bool
 
 
+def _array(numbers: list[int]) -> np.ndarray:
+    """Whole numbers as an array; `np.array` takes twice as long."""
+    return np.frombuffer(array("q", numbers), np.int64)
+
+
 class Program:
     """Rows of calls over shared forms.
 
@@ -85,6 +91,8 @@ class Program:
         self.compiler = ""
         # whether all descriptors of transfers are made before the kernel runs
         self.has_static_descriptors = False
+        # what `place.slots` made of so many rows
+        self.kept: tuple[int, Any] = (-1, None)
         # of the run that wrote the rows; those of a changed program stay with the original
         self.marks = Marks()
         # per row: form, line, position, values; per tile operand: storage, offset
@@ -96,6 +104,8 @@ class Program:
         self._start = np.zeros(1, np.int64)
         self._line_numbers: dict[tuple[str, int], int] = {}
         self._value_numbers: dict[tuple[Any, ...], int] = {((),): 0}
+        # the same of (False,) and (True,), which most rows of matmuls have
+        self._flag_numbers = [-1, -1]
 
     def __len__(self) -> int:
         return self._packed + len(self._rows) // ROW
@@ -108,12 +118,18 @@ class Program:
         Returns:
             The number of the row.
         """
+        return self.append_numbers(form, where, position, self.value_number(values) if values else 0, views)
+
+    def append_numbers(
+        self, form: int, where: tuple[str, int], position: int, values: int, views: Sequence[View]
+    ) -> int:
+        """As `append`, with the number of the values."""
         line = self._line_numbers.get(where)
         if line is None:
-            line = self.line_number(*where)
+            line = self.site_number(where)
         rows = self._rows
         row = self._packed + len(rows) // ROW
-        rows += (form, line, position, self.value_number(values) if values else 0)
+        rows += (form, line, position, values)
         slots = self._slots
         for view in views:
             slots += (view.storage.number, view.offset)
@@ -124,8 +140,8 @@ class Program:
     def _pack(self) -> None:
         """Move what waits in lists into arrays."""
         if self._rows:
-            self._packed_rows.append(np.array(self._rows, np.int64).reshape(-1, ROW).T.astype(np.int32))
-            self._packed_slots.append(np.array(self._slots, np.int64).reshape(-1, 2).T.copy())
+            self._packed_rows.append(_array(self._rows).reshape(-1, ROW).T.astype(np.int32))
+            self._packed_slots.append(_array(self._slots).reshape(-1, 2).T.copy())
             self._packed += len(self._rows) // ROW
             self._packed_operands += len(self._slots) // 2
             self._rows.clear()
@@ -250,11 +266,14 @@ class Program:
 
     def line_number(self, filename: str, lineno: int) -> int:
         """The number of a source line in the table of lines."""
-        key = (filename, lineno)
-        known = self._line_numbers.get(key)
+        return self.site_number((filename, lineno))
+
+    def site_number(self, site: tuple[str, int]) -> int:
+        """The number of a source line, given as file and line."""
+        known = self._line_numbers.get(site)
         if known is None:
-            known = self._line_numbers[key] = len(self.lines)
-            self.lines.append(key)
+            known = self._line_numbers[site] = len(self.lines)
+            self.lines.append(site)
         return known
 
     def value_number(self, values: tuple[Any, ...]) -> int:
@@ -267,6 +286,13 @@ class Program:
         if known is None:
             known = self._value_numbers[key] = len(self.values)
             self.values.append(values)
+        return known
+
+    def flag_number(self, flag: bool) -> int:
+        """The number of the values (flag,)."""
+        known = self._flag_numbers[flag]
+        if known < 0:
+            known = self._flag_numbers[flag] = self.value_number((flag,))
         return known
 
     def form_of(self, row: int) -> Instruction:

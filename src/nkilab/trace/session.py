@@ -102,6 +102,8 @@ class Session:
         self.where: tuple[str, int] = ("", 0)
         self.pending: Any = None
         self.forms: dict[Any, Known] = {}
+        # attributes and form of a call, by what it gives: layouts, and words for attributes as spelled
+        self.calls: dict[Any, tuple[tuple[Any, ...], Known]] = {}
         lanes = machine.limit("partitions")
         self.registers = {**register_files(lanes), "random": fresh_generators(lanes)}
         self.together = Together() if together is None else together
@@ -130,19 +132,23 @@ class Session:
         self._created = created
 
     def new_storage(
-        self, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = ""
+        self, shape: tuple[int, ...], dtype: DType, memory: str, scope: str, name: str = "", depth: int = 1
     ) -> Storage:
-        """A storage of this program, registered; it has no data yet."""
-        line = self.program.line_number(*user_site(1))
+        """A storage of this program, registered; it has no data yet.
+
+        The nearest `depth` frames above this one are known to be ours.
+        """
+        line = self.program.site_number(user_site(depth))
         storage = Storage(-1, name, shape, dtype, memory, scope, line)
         self.register(storage)
         return storage
 
     def register(self, storage: Storage) -> None:
         """Number a storage that was made ahead of its first use."""
-        storage.number = len(self.program.storages)
-        self.program.marks.births.append(self.position)
-        self.program.storages.append(
+        program = self.program
+        storage.number = len(program.storages)
+        program.marks.births.append(self.position)
+        program.storages.append(
             StorageRecord(
                 storage.name, storage.shape, storage.dtype, storage.memory, storage.scope, storage.line
             )

@@ -15,6 +15,7 @@ from ..ledger.fitting import Fitted, fit
 from ..ledger.row import Call, Source
 from ..machine import Machine
 from ..yaml_files import line_of, loaded, wrong
+from .mappings import MappingObjective
 from .objective import KernelObjective
 from .outcome import Outcome, key_of
 from .space import Point, Space
@@ -30,6 +31,8 @@ SHRINK = 0.2
 # standard deviations the interval has on either side (Student's t, 90 %, by degrees of freedom).
 ENOUGH = 4
 _STUDENT = {3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83, 10: 1.81}
+# What measurements are read back for.
+Confirmable = KernelObjective | MappingObjective
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,11 @@ class Recalibrated:
         """What a search found, with measured latencies; the others scaled, with intervals of the scatter."""
         known = {key_of(one.point): one.latency_us for one in self.measured}
         return replace(
-            found, outcomes=tuple(self._one(o, known.get(key_of(o.point))) for o in found.outcomes)
+            found, outcomes=tuple(self.judged(o, known.get(key_of(o.point))) for o in found.outcomes)
         )
 
-    def _one(self, outcome: Outcome, measured: float | None) -> Outcome:
+    def judged(self, outcome: Outcome, measured: float | None = None) -> Outcome:
+        """An outcome under the new constants, scaled, with what was measured of it."""
         if not outcome.is_timed:
             return outcome
         latency = outcome.values["latency"] * self.scale
@@ -147,7 +151,7 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
 
 def recalibrated(
     measured: Sequence[Measured],
-    objective: KernelObjective,
+    objective: Confirmable,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recalibrated:
     """Constants of the chip that the measurements ask for.
@@ -173,17 +177,17 @@ def recalibrated(
     return Recalibrated(tuple(measured), fitted, scale, spread, factor * spread)
 
 
-def _latency(objective: KernelObjective, point: Point) -> float:
+def _latency(objective: Confirmable, point: Point) -> float:
     return objective.evaluate(point).values["latency"]
 
 
-def _judged(one: Measured, number: int, objective: KernelObjective) -> Judged:
+def _judged(one: Measured, number: int, objective: Confirmable) -> Judged:
     """A measured point as constants are fitted to it."""
     row = Row(
-        id=f"measured-{number}", family=objective.kernel.name, kernel=objective.kernel.name,
-        calls=(Call(objective.kernel.name, ()),), measured={"nc_latency_us": one.latency_us},
+        id=f"measured-{number}", family=objective.name, kernel=objective.name,
+        calls=(Call(objective.name, ()),), measured={"nc_latency_us": one.latency_us},
         source=Source("measured", "the user's"), chip=objective.machine.name,
-        dialect=objective.kernel.spelling, trust="B", split="fit", noise=one.noise,
+        dialect=objective.spelling, trust="B", split="fit", noise=one.noise,
         keywords=dict(one.point), line=one.line,
     )  # fmt: skip
     return Judged(

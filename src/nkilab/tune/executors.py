@@ -19,14 +19,16 @@ from concurrent.futures import (
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, Protocol
 
 from .._lazy import distributed
 from ..api import as_kernel, machine_for
-from ..arguments import extents
+from ..arguments import call_arguments, extents
 from ..errors import UsageError
 from ..machine import Machine
 from ..runner import kernel_from, serve_names
+from .mappings import MappingObjective
 from .objective import KernelObjective, Objective, cases_of
 from .outcome import FAILED, Outcome
 from .space import Point
@@ -43,7 +45,7 @@ class Work:
     """What a worker needs to know to evaluate points.
 
     Args:
-        kernel: "FILE.py:KERNEL", with a path that workers can read.
+        kernel: "FILE.py:KERNEL" or "EINSUM.yaml", with a path that workers can read.
         args, keywords, weights, grid: as on the command line.
         goals: names of `objective.GOALS`.
         version: of NKI, "" for any.
@@ -61,8 +63,23 @@ class Work:
     target: str = ""
     machine: Machine | None = None
 
-    def objective(self, load: Callable[[str], Any] = kernel_from) -> KernelObjective:
+    @property
+    def is_spec(self) -> bool:
+        """Whether an Einsum is searched, of which `kernel` is the path."""
+        return self.kernel.endswith((".yaml", ".yml"))
+
+    @property
+    def absolute(self) -> Work:
+        """With a path that a worker in another folder finds."""
+        path, _, name = (self.kernel, "", "") if self.is_spec else self.kernel.rpartition(":")
+        held = str(Path(path).resolve())
+        return replace(self, kernel=f"{held}:{name}" if name else held)
+
+    def objective(self, load: Callable[[str], Any] = kernel_from) -> KernelObjective | MappingObjective:
         """The objective; the names that the kernel's file imports are served already."""
+        if self.is_spec:
+            _, extents_of = call_arguments((), self.keywords)
+            return MappingObjective(Path(self.kernel), extents_of, self.target, self.goals)
         kernel, sizes = as_kernel(load(self.kernel)), extents(self.grid)
         cases = cases_of(self.args, self.keywords, self.weights)
         machine = machine_for(kernel, self.target)
@@ -75,14 +92,14 @@ def _serve(version: str) -> None:
 
 
 @lru_cache(maxsize=2)
-def _traced(work: Work) -> KernelObjective:
+def _traced(work: Work) -> KernelObjective | MappingObjective:
     """The objective in a worker under the chip's own constants: the kernel's file runs once."""
     _serve(work.version)
     return work.objective()
 
 
 @lru_cache(maxsize=2)
-def _objective_of(work: Work) -> KernelObjective:
+def _objective_of(work: Work) -> KernelObjective | MappingObjective:
     held = _traced(replace(work, machine=None))
     return held if work.machine is None else held.under(work.machine)
 

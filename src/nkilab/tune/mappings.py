@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,10 +15,11 @@ from ..einsum.plan.knobs import RULES, Knobs
 from ..einsum.plan.lower import lower
 from ..einsum.search import COLUMNS, GROUP_BLOCKS, SHARES, TRANSFERS
 from ..errors import NkilabError, UnsupportedError, UsageError
+from ..hook import activate
 from ..machine import Machine, machine_named
 from ..timing import MODEL_VERSION
-from .objective import constants_of, known_goals, outcome_of, pruned, timed
-from .outcome import Outcome, Timed
+from .objective import Case, KernelObjective, constants_of, known_goals, pruned
+from .outcome import Outcome
 from .space import Point, Space, choices
 
 NAMES = tuple(f.name for f in fields(Knobs))
@@ -34,6 +37,8 @@ SPACE = Space(
 class MappingObjective:
     """The predicted latency of an Einsum compiled with other choices than those of the rules.
 
+    Choices that compile to the same kernel are judged once.
+
     Args:
         spec: path of the specification, without a mapping of its own.
         sizes: extents of ranks that it leaves open.
@@ -46,10 +51,9 @@ class MappingObjective:
     """
 
     def __init__(
-        self, spec: Path, sizes: dict[str, int], target: str = "", goals: tuple[str, ...] = ("latency",)
-    ) -> None:
+        self, spec: Path, sizes: Mapping[str, int], target: str = "", goals: Sequence[str] = ("latency",),
+    ) -> None:  # fmt: skip
         self.goals = known_goals(goals)
-        self.machine: Machine = machine_named(target or "trn2")
         self._rules = compile(spec, sizes=sizes, target=target or "trn2")
         if self._rules.spec.is_mapped:
             raise UnsupportedError(
@@ -59,9 +63,11 @@ class MappingObjective:
             )
         held = (spec.read_text(), sorted(sizes.items()), self._rules.target, MODEL_VERSION)
         self.digest = sha256(repr(held).encode()).hexdigest()[:16]
-        self.constants = constants_of(self.machine)
-        self.target = self.machine.label
-        self._timed: dict[str, Timed] = {}
+        self._chip: Machine = machine_named(self._rules.target)
+        self.machine = self._chip
+        # by their text, under the chip's own constants and under those of `machine`
+        self._compiled: dict[str, KernelObjective] = {}
+        self._kernels: dict[str, KernelObjective] = {}
 
     @property
     def name(self) -> str:
@@ -69,9 +75,23 @@ class MappingObjective:
         return self._rules.name
 
     @property
-    def rules_us(self) -> float:
-        """The predicted latency of what the rules choose."""
-        return self._rules.estimate.latency_us
+    def spelling(self) -> str:
+        """Of the kernel."""
+        return self._rules.dialect
+
+    @property
+    def target(self) -> str:
+        """The chip, as results call it."""
+        return self.machine.label
+
+    @property
+    def constants(self) -> str:
+        """What names the chip's constants."""
+        return constants_of(self.machine)
+
+    def by_rules(self) -> Outcome:
+        """What becomes of what the rules choose."""
+        return self.evaluate({})
 
     def check(self, space: Space) -> None:
         """Refuse a space of other things than the compiler's choices.
@@ -87,26 +107,29 @@ class MappingObjective:
                 )
 
     def evaluate(self, point: Point) -> Outcome:
-        """What becomes of a point; kernels that come out the same are timed once."""
-        rules = self._rules
+        """What becomes of a point; what it leaves open the rules choose."""
         try:
-            knobs = Knobs(**{**vars(RULES), **point})
-            tree, _ = lower(
-                rules.cascade, rules.dtypes, self.machine, rules.name, title_of(rules.cascade), knobs
-            )
-            source = NkiPrinter(tree).text()
-            if source not in self._timed:
-                self._timed[source] = timed(replace(rules, source=source, tree=tree).estimate)
+            kernel = self._kernel(Knobs(**{**vars(RULES), **point}))
         except NkilabError as error:
             return pruned(point, error)
-        return outcome_of(point, self.goals, [1.0], [self._timed[source]])
+        with activate():
+            return replace(kernel.evaluate({}), point=point)
+
+    def _kernel(self, knobs: Knobs) -> KernelObjective:
+        """What judges the kernel that some choices compile to."""
+        rules = self._rules
+        tree, _ = lower(rules.cascade, rules.dtypes, self._chip, rules.name, title_of(rules.cascade), knobs)
+        source = NkiPrinter(tree).text()
+        if source not in self._compiled:
+            made = replace(rules, source=source, tree=tree)
+            case = Case((), made.specs)
+            self._compiled[source] = KernelObjective(made.kernel, [case], self._chip, self.goals)
+        if source not in self._kernels:
+            self._kernels[source] = self._compiled[source].under(self.machine)
+        return self._kernels[source]
 
     def under(self, machine: Machine) -> MappingObjective:
-        """Refuse other constants.
-
-        Raises:
-            UnsupportedError: always.
-        """
-        raise UnsupportedError(
-            "measured points of an Einsum are not read back yet", hint="tune the kernel that it compiles to"
-        )
+        """The same with other constants of the chip; what was compiled and traced is not made again."""
+        other = copy(self)
+        other.machine, other._kernels = machine, {}
+        return other

@@ -7,7 +7,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,14 +16,19 @@ import numpy as np
 from .. import api
 from ..arguments import call_arguments
 from ..arrays import framework_of
+from ..checks import examine_shapes
+from ..checks.comments import is_silenced, settings_near
+from ..checks.evidence import Evidence, Track
 from ..dialects.kernel import Kernel
-from ..errors import NkilabError, UsageError, did_you_mean
-from ..launches import launch
+from ..errors import NkilabError, UsageError, UseError, did_you_mean
+from ..isa.declare import Instruction
+from ..launches import Launched, launch
 from ..ledger.predict import recosted
 from ..machine import Machine
 from ..records import LONG, prepare
 from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
+from ..trace.builder import FORMS
 from ..trace.program import Program
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
 from .space import Point, Space
@@ -34,12 +39,12 @@ GOALS = {
     "sbuf": "bytes per partition of SBUF in use at once, of the case that needs most",
     "dma": "bytes that transfers move, over all cases by their weights",
 }
-# Traces and times of so many programs are kept.
-KEPT = 256
+# Traces and times of so many programs are kept, and traces of so many rows: about 70 bytes each.
+KEPT, ROWS_KEPT = 256, 2_000_000
 
 
 class Objective(Protocol):
-    """What judges points: kernels on shapes, and in time mappings of an Einsum."""
+    """What judges points: a kernel on shapes, or the kernels that an Einsum compiles to."""
 
     @property
     def goals(self) -> tuple[str, ...]:
@@ -102,12 +107,18 @@ class KernelObjective:
         self.goals = known_goals(goals)
         self._traces: OrderedDict[tuple[int, str], tuple[Program, ...]] = OrderedDict()
         self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
+        self._forms: dict[Hashable, Instruction] = {}
         self._rows = 0
 
     @property
     def name(self) -> str:
         """Of the kernel."""
         return self.kernel.name
+
+    @property
+    def spelling(self) -> str:
+        """Of the kernel."""
+        return self.kernel.spelling
 
     @property
     def target(self) -> str:
@@ -192,12 +203,15 @@ class KernelObjective:
             own = [recosted(program, self.machine) for program in programs]
             known = self._timed[key] = timed(api.estimate_programs(own))
             _keep(self._timed)
+        for program in programs:
+            # the trace stays, columns made of it would take as much again
+            program.kept = (-1, None)
         return known
 
     def _count(self, programs: Sequence[Program]) -> None:
         """Load compiled code once many short programs make one long job of it."""
         before = self._rows
-        self._rows += sum(map(len, programs))
+        self._rows += _rows(programs)
         if before < LONG <= self._rows:
             prepare()
 
@@ -207,16 +221,39 @@ class KernelObjective:
         known = self._traces.get(key)
         if known is None:
             case = self.cases[number]
-            launched = launch(self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False)
+            launched = launch(
+                self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False,
+                keyed={FORMS: self._forms},
+            )  # fmt: skip
+            self._refuse_faults(launched)
             known = self._traces[key] = launched.programs
             _keep(self._traces)
+            while len(self._traces) > 1 and sum(map(_rows, self._traces.values())) > ROWS_KEPT:
+                self._traces.popitem(last=False)
             self._count(known)
         return known
+
+    def _refuse_faults(self, launched: Launched) -> None:
+        """Refuse what checks find on shapes alone and hardware would punish.
+
+        Raises:
+            UseError: the first such finding that the kernel's author does not silence.
+        """
+        tracks = tuple(Track(program, core) for core, program in enumerate(launched.programs))
+        evidence = Evidence(self.kernel, tracks, launched.memories, launched.meetings)
+        for finding in examine_shapes(evidence):
+            silencing = settings_near(finding.site.file)
+            if finding.fails and not is_silenced(finding, evidence.sources, silencing):
+                raise UseError(finding.message, hint=finding.fix).located(finding.where, finding.rule)
 
 
 def _named(value: Any) -> str:
     """An argument in words: of an array, what a trace on shapes depends on."""
     return f"{as_dtype(value.dtype)}{list(value.shape)}" if framework_of(value) else repr(value)
+
+
+def _rows(programs: Sequence[Program]) -> int:
+    return sum(map(len, programs))
 
 
 def _keep(held: OrderedDict[Any, Any]) -> None:
@@ -270,7 +307,8 @@ def timed(found: api.Estimate) -> Timed:
     """What of an estimate a search remembers."""
     low, high = found.interval_us
     summary = found.summary
-    spilled = int(summary["spill_save_bytes"] + summary["spill_reload_bytes"])
+    moved_again = summary["spill_save_bytes"] + summary["spill_reload_bytes"] + found.plan.loaded_again_bytes
+    spilled = int(moved_again)
     return Timed(
         found.latency_us, low, high, int(summary["dma_transfer_total_bytes"]),
         int(summary["sbuf_peak_bytes"]), spilled, summary.bound, dict(summary.occupancy),
@@ -297,7 +335,7 @@ def _content(program: Program) -> Hashable:
         tuple(program.storages),
         (program.kernel_name, program.compiler, program.has_static_descriptors, program.core),
         tuple(program.met),
-        sha256(b"".join(column.tobytes() for column in columns)).digest(),
+        blake2b(b"".join(column.tobytes() for column in columns), digest_size=32).digest(),
     )
 
 

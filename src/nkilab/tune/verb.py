@@ -10,8 +10,7 @@ from hashlib import sha256
 from math import inf, isfinite
 from pathlib import Path
 
-from ..arguments import call_arguments
-from ..errors import UnsupportedError, UsageError
+from ..errors import UsageError
 from ..files.container import write_whole
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
@@ -66,20 +65,20 @@ def run_tuning(work: Work, options: Options) -> int:
     Raises:
         UsageError: if the kernel, the space and the options do not go together.
         FileError: if a file cannot be read or written.
-        UnsupportedError: if mappings are searched in a way that only kernels are.
     """
-    is_spec = work.kernel.endswith((".yaml", ".yml"))
     if options.picture and Path(options.picture).suffix != ".svg":
         raise UsageError(
             f"--picture is {options.picture}; pictures are SVG", hint="name a file that ends in .svg"
         )
-    if not options.space and not is_spec:
+    if not options.space and not work.is_spec:
         raise UsageError("--space is missing", hint="write a space as docs/tune.md shows, and pass its path")
     space = read_space(Path(options.space)) if options.space else MAPPINGS
     serve_names(work.version, "")
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if options.as_json else nullcontext():
-        objective = _mappings(work, options) if is_spec else work.objective()
+        if work.is_spec:
+            _check_spec(work)
+        objective = work.objective()
         objective.check(space)
         found, confirmed = _searched(space, objective, work, options)
     name = objective.name
@@ -89,17 +88,35 @@ def run_tuning(work: Work, options: Options) -> int:
     if options.picture:
         title = f"{name} on {found.target}, timing model {MODEL_VERSION}"
         write_whole(Path(options.picture), svg(verdict, title).encode())
+    rules_us = _by_rules(objective, confirmed) if isinstance(objective, MappingObjective) else None
     if options.as_json:
-        held = {"kernel": name, **verdict.to_dict(), "confirmed": confirmed.to_dict() if confirmed else None}
-        if isinstance(objective, MappingObjective):
-            held["rules_us"] = objective.rules_us
-        print(json.dumps(held, indent=2))
+        _print_json(verdict, name, confirmed, rules_us)
     else:
         print_verdict(verdict, name, confirmed)
-        if isinstance(objective, MappingObjective):
-            gain = objective.rules_us / verdict.best.latency_us - 1
-            print(f"by the rules: {objective.rules_us:.2f} us; what was found is {gain:.1%} faster")
+        if rules_us is not None:
+            gain = rules_us / verdict.best.latency_us - 1
+            print(f"by the rules: {rules_us:.2f} us; what was found is {gain:.1%} faster")
     return EXIT_FINE
+
+
+def _print_json(
+    verdict: Verdict, name: str, confirmed: Recalibrated | None, rules_us: float | None
+) -> None:  # fmt: skip
+    """Everything, as docs/schemas/nkilab.tune-1.json describes it."""
+    held = {
+        "kernel": name,
+        **verdict.to_dict(),
+        "confirmed": confirmed.to_dict() if confirmed else None,
+        "rules_us": rules_us,
+    }
+    print(json.dumps(held, indent=2))
+
+
+def _by_rules(objective: MappingObjective, confirmed: Recalibrated | None) -> float:
+    """The predicted latency of what the rules choose, under the constants that measurements ask for."""
+    if confirmed is None:
+        return objective.by_rules().latency_us
+    return confirmed.judged(objective.under(confirmed.machine).by_rules()).latency_us
 
 
 def numbers(text: str) -> tuple[float, ...]:
@@ -117,22 +134,18 @@ def numbers(text: str) -> tuple[float, ...]:
     return found
 
 
-def _mappings(work: Work, options: Options) -> MappingObjective:
-    """The objective of an Einsum; --kw RANK=N gives extents that it leaves open."""
-    for given, option in ((options.workers != "1", "--workers"), (bool(options.confirm), "--confirm")):
-        if given:
-            raise UnsupportedError(
-                f"{option} is given with the Einsum {work.kernel}; only kernels have it yet",
-                hint=f"leave {option} out, or tune the kernel that nkilab einsum writes",
-            )
+def _check_spec(work: Work) -> None:
+    """Refuse what an Einsum does not take.
+
+    Raises:
+        UsageError: if it is given some of it, or is no file.
+    """
     if work.args or work.weights or work.grid or work.version:
         raise UsageError(
             "an Einsum takes no --arg, --weights, --grid or --nki", hint="give its extents: --kw RANK=N"
         )
     if not Path(work.kernel).is_file():
         raise UsageError(f"{work.kernel} is no file", hint="pass FILE.py:KERNEL, or an Einsum as YAML")
-    _, sizes = call_arguments((), work.keywords)
-    return MappingObjective(Path(work.kernel), sizes, work.target, work.goals)
 
 
 def _searched(
@@ -140,7 +153,6 @@ def _searched(
 ) -> tuple[Found, Recalibrated | None]:
     confirmed = None
     if options.confirm:
-        assert isinstance(objective, KernelObjective)
         measured = read_measured(Path(options.confirm), space)
         confirmed = recalibrated(measured, objective)
         objective = objective.under(confirmed.machine)
@@ -149,7 +161,7 @@ def _searched(
     study = sha256(f"{objective.digest} {space.digest} {','.join(objective.goals)}".encode()).hexdigest()[:16]
     journal = Journal(Path(options.journal), study) if options.journal else None
     with journal or nullcontext(), shown_progress() as progress:
-        evaluator = evaluator_for(_absolute(work), options.workers, objective)
+        evaluator = evaluator_for(work.absolute, options.workers, objective)
         try:
             found = search(
                 space, objective, sampler, evaluator, trials=options.trials, seconds=options.seconds or inf,
@@ -159,12 +171,6 @@ def _searched(
             if isinstance(evaluator, Pooled):
                 evaluator.close()
     return (confirmed.applied(found) if confirmed else found), confirmed
-
-
-def _absolute(work: Work) -> Work:
-    """With a path that a worker in another folder finds."""
-    path, _, name = work.kernel.rpartition(":")
-    return replace(work, kernel=f"{Path(path).resolve()}:{name}")
 
 
 def _verdict(found: Found, confirmed: Recalibrated | None) -> Verdict:

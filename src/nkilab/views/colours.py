@@ -17,6 +17,7 @@ _KNOWN = {
     "MEMSET": 9,
     "SPILL_SAVE": 7,
     "SPILL_RELOAD": 6,
+    "LOAD_AGAIN": 6,
     "ACT_TABLE_LOAD": 11,
     "TENSOR_SCALAR": 10,
 }

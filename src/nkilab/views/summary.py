@@ -105,7 +105,7 @@ def _engine_values(timeline: Timeline) -> dict[str, float]:
         here = timeline.of_engine(engine)
         active = timeline.active_ns(engine)
         values[f"{engine}_engine_active_time"] = active / 1000
-        values[f"{engine}_engine_active_time_percent"] = 100 * active / timeline.latency_ns
+        values[f"{engine}_engine_active_time_percent"] = 100 * timeline.share(active)
         values[f"{engine}_engine_instruction_time"] = (
             float((timeline.end_ns[here] - timeline.start_ns[here]).sum()) / 1000
         )
@@ -120,10 +120,10 @@ def _engine_values(timeline: Timeline) -> dict[str, float]:
 def _transfer_values(program: Program, plan: Plan, timeline: Timeline) -> dict[str, float]:
     here = timeline.of_engine("dma")
     active = timeline.active_ns("dma")
-    total = float(_moved_bytes(program).sum()) + plan.spill_save_bytes + plan.spill_reload_bytes
+    total = float(_moved_bytes(program).sum()) + sum(t.total_bytes for t in plan.transfers)
     return {
         "dma_active_time": active / 1000,
-        "dma_active_time_percent": 100 * active / timeline.latency_ns,
+        "dma_active_time_percent": 100 * timeline.share(active),
         "dma_transfer_time": float((timeline.end_ns[here] - timeline.start_ns[here]).sum()) / 1000,
         "dma_transfer_count": len(here),
         "dma_transfer_total_bytes": total,
@@ -168,10 +168,10 @@ def _traffic(program: Program, plan: Plan) -> dict[str, float]:
         values[f"{name}_read_bytes"] = int(size[reads & (memory == name)].sum())
         values[f"{name}_write_bytes"] = int(size[slots.is_written & (memory == name)].sum())
     save, reload = plan.spill_save_bytes, plan.spill_reload_bytes
-    values["hbm_read_bytes"] += reload
+    values["hbm_read_bytes"] += reload + plan.loaded_again_bytes
     values["hbm_write_bytes"] += save
     values["sbuf_read_bytes"] += save
-    values["sbuf_write_bytes"] += reload
+    values["sbuf_write_bytes"] += reload + plan.loaded_again_bytes
     values["spill_save_bytes"], values["spill_reload_bytes"] = save, reload
     return values
 
@@ -207,6 +207,8 @@ def _rates(machine: Machine, values: dict[str, float], hardware: int, transposes
     seconds = values["total_time"] * 1e-6
     peak, stack = machine["peak_tflops_bf16"] * 1e12, machine["hbm_stack_bytes_per_ns"] * 1e9
     traffic = values["hbm_read_bytes"] + values["hbm_write_bytes"]
+    # a kernel without instructions takes no time on a machine whose launches take none
+    seconds = seconds or float("inf")
     return {
         "hardware_flops": hardware,
         "transpose_flops": transposes,

@@ -91,7 +91,7 @@ def _spent(run: Run, here: np.ndarray, key: int, line: np.ndarray) -> Spent:
     lines = tuple((_where(run, n - 1), float(by_line[n])) for n in order if n)
     total = float(lasts.sum())
     name = ENGINES[owner - 1] if owner else ""
-    return Spent(list(KINDS)[kind], name, bool(is_spill), total, total / run.timeline.latency_ns, lines)
+    return Spent(list(KINDS)[kind], name, bool(is_spill), total, run.timeline.share(total), lines)
 
 
 def _where(run: Run, line: int) -> str:

@@ -11,10 +11,13 @@ from typing import Any
 
 from ...isa.declare import Instruction
 from ...tiles.tile import View
-from ...trace.builder import record
+from ...trace.builder import record, record_product
 from ...trace.session import Known, Session
 from ...trace.source import Site
 from .view_methods import slice_axis
+
+# of a matmul that does not say whether it accumulates
+_UNSAID = (None,)
 
 
 def matmul_finish(
@@ -34,6 +37,12 @@ def matmul_finish(
     price of rows that either add or overwrite.
     """
     dst, stationary, moving = operands
+    if known is not None and session.execute is None and values == _UNSAID:
+        form, number = known
+        written = dst.storage.accumulated
+        if not form.is_indirect and (written.is_full or written.is_empty):
+            record_product(session, number, operands, written, where)
+            return
     if values == (None,) and _may_be_in_part(dst, moving):
         for part, columns in _pieces(dst, moving, 1):
             record(session, cls, [part, stationary, columns], attributes, values, None, where)

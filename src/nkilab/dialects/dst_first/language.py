@@ -56,10 +56,10 @@ class Function:
         self.__name__ = self.__qualname__ = self.name = name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
-        self._call = placed(name)(function)
+        self.call = placed(name)(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        return self.call(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"

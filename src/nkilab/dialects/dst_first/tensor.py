@@ -14,7 +14,7 @@ from ...tiles.views import reinterpreted, reshaped
 from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
 from ..history import order
-from ..indexing import OUT_OF_BOUND, as_shape, basic, cut
+from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, rectangle
 from ..places import described
 from . import dynamic, view_methods
 from .assignment import assign
@@ -92,7 +92,10 @@ class Tensor(View):
         return self.layout.shape[0]
 
     def __getitem__(self, key: Any) -> Tensor:
-        view = cut(self, key)
+        if type(key) is tuple and len(key) in (2, 3) and type(key[0]) is slice and type(key[-1]) is slice:
+            view = rectangle(self, key)
+        else:
+            view = cut(self, key)
         if view is not None:
             return view
         session = running()

@@ -1,6 +1,7 @@
 """Matrix products lhsT[K, M].T @ rhs[K, N] in the `neuronxcc.nki` spelling, with ever more reuse of loads.
 
-K and M are multiples of 128, N of 512. Structure: NKI tutorial on matrix multiplication of SDK 2.20.
+K and M are multiples of 128, N of 512. Structure: NKI tutorial on matrix multiplication of SDK 2.20; of
+`grouped`, examples/trn-tutorial of ucb-bar/autocomp, whose first product is `products.naive`.
 """
 
 import neuronxcc.nki as nki
@@ -87,3 +88,34 @@ def add_products(totals, first, tiles_m, left, right):
                 stationary = left[k, :, nl.ds(i * ROWS, ROWS)]
                 product += nisa.nc_matmul(stationary, right[k, :, nl.ds(j * COLUMNS, COLUMNS)])
             totals[first + i, j] += product
+
+
+@nki.jit
+def grouped(lhsT, rhs, tiles_m, tiles_n, wide_m=1, wide_n=1):
+    """Load tiles_m + tiles_n tiles for tiles_m * tiles_n products, wide_m and wide_n of them at once."""
+    K, M = lhsT.shape
+    out = nl.ndarray((M, rhs.shape[1]), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+    for m in nl.affine_range(M // ROWS // tiles_m):
+        for n in nl.affine_range(rhs.shape[1] // COLUMNS // tiles_n):
+            left, right = m * tiles_m * ROWS, n * tiles_n * COLUMNS
+            pairs = [(i, j) for i in range(tiles_m) for j in range(tiles_n)]
+            totals = {pair: nl.zeros((ROWS, COLUMNS), dtype=nl.float32, buffer=nl.psum) for pair in pairs}
+            for k in nl.affine_range(K // DEPTH):
+                moving = beside(rhs, k, right, COLUMNS, tiles_n, wide_n)
+                stationary = beside(lhsT, k, left, ROWS, tiles_m, wide_m)
+                for i, j in pairs:
+                    totals[i, j] += nisa.nc_matmul(stationary[i], moving[j])
+            for i, j in pairs:
+                here = nl.ds(left + i * ROWS, ROWS), nl.ds(right + j * COLUMNS, COLUMNS)
+                nl.store(out[here], nisa.tensor_copy(totals[i, j], dtype=out.dtype))
+    return out
+
+
+def beside(source, k, first, columns, tiles, wide):
+    """Tiles [128, columns] of a source beside each other, `wide` of them in one load."""
+    found = []
+    for start in range(0, tiles, wide):
+        here = nl.ds(first + start * columns, wide * columns)
+        held = nl.load(source[nl.ds(k * DEPTH, DEPTH), here])
+        found += [held[:, nl.ds(i * columns, columns)] for i in range(wide)]
+    return found

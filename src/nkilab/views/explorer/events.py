@@ -288,7 +288,7 @@ def opcode_summary(run: Run) -> Columns:
         "instruction_count": np.array([r[2] for r in rows], np.int64),
         "instruction_time_ns": whole(np.array([r[3] for r in rows])),
         "active_time_ns": whole(np.array([r[4] for r in rows])),
-        "active_time_percent": np.array([r[4] / timeline.latency_ns for r in rows]),
+        "active_time_percent": np.array([timeline.share(r[4]) for r in rows]),
     }
 
 

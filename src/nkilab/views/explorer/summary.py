@@ -51,13 +51,13 @@ def _time_metrics(run: Run) -> dict[str, float]:
     return {
         "neuroncore_cycle_count": timeline.latency_ns * base_clock_ghz(run),
         "sync_engine_active_time": timeline.active_ns("sync") * 1e-9,
-        "sync_engine_active_time_percent": timeline.active_ns("sync") / timeline.latency_ns,
+        "sync_engine_active_time_percent": timeline.share(timeline.active_ns("sync")),
         "sync_engine_instruction_time": float((timeline.end_ns - timeline.start_ns)[sync].sum()) * 1e-9,
         "sync_engine_instruction_count": len(sync),
         "activate_instruction_time": float((timeline.end_ns - timeline.start_ns)[acts].sum()) * 1e-9,
         "total_exec_time": span * 1e-9,
         "total_active_time": covered * 1e-9,
-        "total_active_time_percent": covered / timeline.latency_ns,
+        "total_active_time_percent": timeline.share(covered),
         "trace_count": len(timeline),
         "event_count": 0,
     }
