@@ -87,8 +87,9 @@ def blocks_of(name: str, stage: Stage, found: Profile, kernels: Any) -> dict[str
     options = " ".join(f"--arg '{arg}'" for arg in stage.args)
     options += "".join(f" --kw {key}={value}" for key, value in stage.keywords.items())
     command = f"$ nkilab profile matmul.py:{stage.kernel} {options} --html {name}.html"
+    source = inspect.getsource(getattr(kernels, stage.kernel).function)
     return {
-        f"{name} source": f"```python\n{inspect.getsource(getattr(kernels, stage.kernel).function)}```",
+        f"{name} source": f"From `matmul.py`:\n\n```python\n{source}```",
         f"{name} command": f"```console\n{command}\n```",
         f"{name} pictures": "\n\n".join(shown),
         f"{name} verdict": "\n".join(f"> {sentence}  " for sentence in verdict(run)),

@@ -38,8 +38,11 @@ LIFETIME = rule(
         """, {"x": "f32[128,512]"}),
 )  # fmt: skip
 
-_UNORDERED_WHY = "engines and DMA queues run side by side; the second access may come first, so that "
-"results depend on timing"
+_UNORDERED_WHY = (
+    "engines and DMA queues run side by side; the second access may come first, "
+    "so that results depend on timing"
+)
+_UNORDERED = _UNORDERED_WHY[0].upper() + _UNORDERED_WHY[1:]
 
 _REUSED = """
 out = nl.ndarray((2, 128, 512), x.dtype, buffer=nl.shared_hbm)
@@ -57,7 +60,7 @@ DIRECT_RACE = rule(
     what="two tensors that a kernel of Beta 1 places at overlapping addresses are accessed by different "
     "engines or queues, one of the accesses writes, and nothing orders the two",
     why="the guide calls accesses of the tiles of one tensor serialized, says nothing of two tensors, and "
-    "warns that not all races are caught. " + _UNORDERED_WHY.capitalize(),
+    "warns that not all races are caught. " + _UNORDERED,
     fix="give the second tensor bytes of its own, or make both of them tiles of one tensor",
     source="direct allocation guide, known limitations: race conditions are not all caught",
     wrong=Example(_REUSED.format(byte=0), {"x": "f32[128,512]"}, "neuronxcc"),
@@ -86,7 +89,7 @@ DYNAMIC_RACE = rule(
     what="a transfer at an offset that only the run knows and another transfer of the same HBM tensor go "
     "through "
     "different queues, one of them writes, and nothing orders the two",
-    why="which elements meet is not known when waits are inserted. " + _UNORDERED_WHY.capitalize(),
+    why="which elements meet is not known when waits are inserted. " + _UNORDERED,
     fix="keep the values in sbuf, or order the two with depends_on, with_schedule or no_reorder",
     source="dynamic loops guide; NKI 0.4 release notes, hardware race conditions in dynamic loops",
     wrong=Example(_SCATTER.format(source="held[0:1]"), {"x": "f32[1,512]", "i": "i32[1,1]"}),

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..error_keys import ERROR_KEYS
 from ..errors import FileError
 from ..isa import REGISTRY
 from ..isa.activations import ACTIVATIONS
@@ -14,17 +15,19 @@ from ..isa.operators import OPERATORS
 from ..isa.uses import chips_of
 from ..machine import MACHINES
 from ..tiles.dtypes import DTYPES
+from ..views.bound import BOUNDS
+from ..views.metrics import METRICS
 from .content import Bullets, Page, Section, Table, Text, code, listed, table
 from .instruction import DIFFERENCES, ENGINES, engine_name, instruction_page, summary
 from .markdown import markdown
 from .meanings import ACTIVATION_MEANINGS, OPERATOR_MEANINGS
 from .rules import rules_page
-from .subjects import chip_page
+from .subjects import chip_page, error_page
 from .tokens import TOKENS_SOURCE, dtype_facts, valid_range
 
 COMMAND = "python -m nkilab.pages"
 MARK = f"<!-- written by `{COMMAND}`; changes by hand are lost -->\n"
-_TABLES = ("operators", "activations", "dtypes", "chips", "rules")
+_TABLES = ("operators", "activations", "dtypes", "chips", "rules", "errors", "metrics")
 
 
 def documents() -> dict[str, str]:
@@ -37,6 +40,8 @@ def documents() -> dict[str, str]:
         "dtypes": _dtypes(),
         "chips": _chips(),
         "rules": rules_page(),
+        "errors": _errors(),
+        "metrics": _metrics(),
     }
     links = _links()
     return {f"{name}.md": f"{markdown(page, links)}\n{MARK}" for name, page in pages.items()}
@@ -100,6 +105,8 @@ def _index_opening() -> Iterator[Text | Bullets]:
         "what instructions are given by name: `operators`, `activations`, `dtypes`",
         "every number about a chip, with certainty and source: `chips`",
         "what `nkilab check` asks of kernels: `rules`",
+        "the errors that AWS documents, with their keys: `errors`",
+        "what estimates and profiles count: `metrics`",
         f"what nkilab chose where public text is silent: {code(DIFFERENCES)}",
         "the same pages in a terminal: `nkilab explain NAME`",
     ))  # fmt: skip
@@ -171,3 +178,27 @@ def _chips() -> Page:
         blocks = [*opening.blocks, *(block for s in others for block in (Text(f"{s.title}:"), *s.blocks))]
         sections.append(Section(machine.name, tuple(blocks)))
     return Page("Chips", "index", tuple(sections))
+
+
+def _errors() -> Page:
+    opening = Text(
+        "The errors that AWS documents for Beta 1, under their keys. nkilab's messages end with the key "
+        "where they tell of one of these; `nkilab explain KEY` shows one."
+    )
+    sections = [Section("", (opening,))]
+    for key in sorted(ERROR_KEYS):
+        first, *others = error_page(key).sections
+        blocks = [*first.blocks, *(block for s in others for block in (Text(f"{s.title}:"), *s.blocks))]
+        sections.append(Section(key, tuple(blocks)))
+    return Page("Errors", "index", tuple(sections))
+
+
+def _metrics() -> Page:
+    opening = Text(
+        "What estimates and profiles count, named as in Neuron Explorer where it has a name for it. Below "
+        "stands when a kernel is said to be bound by something."
+    )
+    rows = [(code(name), metric.unit, metric.definition) for name, metric in METRICS.items()]
+    bounds = table(("bound by", "where"), [(code(name), told) for name, told in BOUNDS.items()])
+    metrics = table(("metric", "unit", "definition"), rows)
+    return Page("Metrics", "index", (Section("", (opening, metrics)), Section("Bounds", (bounds,))))

@@ -23,6 +23,7 @@ from ...trace.source import Site, place_of, user_frame
 from ..calls import Finish, surface
 from ..enums import dge_mode, engine, nc_version, oob_mode
 from ..enums import reduce_cmd as reduce_cmd
+from ..history import history
 from ..indexing import allocated_shape
 from ..places import placed
 from .direct import BIAS_KEY, TRANSPOSE_KEY, Blocks, refuse_blocks, require_automatic
@@ -247,7 +248,9 @@ def _surface(cls: type[Instruction]) -> Callable[..., Any]:
     )
 
 
-SURFACES = {name: _surface(REGISTRY[name]) for name in NAMES}
+# What no version of NKI has is an instruction of the user's own, and in both spellings.
+_OWN = [name for name, cls in REGISTRY.items() if cls.module == "isa" and f"isa.{name}" not in history()]
+SURFACES = {name: _surface(REGISTRY[name]) for name in (*NAMES, *_OWN)}
 
 
 @placed("affine_select")

@@ -1,0 +1,147 @@
+"""Writes the pages that are made from the program: the command line, and predictions against measurements.
+
+python docs/site/reference.py cli            docs/cli.md
+python docs/site/reference.py validation     docs/validation.md and its picture; runs the ledger
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import click
+
+from nkilab.cli import main as program
+from nkilab.validate import run_validation
+
+DOCS = Path(__file__).resolve().parents[1]
+MARK = "<!-- written by `python docs/site/reference.py {}`; changes by hand are lost -->\n"
+PICTURE = "validation.svg"
+
+
+def cli() -> str:
+    """The page of the command line: a section per verb, as its --help says it."""
+    parts = [
+        "# The command line",
+        wrapped(
+            "What each verb says with `--help`. With `--json` a verb prints JSON alone, of a schema that has "
+            "a version. Exit status: 0 fine, 1 what was looked at is at fault, 2 wrong usage, 3 a bug of "
+            "nkilab."
+        ),
+        *_verbs(program, "nkilab"),
+    ]
+    return "\n\n".join(parts) + "\n\n" + MARK.format("cli")
+
+
+def _verbs(command: click.Command, name: str) -> list[str]:
+    context = click.Context(command, info_name=name, max_content_width=100, terminal_width=100)
+    help_text = command.get_help(context)
+    parts = [] if command is program else [f"## {name}"]
+    parts.append(f"```text\n{_plain(help_text)}\n```")
+    if isinstance(command, click.Group):
+        for verb in command.list_commands(context):
+            found = command.get_command(context, verb)
+            if found is not None and not found.hidden:
+                parts += _verbs(found, f"{name} {verb}")
+    return parts
+
+
+def _plain(text: str) -> str:
+    return "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", text).strip("\n").splitlines())
+
+
+def validation(report: dict[str, Any]) -> str:
+    """The page of predictions against measurements, from what `nkilab validate --json` prints."""
+    rows = [row for row in report["rows"] if row["kind"] == "kernel" and row["base"]]
+    count = len({row["id"] for row in report["rows"]})
+    parts = [
+        "# Predictions against measurements",
+        wrapped(
+            f"What `nkilab validate` says of timing model {report['model_version']}: {count} published "
+            "measurements, each beside the prediction for a kernel of the same structure. "
+            "[The ledger](ledger.md) says what a row is and how far it is trusted. Constants are never "
+            "fitted to rows marked *judge*."
+        ),
+        f"![Predicted against measured, on logarithmic axes; a point per row]({PICTURE})",
+        "## Bars",
+        table(("Bar", "Asked for", "Reached", "Met"), [_bar(bar) for bar in report["bars"]]),
+        "## Scores",
+        wrapped(
+            "The mean error is the mean of |predicted - measured| / measured, one value per setting; the "
+            "last two columns are how many measurements lie inside the interval of their prediction, and how "
+            "wide that is."
+        ),
+        table(
+            ("Rows", "Settings", "Mean error", "Worst", "Inside", "Half-width"),
+            [_score(name, score) for name, score in report["scores"].items()],
+        ),
+        "## Whole kernels",
+        "Times in us. The error is (predicted - measured) / measured.",
+    ]
+    for family in dict.fromkeys(row["family"] for row in rows):
+        told = [_row(row) for row in rows if row["family"] == family and row["is_primary"]]
+        heads = ("Row", "Chip", "Rows are to", "Quantity", "Measured", "Predicted", "Error", "Interval")
+        parts += [f"### {family}", table(heads, told)]
+    return "\n\n".join(parts) + "\n\n" + MARK.format("validation")
+
+
+def _bar(bar: dict[str, Any]) -> tuple[str, ...]:
+    return bar["name"], bar["demand"], bar["reached"], "yes" if bar["is_met"] else "**no**"
+
+
+def _score(name: str, score: dict[str, Any]) -> tuple[str, ...]:
+    worst = score["worst"]
+    return (
+        name, str(score["settings"]), f"{score['mape']:.1%}", f"{worst['error']:+.1%} ({worst['id']})",
+        f"{score['coverage']:.0%}", f"{score['median_half_width']:.0%}",
+    )  # fmt: skip
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    low, high = row["interval"] or (None, None)
+    interval = "" if low is None else f"{low:,.4g} to {high:,.4g}{'' if row['is_inside'] else ', outside'}"
+    return (
+        row["id"], row["chip"], row["split"], f"`{row['metric']}`", f"{row['measured']:,.6g}",
+        f"{row['predicted']:,.6g}", f"{row['error']:+.1%}", interval,
+    )  # fmt: skip
+
+
+def wrapped(words: str) -> str:
+    """A paragraph."""
+    return fill(words, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def measured() -> dict[str, Any]:
+    """Run the ledger that comes with nkilab, draw its picture, and return its report."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        run_validation("", "", str(DOCS / PICTURE), as_json=True)
+    return json.loads(printed.getvalue())
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages that are named; returns the exit code."""
+    if not arguments or set(arguments) - {"cli", "validation"}:
+        sys.stderr.write("usage: python docs/site/reference.py cli|validation ...\n")
+        return 2
+    if "cli" in arguments:
+        (DOCS / "cli.md").write_text(cli(), "utf-8")
+    if "validation" in arguments:
+        (DOCS / "validation.md").write_text(validation(measured()), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
