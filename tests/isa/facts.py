@@ -136,7 +136,7 @@ MATMUL_FACTS = [
     CostFact("trn3", "nc_matmul_mx", {"N": 2}, (64,), 2.4, "trn3 guide: the interval of any product"),
     CostFact("trn2", "nc_transpose", {"P": 128, "F": 128}, (128,), 2.4, "2.26 costs: max(P, min(64, F))"),
     CostFact("trn2", "nc_transpose", {"P": 32, "F": 128}, (64,), 2.4, "2.26 costs: max(P, min(64, F))"),
-    CostFact("trn1", "nc_transpose", {"P": 128, "F": 128}, (512,), 2.8, "trn1 guide: matmul path, times 4"),
+    CostFact("trn1", "nc_transpose", {"P": 128, "F": 128}, (128,), 2.8, "2.26 costs: max(P, min(64, F))"),
 ]  # fmt: skip
 
 COST_FACTS = [

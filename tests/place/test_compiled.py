@@ -9,11 +9,13 @@ import pytest
 
 import nkilab
 from nkilab import api
+from nkilab.isa.operators import OPERATORS
 from nkilab.launches import launch
 from nkilab.place import plan
-from nkilab.place.compiled import compiled
-from nkilab.place.redundant import without_redundant_loads
+from nkilab.place.compiled import MIDDLE_END, compiled
+from nkilab.place.redundant import Ring, without_redundant_loads
 from nkilab.trace.program import Program
+from tests.place.handmade import Kernel, part
 
 
 def traced(kernel: Any, *shapes: tuple[tuple[int, ...], str], data: tuple[Any, ...] = ()) -> Program:
@@ -152,7 +154,27 @@ def test_a_program_compiled_twice_is_the_same() -> None:
 def test_a_window_of_nothing_changes_nothing() -> None:
     with nkilab.activate():
         program = traced(tiled(), *[((256, 512), "bfloat16")] * 2)
-    assert without_redundant_loads(program, 0) is program
+    assert without_redundant_loads(program, lambda program, slots: Ring(program, 0)) is program
+
+
+# columns loaded between the two loads of a tile, and by how many beside them the sum in SBUF lives
+@pytest.mark.parametrize(("columns", "expected"), [(128, 2), (45056 - 256, 2), (45056 - 128, 3)])
+def test_beta_1_keeps_a_tile_where_sbuf_has_room_for_it(columns: int, expected: int) -> None:
+    # trn1: 176 KiB a partition, 45056 columns of float32. When the tile is loaded again there lie beside it
+    # the 128 columns of the sum and what was loaded between
+    k = Kernel("trn1")
+    x, y, out = k.hbm(128, 128), k.hbm(128, columns), k.hbm(128, 128)
+    first, between, second = k.tile(128, 128), k.tile(128, columns), k.tile(128, 128)
+    total = k.tile(128, 128)
+    k.load(first, x)
+    k.copy(total, first)
+    k.load(between, y)
+    k.copy(part(between, (0, 128), (0, 64)), part(between, (0, 128), (64, 128)))
+    k.load(second, x)
+    k.call("tensor_tensor", total, total, second, op=OPERATORS["add"])
+    k.store(out, total)
+    k.program.compiler = MIDDLE_END
+    assert loads_of(compiled(k.program)) == expected
 
 
 def test_values_do_not_change() -> None:

@@ -475,10 +475,7 @@ class NcTranspose(Instruction):
     def cost(self) -> list[Step]:
         if self.runs_on == "vector":
             return [engine_step(self.machine, "vector", "TRANSPOSE", self.sizes["F"])]
-        # one pass through the array in transpose mode from trn2 on; the matmul path of the type before
-        passes = (
-            self.machine["fp32_passes"] if self.machine.generation == 2 and self.data.itemsize == 4 else 1
-        )
+        # 2.26 costs: max(P, min(64, F)), whatever the type
         cycles = max(self.sizes["P"], min(64, self.sizes["F"]))
         load = weight_load(self, self.sizes["F"], is_fast=True)
-        return [load, multiplication(self, cycles, "MATMUL", passes)]
+        return [load, multiplication(self, cycles, "MATMUL")]

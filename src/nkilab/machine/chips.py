@@ -66,6 +66,7 @@ TRN2 = Machine(
     vector_fp32_lanes=measured(2, "optimization guide: fp32 SBUF to SBUF copy of 512 in 424 ns"),
     reciprocal_cycles=assumed(2.4, "as trn1, the same engine; the cost table's 8 are refuted there"),
     far_stride_bytes=assumed(16, "as trn1; the guides of trn2 and trn3 do not repeat it"),
+    scalar_engine_first=measured(0, "published profiles: a hundred of 142 copies on ScalarE, the others not"),
     shared_ports=documented(0, "trn2 guide: VectorE beside GpSimdE and ScalarE access memories at once"),
     accumulator_read_cycles=documented(64, "2.26 costs, activation_reduce"),
     semaphore_ns=measured(58.0, "optimization guide, semaphore wait"),
@@ -140,6 +141,9 @@ TRN1 = replace(
         6 / 7, "products of NKIBench: none is faster than 6/7 of the documented rate; as at 2.4 GHz"
     ),
     matmul_overhead_cycles=documented(0, "2.26 costs, nc_matmul: max(64, N)"),
+    scalar_engine_first=measured(
+        1, "NKIBench: in products VectorE is idle; in silu and AdamW ScalarE is busy for 2 and 8 instructions"
+    ),
     shared_ports=documented(1, "trn1 guide: VectorE takes turns with GpSimdE at SBUF, with ScalarE at PSUM"),
     weight_columns=documented(4, "trn1 guide, fast LoadStationary: up to 4 times as fast as a MATMUL"),
     weight_load_ns=assumed(0.0, "not published"),

@@ -92,6 +92,7 @@ class Machine:
     vector_fp32_lanes: Fact
     reciprocal_cycles: Fact
     far_stride_bytes: Fact
+    scalar_engine_first: Fact
     shared_ports: Fact
     accumulator_read_cycles: Fact
     semaphore_ns: Fact

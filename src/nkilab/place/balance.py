@@ -1,9 +1,11 @@
-"""A transformation of the compiler: what names no engine goes where there is least to do.
+"""A transformation of the compiler: instructions that name no engine get one.
 
-The middle end of Beta 1 spreads copies, and operators with a number per partition, over VectorE and
-ScalarE: profiles of published attention kernels have some hundred of 142 copies on ScalarE, and those of silu
-and AdamW in NKIBench all such operators. Each goes, in program order, to the engine on which it would end
-first if all that stands before it ran without waits.
+The middle end of Beta 1 spreads copies over VectorE and ScalarE on trn2: profiles of published attention
+kernels have some hundred of 142 copies on ScalarE. Each goes, in program order, to the engine on which it
+would end first if all that stands before it ran without waits. On trn1 copies go to ScalarE, which is the
+faster of the two there, and so does tensor_scalar where an ACTIVATE can do it, data * scale + bias: in
+published profiles of products VectorE is idle, and in those of silu and AdamW ScalarE is busy for as many
+instructions (NKIBench).
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ from ..isa.elementwise import TensorCopy, TensorScalar
 from ..trace.program import Program
 from .slots import ENGINES
 
-_CHOICES = ("vector", "scalar")
-
 
 def balanced(program: Program) -> Program:
-    """A program with an engine chosen for all that may go to either; itself if there is nothing."""
+    """A program with an engine chosen for what names none; itself if there is no choice."""
     forms = list(program.forms)
-    choices = [_choices(forms, number) for number in range(len(program.forms))]
+    choose = _on_scalar if program.machine["scalar_engine_first"] else _either
+    choices: list[list[int]] = []
+    for form in program.forms:
+        others = choose(form)
+        choices.append(list(range(len(forms), len(forms) + len(others))))
+        forms += others
     if not any(choices):
         return program
     busy = [sum(step.busy_ns for step in form.steps) for form in forms]
@@ -36,24 +41,27 @@ def balanced(program: Program) -> Program:
     return program.with_forms(forms, np.array(chosen, np.int32))
 
 
-def _choices(forms: list[Instruction], number: int) -> list[int]:
-    """Numbers of the forms that a form may be compiled to; those that are new are added to `forms`."""
-    form = forms[number]
-    others: list[Instruction | None]
+def _either(form: Instruction) -> list[Instruction]:
+    """A copy on VectorE and on ScalarE, if it names no engine and both can do it."""
+    if not isinstance(form, TensorCopy) or form.engine != "unknown":
+        return []
+    made = [other for engine in ("vector", "scalar") if (other := _copy_on(form, engine)) is not None]
+    return made if len(made) > 1 else []
+
+
+def _on_scalar(form: Instruction) -> list[Instruction]:
+    """A copy or a tensor_scalar on ScalarE, if it names no engine and ScalarE can do it."""
     match form:
         case TensorCopy(engine="unknown"):
-            others = [_copy_on(form, engine) for engine in _CHOICES]
+            other: Instruction | None = _copy_on(form, "scalar")
         case TensorScalar(engine="unknown", runs_on="vector"):
-            others = [form, form.on_scalar_engine()]
+            other = form.on_scalar_engine()
         case _:
             return []
-    if None in others:
-        return []
-    forms.extend(other for other in others if other is not None)
-    return list(range(len(forms) - len(others), len(forms)))
+    return [] if other is None else [other]
 
 
-def _copy_on(form: TensorCopy, engine: str) -> TensorCopy | None:
+def _copy_on(form: TensorCopy, engine: str) -> Instruction | None:
     try:
         return TensorCopy(form.machine, form.layouts, (engine,))
     except NkilabError:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from ..trace.program import Program
 from .balance import balanced
+from .blocks import with_blocks_apart
 from .broadcasts import without_broadcast_copies
+from .fills import without_zero_fills
 from .invariants import without_loop_invariants
-from .redundant import without_redundant_loads
+from .redundant import Ring, Room, without_redundant_loads
 
 # How kernels are compiled: in order and as written; by the stand-alone compiler of `nki`; through the middle
 # end of Beta 1.
@@ -19,6 +21,10 @@ AS_WRITTEN, STANDALONE, MIDDLE_END = "as written", "standalone", "middle end"
 def compiled(program: Program) -> Program:
     """The program that is placed and timed, with a note per transformation that left rows out."""
     if program.compiler == MIDDLE_END:
+        program = with_blocks_apart(program)
+        program = _noted(
+            program, without_zero_fills(program), "fills with zeroes are left out: a product writes over them"
+        )
         program = _noted(
             program,
             without_loop_invariants(program),
@@ -32,9 +38,18 @@ def compiled(program: Program) -> Program:
         program = balanced(program)
         program = program.with_forms(list(program.forms), program.form_column)
         program.has_static_descriptors = True
-    window = _window(program)
+    if program.compiler == MIDDLE_END:
+        return _noted(
+            program,
+            without_redundant_loads(program, Room),
+            "loads are left out: SBUF has room for what an earlier one loaded",
+        )
+    window = program.machine["redundant_load_window_bytes"]
+    if not window:
+        return program
     held = f"loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB"
-    return _noted(program, without_redundant_loads(program, window), held)
+    ring = without_redundant_loads(program, lambda program, slots: Ring(program, window))
+    return _noted(program, ring, held)
 
 
 def _noted(program: Program, shorter: Program, told: str) -> Program:
@@ -43,10 +58,3 @@ def _noted(program: Program, shorter: Program, told: str) -> Program:
     if left_out:
         shorter.notes = [*program.notes, f"{left_out} {told}"]
     return shorter
-
-
-def _window(program: Program) -> float:
-    """Bytes per partition within which a load that repeats an earlier one is left out."""
-    machine = program.machine
-    whole = program.compiler == MIDDLE_END
-    return machine["sbuf_bytes_per_partition" if whole else "redundant_load_window_bytes"]

@@ -57,7 +57,7 @@ def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str, *, has_f
     """
     is_here = slots.kinds.lie_in(memory)[slots.storage]
     slot = np.flatnonzero(is_here if has_fills else is_here & ~_only_fills(program, slots))
-    low, high = _free_intervals(slots, boxes)
+    low, high = free_intervals(slots, boxes)
     if memory == PSUM:
         bank = program.machine.limit("psum_bank_bytes")
         low, high = low // bank * bank, -(-high // bank) * bank
@@ -89,7 +89,7 @@ def _only_fills(program: Program, slots: Slots) -> np.ndarray:
     return fills & is_used[slots.storage]
 
 
-def _free_intervals(slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
+def free_intervals(slots: Slots, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
     """Per box on chip the bytes of a partition that it lies in: all, if only its flat interval is known."""
     low = np.zeros(len(boxes.group), np.int64)
     high = np.zeros(len(boxes.group), np.int64)

@@ -1,17 +1,23 @@
 """A transformation of the compiler: loads of what SBUF still holds are left out.
 
 A load of a whole tile from HBM that nobody writes is redundant if an equal one came before and what it loaded
-has not been overwritten: the tile is the earlier one. How long a loaded tile stays is a window in bytes per
-partition, counted over the loads that are kept, in order: a ring that new loads overwrite, oldest first. A
-tile that is found there does not become younger.
+has not been overwritten: the tile is the earlier one.
 
-Evidence for the window of the stand-alone compiler (docs/timing-model.md): published transfer counts of tiled
-products on trn2 lie between those of windows of 40 and of 80 KiB.
+How long a loaded tile stays differs. In the stand-alone compiler of `nki` it is a ring, a window in bytes per
+partition that new loads overwrite, oldest first; a tile that is found there does not become younger. In the
+middle end of Beta 1 what was used longest ago goes first, of all that fits into SBUF, and a tile stays only
+if there is room for it beside all others until it is loaded again.
+
+Evidence (docs/timing-model.md): published transfer counts of tiled products on trn2 lie between those of
+rings of 40 and of 80 KiB; published byte counts of products under Beta 1 on trn1 follow the second rule.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
@@ -20,20 +26,100 @@ from ..tiles.tile import HBM, SBUF
 from ..trace.program import Program
 from .slots import Slots, slots_of
 
+# a load: its instruction, the tensor in HBM, and where in it
+Key = tuple[int, int, int]
 
-def without_redundant_loads(program: Program, window_bytes: float) -> Program:
-    """A program without the loads of what a window of `window_bytes` per partition still holds.
+
+class Hold(Protocol):
+    """Which loaded tiles SBUF still holds."""
+
+    def find(self, key: Key, tile: int, row: int) -> int | None:
+        """The tile that `row` need not load again into `tile`; if None, it is loaded, and held from here."""
+
+
+class Ring:
+    """The tiles loaded last, oldest first: a window in bytes per partition.
+
+    Args:
+        program: whose tiles they are.
+        window_bytes: of the window.
+    """
+
+    def __init__(self, program: Program, window_bytes: float) -> None:
+        self._storages = program.storages
+        self._held: dict[Key, tuple[int, float]] = {}
+        self._loaded, self._window = 0.0, window_bytes
+
+    def find(self, key: Key, tile: int, row: int) -> int | None:
+        """See `Hold.find`."""
+        size = self._storages[tile].bytes_per_partition
+        known = self._held.get(key)
+        if known is not None and self._loaded - known[1] + size <= self._window:
+            return known[0]
+        self._held[key] = (tile, self._loaded)
+        self._loaded += size
+        return None
+
+
+class Room:
+    """The tiles used last, as many as fit into SBUF, if it has room for them beside all others.
+
+    Args:
+        program: whose tiles they are.
+        slots: of the program.
+    """
+
+    def __init__(self, program: Program, slots: Slots) -> None:
+        self._sizes = [s.bytes_per_partition if s.memory == SBUF else 0 for s in program.storages]
+        self._most = int(program.machine["sbuf_bytes_per_partition"])
+        self._left = self._most
+        self._held: OrderedDict[Key, int] = OrderedDict()
+        first, self._last = np.zeros((2, len(self._sizes)), np.int64)
+        self._last -= 1
+        first[slots.storage[::-1]] = slots.row[::-1]
+        self._last[slots.storage] = slots.row
+        change = np.zeros(len(program) + 1, np.int64)
+        used = np.flatnonzero(self._last >= 0)
+        sizes = np.array(self._sizes, np.int64)[used]
+        np.add.at(change, first[used], sizes)
+        np.add.at(change, self._last[used] + 1, -sizes)
+        self._used = np.cumsum(change)[:-1]
+
+    def find(self, key: Key, tile: int, row: int) -> int | None:
+        """See `Hold.find`."""
+        known, size = self._held.pop(key, None), self._sizes[tile]
+        if known is not None:
+            self._held[key] = known
+            between = self._used[self._last[known] + 1 : row]
+            if not len(between) or between.max() + size <= self._most:
+                between += size
+                self._last[known] = max(self._last[known], self._last[tile])
+                return known
+        else:
+            self._left -= size
+        self._held[key] = tile
+        while self._left < 0:
+            self._left += self._sizes[self._held.popitem(last=False)[1]]
+        return None
+
+
+def without_redundant_loads(program: Program, hold: Callable[[Program, Slots], Hold]) -> Program:
+    """A program without the loads of what SBUF still holds.
+
+    Args:
+        program: as it is so far.
+        hold: what decides how long a loaded tile stays: makes a `Ring` or a `Room`.
 
     Returns:
         The program itself if there are none.
     """
-    if window_bytes <= 0 or not len(program):
+    if not len(program):
         return program
     slots = slots_of(program)
     loads = _candidates(program, slots)
     if not len(loads):
         return program
-    removed, stands_for = _found(program, slots, loads, window_bytes)
+    removed, stands_for = _found(program, slots, loads, hold(program, slots))
     if not removed:
         return program
     keep = np.ones(len(program), np.bool_)
@@ -78,25 +164,17 @@ def _is_load(form: object, *, has_gaps: bool = False) -> bool:
     )  # fmt: skip
 
 
-def _found(
-    program: Program, slots: Slots, loads: np.ndarray, window: float
-) -> tuple[list[int], dict[int, int]]:
+def _found(program: Program, slots: Slots, loads: np.ndarray, hold: Hold) -> tuple[list[int], dict[int, int]]:
     """Loads that are redundant, and per tile they fill the earlier tile that holds the same."""
     start = program.operand_start
-    held: dict[tuple[int, int, int], tuple[int, float]] = {}
     removed: list[int] = []
     stands_for: dict[int, int] = {}
-    loaded = 0.0
     forms = program.form_column[loads].tolist()
     places = start[loads].tolist()
     for row, form, at in zip(loads.tolist(), forms, places, strict=True):
         tile, source, offset = int(slots.storage[at]), int(slots.storage[at + 1]), int(slots.offset[at + 1])
-        size = program.storages[tile].bytes_per_partition
-        known = held.get((form, source, offset))
-        if known is not None and loaded - known[1] + size <= window:
+        earlier = hold.find((form, source, offset), tile, row)
+        if earlier is not None:
             removed.append(row)
-            stands_for[tile] = known[0]
-            continue
-        held[form, source, offset] = (tile, loaded)
-        loaded += size
+            stands_for[tile] = earlier
     return removed, stands_for

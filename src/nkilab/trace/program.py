@@ -245,6 +245,13 @@ class Program:
         other._packed_rows[0][0] = column
         return other
 
+    def with_operands(self, storages: list[StorageRecord], stored: np.ndarray, offset: np.ndarray) -> Program:
+        """This program with other storages: their table, and per tile operand the storage and the offset."""
+        other = self.selected(np.ones(len(self), np.bool_), np.arange(len(self.storages)))
+        other.storages = storages
+        other._packed_slots = [np.array([stored, offset], np.int64)]
+        return other
+
     def selected(self, keep: np.ndarray, stored: np.ndarray) -> Program:
         """This program with some rows left out and tiles replaced by others.
 

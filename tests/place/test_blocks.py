@@ -1,0 +1,104 @@
+"""Blocks as tiles of their own, and zeroes that nothing needs: by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from nkilab.place import plan
+from nkilab.place.blocks import with_blocks_apart
+from nkilab.place.compiled import MIDDLE_END, compiled
+from nkilab.place.fills import without_zero_fills
+from nkilab.trace.program import Program
+from tests.place.handmade import Kernel, part
+
+
+def tiles(program: Program, row: int) -> list[tuple[tuple[int, ...], int]]:
+    """Per tile operand of a row on chip, the shape of its tile and its offset there."""
+    return [
+        (program.storages[a.storage].shape, a.offset)
+        for a in program.accesses(row)
+        if a.layout.memory != "hbm"
+    ]
+
+
+def blocks(k: Kernel, count: int, columns: int):
+    """The blocks of a tensor that lies in SBUF as [128, count, columns]."""
+    tensor = k.tile(128, count * columns)
+    return [part(tensor, (0, 128), (i * columns, (i + 1) * columns)) for i in range(count)]
+
+
+def test_blocks_become_tiles() -> None:
+    k = Kernel("trn1")
+    x = k.hbm(128, 64)
+    for block in blocks(k, 3, 64):
+        k.load(block, x)
+        k.copy(part(block, (64, 128), (16, 64)), part(block, (64, 128), (0, 48)))
+    program = with_blocks_apart(k.program)
+    # partition 64 of a tile of 64 columns begins at 4096
+    assert tiles(program, 0) == [((128, 64), 0)]
+    assert tiles(program, 5) == [((128, 64), 64 * 64 + 16), ((128, 64), 64 * 64)]
+    assert len({a.storage for row in (0, 2, 4) for a in program.accesses(row) if a.operand == "dst"}) == 3
+    strides = [given.strides for _, _, given in program.form_of(5).tile_slots()]
+    assert strides == [(64, 1), (64, 1)]
+
+
+def test_what_an_instruction_needs_side_by_side_stays_one_tile() -> None:
+    k = Kernel("trn1")
+    x = k.hbm(128, 64)
+    tensor = k.tile(128, 192)
+    for i in range(3):
+        k.load(part(tensor, (0, 128), (64 * i, 64 * i + 64)), x)
+    k.copy(k.tile(128, 192), tensor)
+    assert with_blocks_apart(k.program) is k.program
+
+
+def test_blocks_need_no_more_room_than_before() -> None:
+    k = Kernel("trn1")
+    x = k.hbm(128, 64)
+    for block in blocks(k, 8, 64):
+        k.load(block, x)
+        k.copy(k.tile(128, 64), block)
+    before, after = k.program, with_blocks_apart(k.program)
+    assert plan(after).peak_sbuf_bytes <= plan(before).peak_sbuf_bytes
+
+
+def test_a_block_that_is_loaded_again_is_loaded_once() -> None:
+    k = Kernel("trn1")
+    x, out = k.hbm(128, 64), k.hbm(128, 64)
+    for block in blocks(k, 4, 64):
+        k.load(block, x)
+        k.store(out, block)
+    k.program.compiler = MIDDLE_END
+    assert compiled(k.program).opcodes()["dma_copy"] == 1 + 4
+
+
+def product(k: Kernel, *, value: float = 0.0, reads_first: bool = False) -> Kernel:
+    """A tile in PSUM that is filled, and multiplied into twice."""
+    stationary, moving, psum = k.tile(128, 128), k.tile(128, 512), k.psum(128, 512)
+    k.call("memset", psum, values=(value,), engine="vector")
+    if reads_first:
+        k.copy(k.tile(128, 512), psum)
+    k.matmul(psum, stationary, moving, accumulate=True)
+    k.matmul(psum, stationary, moving, accumulate=True)
+    k.copy(k.tile(128, 512), psum)
+    return k
+
+
+def test_zeroes_that_a_product_overwrites_are_not_written() -> None:
+    # NKIBench: products that fill every tile in PSUM, and VectorE active for 0.0 % of the time
+    program = without_zero_fills(product(Kernel("trn1")).program)
+    assert [program.form_of(row).name for row in range(len(program))] == [
+        "nc_matmul", "nc_matmul", "tensor_copy",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{"value": 1.0}, {"reads_first": True}])
+def test_fills_that_something_needs_stay(options) -> None:
+    program = product(Kernel("trn1"), **options).program
+    assert without_zero_fills(program) is program
+
+
+def test_zeroes_in_sbuf_stay() -> None:
+    k = Kernel("trn1")
+    k.fill(k.tile(128, 512))
+    assert without_zero_fills(k.program) is k.program
