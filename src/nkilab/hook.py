@@ -81,6 +81,24 @@ def installed_elsewhere(root: str) -> str:
     return where if where and not is_placeholder(root) else ""
 
 
+def check_free(hint: str) -> None:
+    """Refuse to serve names that another distribution provides.
+
+    Args:
+        hint: what to do where one does.
+
+    Raises:
+        UsageError: if one does.
+    """
+    for root in ROOTS:
+        where = installed_elsewhere(root)
+        if where:
+            raise UsageError(
+                f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
+                hint=hint,
+            )
+
+
 def provider_of(root: str) -> str:
     """Where a module of this name is installed, or ""."""
     spec = PathFinder.find_spec(root)
@@ -159,13 +177,7 @@ def activate(nki: str = "", target: str = "") -> Iterator[None]:
     Raises:
         UsageError: if another distribution provides the names, or the version or chip does not exist.
     """
-    for root in ROOTS:
-        where = installed_elsewhere(root)
-        if where:
-            raise UsageError(
-                f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
-                hint="use an environment without it",
-            )
+    check_free("use an environment without it")
     if target:
         api.machine_for(None, target)
     with _others_set_aside():

@@ -18,7 +18,7 @@ from typing import Any
 from . import api
 from ._lazy import part
 from .errors import NkilabError, UsageError, did_you_mean
-from .hook import ROOTS, installed_elsewhere, switch_on
+from .hook import ROOTS, check_free, switch_on
 
 PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 EXAMPLES = PACKAGE + "examples" + os.sep
@@ -38,13 +38,8 @@ def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
     Raises:
         UsageError: if one has, or the version or chip does not exist.
     """
-    for root in () if in_front else ROOTS:
-        where = installed_elsewhere(root)
-        if where:
-            raise UsageError(
-                f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
-                hint="choose with nkilab run --backend sim or vendor, or use an environment without it",
-            )
+    if not in_front:
+        check_free("choose with nkilab run --backend sim or vendor, or use an environment without it")
     if target:
         api.machine_for(None, target)
     finder = switch_on(version, serves_shims=True, in_front=in_front)
