@@ -105,13 +105,14 @@ def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
     return [names[near] for near in sorted(found, key=lambda n: (-ratio[n], order.index(n)))][:most]
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The hint of an error about a word that is not known: the nearest that is.
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:
+    """The hint of an error about a word that is not known: the nearest that are.
 
     Args:
         word: what was given.
         known: what could have been.
         otherwise: the hint where nothing looks like it.
+        most: how many of them to name.
     """
-    near = nearest(word, known)
-    return f"did you mean {near[0]}?" if near else otherwise
+    near = nearest(word, known, most)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise

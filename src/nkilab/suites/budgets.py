@@ -110,13 +110,13 @@ class Predictions:
         self.found: list[dict[str, Any]] = []
         self._known: set[tuple[str, ...]] = set()
 
-    def launched(self, programs: Sequence[Any]) -> None:
-        """Note a launch, whose programs these are."""
+    def launched(self, shown: Any) -> None:
+        """Note a launch, as `api.Shown` tells of it."""
         digest = part("files.neff").digest_of
-        key = tuple(map(digest, programs))
+        key = tuple(map(digest, shown.programs))
         if key not in self._known:
             self._known.add(key)
-            self.note(part("api").estimate_programs(programs))
+            self.note(part("api").estimate_programs(shown.programs))
 
     def note(self, estimate: Any) -> None:
         """Note an estimate."""
@@ -137,10 +137,10 @@ def watched(predictions: Predictions) -> Generator[None, Any, Any]:
     api = part("api")
     before = api.settings().watch
 
-    def tell(programs: tuple[Any, ...]) -> None:
-        predictions.launched(programs)
+    def tell(shown: Any) -> None:
+        predictions.launched(shown)
         if before is not None:
-            before(programs)
+            before(shown)
 
     with api.chosen(watch=tell):
         yield
