@@ -154,7 +154,7 @@ def put_tools_on_path() -> tempfile.TemporaryDirectory[str]:
     """A folder in front of PATH, for the children of a script, with a `neuron-profile` that calls ours."""
     folder = tempfile.TemporaryDirectory(prefix="nkilab-tools-")
     tool = Path(folder.name) / "neuron-profile"
-    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nkilab neuron-profile "$@"\n')
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nkilab neuron-profile "$@"\n', "utf-8")
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     os.environ["PATH"] = folder.name + os.pathsep + os.environ.get("PATH", "")
     return folder

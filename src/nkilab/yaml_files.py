@@ -21,7 +21,7 @@ def loaded(path: Path, hint: str) -> Any:
     """
     yaml = ruamel_yaml()
     try:
-        return yaml.YAML(typ="rt").load(path.read_text())
+        return yaml.YAML(typ="rt").load(path.read_text("utf-8"))
     except OSError as error:
         raise FileError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:

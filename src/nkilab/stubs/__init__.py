@@ -89,7 +89,7 @@ def _check_own(folder: Path) -> None:
 
 
 def _is_own(path: Path) -> bool:
-    return path.suffix == ".pyi" and path.read_text(errors="replace").startswith(MARK)
+    return path.suffix == ".pyi" and path.read_text("utf-8", errors="replace").startswith(MARK)
 
 
 def told(made: dict[str, Any]) -> str:
