@@ -11,7 +11,7 @@ import numpy as np
 
 from ._lazy import part
 from .api import Estimate, estimate, spec
-from .errors import UsageError
+from .errors import UsageError, reason_of
 from .files import neff, ntff
 from .files.container import write_whole
 from .hook import activate
@@ -55,7 +55,7 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{folder} cannot be made: {(error.strerror or str(error)).lower()}",
+            f"{folder} cannot be made: {reason_of(error)}",
             hint="name another folder with --output",
         ) from None
     results: list[dict[str, Any]] = []

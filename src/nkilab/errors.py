@@ -95,6 +95,11 @@ class NkilabWarning(UserWarning):
     """Something that runs but does not mean what its author hopes; one per source line."""
 
 
+def reason_of(error: OSError) -> str:
+    """Why the system could not do something with a file, as the end of a sentence."""
+    return (error.strerror or str(error)).lower()
+
+
 def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
     """The known words that look most like one that is not, whatever their capitals; the nearest first."""
     names = {name.lower(): name for name in known}

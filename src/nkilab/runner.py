@@ -17,15 +17,15 @@ from typing import Any
 
 from . import api
 from ._lazy import part
-from .errors import NkilabError, UsageError, did_you_mean
+from .errors import NkilabError, UsageError, did_you_mean, reason_of
 from .hook import ROOTS, check_free, switch_on
+from .program import EXIT_BUG, EXIT_FAULT, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE
 
 PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 EXAMPLES = PACKAGE + "examples" + os.sep
 LIBRARIES = tuple(
     {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
-EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
 
 
 def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
@@ -97,7 +97,7 @@ def guarded(action: Callable[[], Any]) -> int:
         print(error.__cause__, file=sys.stderr)
         return EXIT_FAULT
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
     except BrokenPipeError as error:
         # raised where the script prints, it means that nobody reads; the program ends quietly then
         if sys.stdout.isatty() or _is_library(traceback.extract_tb(error.__traceback__)[-1].filename):
@@ -192,7 +192,7 @@ def _check_source(path: Path) -> None:
     try:
         is_text = b"\0" not in path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"{path} cannot be read: {reason_of(error)}") from None
     if not is_text:
         raise SyntaxError("this is no Python source: it holds null bytes", (str(path), 1, None, None))
 
