@@ -53,6 +53,7 @@ def _like(value: Any, items: list[Any]) -> Any:
 
 
 def map_tensors(value: Any, convert: Callable[[View], Any]) -> Any:
+    """`value` with tensors converted, also inside lists, tuples and dictionaries."""
     if isinstance(value, View):
         return convert(value)
     if isinstance(value, dict):

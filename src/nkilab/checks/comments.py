@@ -136,9 +136,9 @@ def is_silenced(finding: Finding, sources: Sources, settings: Settings) -> bool:
     """Whether a comment on either line of a finding, or the settings, silence it."""
     if settings.silences(finding):
         return True
-    for site in (finding.site, finding.other_site):
-        if site.file:
-            for held in sources.file(site.file).ignores:
-                if finding.rule in held.rules and held.reason and held.first <= site.line <= held.last:
-                    return True
-    return False
+    return any(
+        finding.rule in held.rules and held.reason and held.first <= site.line <= held.last
+        for site in (finding.site, finding.other_site)
+        if site.file
+        for held in sources.file(site.file).ignores
+    )
