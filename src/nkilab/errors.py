@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 
+# What a program ends with: fine, what was examined is at fault, it was used wrongly, a bug of ours
+EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
+# as shells count them: 128 and the number of the signal
+EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 130, 141
+
 
 class NkilabError(Exception):
     """Base of every error nkilab raises on purpose.

@@ -17,9 +17,18 @@ from typing import Any
 
 from . import api
 from ._lazy import part
-from .errors import NkilabError, UsageError, did_you_mean, reason_of
+from .errors import (
+    EXIT_BUG,
+    EXIT_FAULT,
+    EXIT_FINE,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    NkilabError,
+    UsageError,
+    did_you_mean,
+    reason_of,
+)
 from .hook import ROOTS, check_free, switch_on
-from .program import EXIT_BUG, EXIT_FAULT, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE
 
 PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 EXAMPLES = PACKAGE + "examples" + os.sep
