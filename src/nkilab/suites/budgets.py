@@ -110,13 +110,13 @@ class Predictions:
         self.found: list[dict[str, Any]] = []
         self._known: set[tuple[str, ...]] = set()
 
-    def launched(self, shown: Any) -> None:
-        """Note a launch, as `api.Shown` tells of it."""
+    def launched(self, programs: Sequence[Any]) -> None:
+        """Note a launch, whose programs these are."""
         digest = part("files.neff").digest_of
-        key = tuple(map(digest, shown.programs))
+        key = tuple(map(digest, programs))
         if key not in self._known:
             self._known.add(key)
-            self.note(part("api").estimate_programs(shown.programs))
+            self.note(part("api").estimate_programs(programs))
 
     def note(self, estimate: Any) -> None:
         """Note an estimate."""
@@ -138,7 +138,7 @@ def watched(predictions: Predictions) -> Generator[None, Any, Any]:
     before = api.settings().watch
 
     def tell(shown: Any) -> None:
-        predictions.launched(shown)
+        predictions.launched(shown.programs)
         if before is not None:
             before(shown)
 
