@@ -25,7 +25,7 @@ def listed(start):
     return re.findall(r"`([^`]+)`", paragraph)
 
 
-@pytest.mark.parametrize("module", ["nkilab", "nkilab.einsum", "nkilab.tune"])
+@pytest.mark.parametrize("module", ["nkilab", "nkilab.einsum", "nkilab.jax", "nkilab.torch", "nkilab.tune"])
 def test_python_names_are_those_listed(module):
     held = nkilab
     for part in module.split(".")[1:]:

@@ -306,7 +306,7 @@ def test_a_file_that_cannot_be_replaced_stays_whole(folder, monkeypatch):
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(FileError) as caught:
         held.write()
-    assert str(caught.value) == "kernel.py cannot be written: No space left on device"
+    assert str(caught.value) == "kernel.py cannot be written: no space left on device"
     assert Path("kernel.py").read_text() == held.source.text
     assert [p.name for p in folder.iterdir()] == ["kernel.py"]
 

@@ -304,7 +304,7 @@ class NkilabWorld:
         (folder / REPORTS).mkdir(parents=True, exist_ok=True)
         for trace, report in zip(traces, reports, strict=True):
             _save(predicted.program, program, trace, predicted.timeline)
-            report.write_text(json.dumps(predicted.to_dict(), indent=1) + "\n")
+            report.write_text(json.dumps(predicted.to_dict(), indent=1) + "\n", "utf-8")
 
     def machine(self) -> Machine:
         """The chip chosen for kernels that name none: the setting's, the environment's, trn2."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import ArraySpec
-from .errors import FileError, NkilabError, UsageError
+from .errors import FileError, NkilabError, UsageError, reason_of
 from .tiles.dtypes import as_dtype
 
 _SPEC = re.compile(r"\s*([A-Za-z_]\w*)\s*\[\s*(\d{1,15}(?:\s*,\s*\d{1,15})*)\s*,?\s*\]\s*", re.ASCII)
@@ -43,8 +43,9 @@ def _array_in(path: Path) -> Any:
         with path.open("rb") as file:
             loaded = np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
-        told = (error.strerror or str(error)).lower()
-        raise UsageError(f"{path} cannot be read: {told}", hint="save the array with numpy.save") from None
+        raise UsageError(
+            f"{path} cannot be read: {reason_of(error)}", hint="save the array with numpy.save"
+        ) from None
     except (ValueError, MemoryError):
         raise FileError(f"{path} holds no array", hint="save it with numpy.save, without pickles") from None
     return loaded

@@ -149,6 +149,18 @@ def dtype_of(value: Any, name: str) -> DType:
         ) from None
 
 
+def shape_of(value: Any, name: str) -> tuple[int, ...]:
+    """The extents of an array.
+
+    Raises:
+        UseError: if no tensor has them; names the argument.
+    """
+    shape = tuple(int(n) for n in value.shape)
+    if not shape or 0 in shape:
+        raise UseError(f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis")
+    return shape
+
+
 def to_numpy(value: Any) -> np.ndarray:
     """The elements of an array as a C-contiguous NumPy array, shared where possible."""
     if framework_of(value) == "torch":

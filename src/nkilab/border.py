@@ -15,6 +15,7 @@ from .arrays import (
     on_host,
     origin_of,
     outlined,
+    shape_of,
     to_numpy,
 )
 from .dialects.annotations import is_mutable
@@ -53,6 +54,7 @@ def _like(value: Any, items: list[Any]) -> Any:
 
 
 def map_tensors(value: Any, convert: Callable[[View], Any]) -> Any:
+    """`value` with tensors converted, also inside lists, tuples and dictionaries."""
     if isinstance(value, View):
         return convert(value)
     if isinstance(value, dict):
@@ -74,9 +76,7 @@ def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, framew
     frameworks.append(array_namespace(value) or origin_of(value))
     value = on_host(value, name) if session.has_data else outlined(value, name)
     dtype = dtype_of(value, name)
-    shape = tuple(int(n) for n in value.shape)
-    if not shape or 0 in shape:
-        raise UseError(f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis")
+    shape = shape_of(value, name)
     storage = session.new_storage(shape, dtype, HBM, "input", name)
     # kernels of 2.20, which nki.trace marks, write their results to parameters
     is_written = kernel.options.get("mode") == "trace" or is_mutable(kernel.function, name)

@@ -29,14 +29,22 @@ from .checks.sources import Sources
 from .checks.watch import Watcher, around_ranks
 from .cores import Meeting
 from .dialects.kernel import Kernel
-from .errors import LimitError, NkilabError, NkilabWarning, UnsupportedError, UsageError, did_you_mean
+from .errors import (
+    EXIT_FAULT,
+    EXIT_FINE,
+    LimitError,
+    NkilabError,
+    NkilabWarning,
+    UnsupportedError,
+    UsageError,
+    did_you_mean,
+)
 from .files.container import write_whole
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype
 
-EXIT_FINE, EXIT_FAULT = 0, 1
 _SEED = 1
 WHAT_IF = "nkilab.what-if/1"
 

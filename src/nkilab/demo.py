@@ -11,14 +11,12 @@ import numpy as np
 
 from ._lazy import part
 from .api import Estimate, estimate, spec
-from .errors import UsageError
+from .errors import EXIT_FAULT, EXIT_FINE, UsageError, reason_of
 from .files import neff, ntff
 from .files.container import write_whole
 from .hook import activate
 from .views.report import report_html
 from .views.terminal import print_estimate
-
-EXIT_FINE, EXIT_FAULT = 0, 1
 
 
 def _product(lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
@@ -55,26 +53,23 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{folder} cannot be made: {(error.strerror or str(error)).lower()}",
+            f"{folder} cannot be made: {reason_of(error)}",
             hint="name another folder with --output",
         ) from None
     results: list[dict[str, Any]] = []
     with activate():
         for name, spelling, reference, arrays in _cases():
             kernel = getattr(part(f"examples.{name}"), name)
-            values = kernel(*arrays)
-            # float32 sums over up to 2048 terms in another order than the reference
-            wanted = reference(*arrays)
-            off = float(np.max(np.abs(values - wanted)) / np.max(np.abs(wanted)))
             predicted = estimate(kernel, *(spec(a.shape, a.dtype) for a in arrays))
-            files = _save(folder, name, predicted)
+            off = _relative_error(kernel(*arrays), reference(*arrays))
             results.append(
                 {
                     "kernel": name,
                     "spelling": spelling,
+                    # float32 sums over up to 2048 terms in another order than the reference
                     "matches_numpy": off < 1e-5,
                     "relative_error": off,
-                    "files": files,
+                    "files": _save(folder, name, predicted),
                     "estimate": predicted.to_dict(),
                 }
             )
@@ -83,6 +78,11 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
     if as_json:
         print(json.dumps({"schema": "nkilab.demo/1", "kernels": results}, indent=2))
     return EXIT_FINE if all(r["matches_numpy"] for r in results) else EXIT_FAULT
+
+
+def _relative_error(values: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference of two arrays, of the largest element that is wanted."""
+    return float(np.max(np.abs(values - wanted)) / np.max(np.abs(wanted)))
 
 
 def _save(folder: Path, name: str, predicted: Estimate) -> list[str]:

@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 
+# What a program ends with: fine, what was examined is at fault, it was used wrongly, a bug of ours
+EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
+# as shells count them: 128 and the number of the signal
+EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 130, 141
+
 
 class NkilabError(Exception):
     """Base of every error nkilab raises on purpose.
@@ -95,6 +100,11 @@ class NkilabWarning(UserWarning):
     """Something that runs but does not mean what its author hopes; one per source line."""
 
 
+def reason_of(error: OSError) -> str:
+    """Why the system could not do something with a file, as the end of a sentence."""
+    return (error.strerror or str(error)).lower()
+
+
 def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
     """The known words that look most like one that is not, whatever their capitals; the nearest first."""
     names = {name.lower(): name for name in known}
@@ -105,13 +115,14 @@ def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
     return [names[near] for near in sorted(found, key=lambda n: (-ratio[n], order.index(n)))][:most]
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The hint of an error about a word that is not known: the nearest that is.
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:
+    """The hint of an error about a word that is not known: the nearest that are.
 
     Args:
         word: what was given.
         known: what could have been.
         otherwise: the hint where nothing looks like it.
+        most: how many of them to name.
     """
-    near = nearest(word, known)
-    return f"did you mean {near[0]}?" if near else otherwise
+    near = nearest(word, known, most)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any
 
 from .error_keys import ERROR_KEYS
-from .errors import UsageError
+from .errors import UsageError, did_you_mean
 from .isa import REGISTRY
 from .isa.activations import ACTIVATIONS
 from .isa.operators import NUMPY_NAMES, OPERATORS
@@ -78,9 +77,7 @@ def pages_of(name: str) -> list[Page]:
     pages = [page for makers in tables if word in makers for page in makers[word]()]
     if not pages:
         known = [other for makers in tables for other in makers]
-        near = list(dict.fromkeys(get_close_matches(word, known, 6)))[:3]
-        listing = f"instructions are {', '.join(REGISTRY)}"
-        hint = f"did you mean {' or '.join(near)}?" if near else listing
+        hint = did_you_mean(word, known, f"instructions are {', '.join(REGISTRY)}", most=3)
         raise UsageError(f"there is no page of {name}", hint=hint)
     return pages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -55,20 +55,23 @@ class ServedFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         """The spec of a served module, or None."""
         root = fullname.partition(".")[0]
+        if root not in ROOTS and not (self._serves_shims and root in SHIM_ROOTS):
+            return None
         if root not in self._trees:
-            if root in ROOTS:
-                tree = module_tree(root, self.version)
-                self._trees[root] = extended(tree, root) if self._serves_shims else tree
-                if root == "neuronxcc":
-                    extend_logging()
-            elif self._serves_shims and root in SHIM_ROOTS:
-                self._trees[root] = shim_tree(root, self.version)
-            else:
-                return None
+            self._trees[root] = self._tree_of(root)
         module = self._trees[root].get(fullname)
         if module is None:
             return None
         return ModuleSpec(fullname, ServedLoader(module), origin="nkilab", is_package=True)
+
+    def _tree_of(self, root: str) -> dict[str, ModuleType]:
+        """The modules served under a root."""
+        if root not in ROOTS:
+            return shim_tree(root, self.version)
+        tree = module_tree(root, self.version)
+        if root == "neuronxcc":
+            extend_logging()
+        return extended(tree, root) if self._serves_shims else tree
 
 
 # What a distribution that really provides a name has in its folder; placeholders on public registries do not.
@@ -79,6 +82,24 @@ def installed_elsewhere(root: str) -> str:
     """Where another distribution provides a served name, or ""; a placeholder counts as absent."""
     where = provider_of(root)
     return where if where and not is_placeholder(root) else ""
+
+
+def check_free(hint: str) -> None:
+    """Refuse to serve names that another distribution provides.
+
+    Args:
+        hint: what to do where one does.
+
+    Raises:
+        UsageError: if one does.
+    """
+    for root in ROOTS:
+        where = installed_elsewhere(root)
+        if where:
+            raise UsageError(
+                f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
+                hint=hint,
+            )
 
 
 def provider_of(root: str) -> str:
@@ -159,19 +180,11 @@ def activate(nki: str = "", target: str = "") -> Iterator[None]:
     Raises:
         UsageError: if another distribution provides the names, or the version or chip does not exist.
     """
-    for root in ROOTS:
-        where = installed_elsewhere(root)
-        if where:
-            raise UsageError(
-                f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
-                hint="use an environment without it",
-            )
+    check_free("use an environment without it")
     if target:
         api.machine_for(None, target)
-    with _others_set_aside():
+    with _others_set_aside(), ExitStack() as stack:
         finder = switch_on(nki)
-        try:
-            with api.chosen(version=finder.version, target=target or api.settings().target):
-                yield
-        finally:
-            switch_off(finder)
+        stack.callback(switch_off, finder)
+        stack.enter_context(api.chosen(version=finder.version, target=target or api.settings().target))
+        yield

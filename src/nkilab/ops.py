@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -26,7 +25,7 @@ from .dialects.history import (
 from .dialects.serve import tables
 from .dialects.support import ACCEPTED, REFUSED, SUPPORTED
 from .dialects.value_returning.tensor import Tensor as ReturnedTensor
-from .errors import UsageError
+from .errors import UsageError, did_you_mean
 from .isa import REGISTRY
 from .pages.costs import examples
 
@@ -174,10 +173,8 @@ def matrix(words: str = "", *, only_missing: bool = False) -> Matrix:
         exact = canonical_name(words)
         found = [n for n in chosen if n == exact] or [n for n in chosen if words in spelled(n) or words in n]
         if not found:
-            near = get_close_matches(words, [spelled(n) for n in chosen], 3)
-            raise UsageError(
-                f"no version of NKI has {words}", hint=f"did you mean {' or '.join(near)}?" if near else ""
-            )
+            hint = did_you_mean(words, map(spelled, chosen), most=3)
+            raise UsageError(f"no version of NKI has {words}", hint=hint)
         chosen = found
     rows = [_row(n) for n in chosen if not only_missing or _is_missing(n)]
     return Matrix(tuple(rows))

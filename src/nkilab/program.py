@@ -14,11 +14,19 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from ._lazy import part
-from .errors import NkilabError, UsageError, did_you_mean
+from .errors import (
+    EXIT_BUG,
+    EXIT_FAULT,
+    EXIT_FINE,
+    EXIT_INTERRUPTED,
+    EXIT_PIPE_CLOSED,
+    EXIT_USAGE,
+    NkilabError,
+    UsageError,
+    did_you_mean,
+    reason_of,
+)
 
-EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
-# as shells count them: 128 and the number of the signal
-EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 130, 141
 COMPLETION = "_NKILAB_COMPLETE"
 # Words that people try first, and what does that here.
 _OTHER_WORDS = {
@@ -172,7 +180,7 @@ def _not_written(error: OSError | UnicodeEncodeError, name: str) -> int:
         _tell(f"{name}: {problem}", "set PYTHONIOENCODING=utf-8")
     else:
         where = error.filename or "standard output"
-        _tell(f"{name}: {where} cannot be used: {(error.strerror or str(error)).lower()}")
+        _tell(f"{name}: {where} cannot be used: {reason_of(error)}")
     return EXIT_FAULT
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from importlib import util
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NoReturn
 
 from . import api, errors
 from .arguments import literal
@@ -312,13 +312,18 @@ def _gathered(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]]) -> Res
             missing.update(dict.fromkeys(task.ranks, told))
             continue
         if failure is not None:
-            for _, other in tasks:
-                other.cancel()
-            if isinstance(failure, _Refusal):
-                raise_typed(failure.error(), kernel.spelling)
-            raise failure
+            _end(kernel, tasks, failure)
         values.update(zip(task.ranks, results, strict=True))
     return Results(values, missing)
+
+
+def _end(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]], failure: Any) -> NoReturn:
+    """Begin no further task, and raise what a rank raised."""
+    for _, other in tasks:
+        other.cancel()
+    if isinstance(failure, _Refusal):
+        raise_typed(failure.error(), kernel.spelling)
+    raise failure
 
 
 _RANK: ContextVar[int] = ContextVar("nkilab_rank", default=0)

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from .api import Shown, beside_one_core
-from .errors import FileError
+from .errors import FileError, reason_of
 from .files import neff, ntff
 from .files.container import write_whole
 from .profiles import Profile, profile_of
@@ -44,8 +44,7 @@ class Reports:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            told = (error.strerror or str(error)).lower()
-            raise FileError(f"{self._folder} cannot be made: {told}") from None
+            raise FileError(f"{self._folder} cannot be made: {reason_of(error)}") from None
         key = tuple(neff.digest_of(program) for program in shown.programs)
         known = self._known.get(key)
         if known is None:

@@ -17,15 +17,24 @@ from typing import Any
 
 from . import api
 from ._lazy import part
-from .errors import NkilabError, UsageError, did_you_mean
-from .hook import ROOTS, installed_elsewhere, switch_on
+from .errors import (
+    EXIT_BUG,
+    EXIT_FAULT,
+    EXIT_FINE,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    NkilabError,
+    UsageError,
+    did_you_mean,
+    reason_of,
+)
+from .hook import ROOTS, check_free, switch_on
 
 PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 EXAMPLES = PACKAGE + "examples" + os.sep
 LIBRARIES = tuple(
     {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
-EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
 
 
 def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
@@ -38,13 +47,8 @@ def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
     Raises:
         UsageError: if one has, or the version or chip does not exist.
     """
-    for root in () if in_front else ROOTS:
-        where = installed_elsewhere(root)
-        if where:
-            raise UsageError(
-                f"{root} is installed at {where}; nkilab serves the name only where nobody else does",
-                hint="choose with nkilab run --backend sim or vendor, or use an environment without it",
-            )
+    if not in_front:
+        check_free("choose with nkilab run --backend sim or vendor, or use an environment without it")
     if target:
         api.machine_for(None, target)
     finder = switch_on(version, serves_shims=True, in_front=in_front)
@@ -102,7 +106,7 @@ def guarded(action: Callable[[], Any]) -> int:
         print(error.__cause__, file=sys.stderr)
         return EXIT_FAULT
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
     except BrokenPipeError as error:
         # raised where the script prints, it means that nobody reads; the program ends quietly then
         if sys.stdout.isatty() or _is_library(traceback.extract_tb(error.__traceback__)[-1].filename):
@@ -159,7 +163,7 @@ def put_tools_on_path() -> tempfile.TemporaryDirectory[str]:
     """A folder in front of PATH, for the children of a script, with a `neuron-profile` that calls ours."""
     folder = tempfile.TemporaryDirectory(prefix="nkilab-tools-")
     tool = Path(folder.name) / "neuron-profile"
-    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nkilab neuron-profile "$@"\n')
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nkilab neuron-profile "$@"\n', "utf-8")
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     os.environ["PATH"] = folder.name + os.pathsep + os.environ.get("PATH", "")
     return folder
@@ -197,7 +201,7 @@ def _check_source(path: Path) -> None:
     try:
         is_text = b"\0" not in path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"{path} cannot be read: {reason_of(error)}") from None
     if not is_text:
         raise SyntaxError("this is no Python source: it holds null bytes", (str(path), 1, None, None))
 

@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any
 
 from .api import Estimate
-from .errors import UsageError, did_you_mean
+from .errors import EXIT_FAULT, EXIT_FINE, UsageError, did_you_mean
 from .files.container import write_whole
 from .hook import activate
 from .ledger import (
@@ -34,7 +34,6 @@ from .machine import chip_named
 from .timing import MODEL_VERSION
 
 SCHEMA, REGRET_SCHEMA = "nkilab.validate/1", "nkilab.regret/1"
-EXIT_FINE, EXIT_FAULT = 0, 1
 
 
 def run_validation(

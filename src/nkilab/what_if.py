@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
-from .errors import UsageError
+from .errors import UsageError, did_you_mean
 from .machine import Machine
 
 # Names that are shorter than those of constants, or stand for several: what divides an absolute value.
@@ -71,10 +70,9 @@ def _constants(machine: Machine, name: str) -> Mapping[str, str]:
     facts = machine.facts()
     if name in facts:
         return {name: ""}
-    near = get_close_matches(name, [*ALIASES, *facts], 1)
     raise UsageError(
         f"{machine.name} has no constant {name}",
-        hint=f"did you mean {near[0]}?" if near else "nkilab explain CHIP lists them all",
+        hint=did_you_mean(name, [*ALIASES, *facts], "nkilab explain CHIP lists them all"),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ._lazy import ruamel_yaml
-from .errors import FileError
+from .errors import FileError, reason_of
 
 
 def loaded(path: Path, hint: str) -> Any:
@@ -21,9 +21,9 @@ def loaded(path: Path, hint: str) -> Any:
     """
     yaml = ruamel_yaml()
     try:
-        return yaml.YAML(typ="rt").load(path.read_text())
+        return yaml.YAML(typ="rt").load(path.read_text("utf-8"))
     except OSError as error:
-        raise FileError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise FileError(f"{path} cannot be read: {reason_of(error)}") from None
     except UnicodeDecodeError:
         raise FileError(f"{path} is no text") from None
     except yaml.error.YAMLError as error:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
 from .declare import RULES, Example, rule
 from .finding import Finding, Site
 from .sources import Sources
@@ -112,10 +111,7 @@ def _rules(path: Path, given: Any) -> tuple[str, ...]:
         raise UsageError(f"{path}: rules are {given!r}; they are a list of names")
     for name in given:
         if name not in RULES:
-            near = get_close_matches(name, RULES, 1)
-            raise UsageError(
-                f"{path}: there is no rule {name}", hint=f"did you mean {near[0]}?" if near else ""
-            )
+            raise UsageError(f"{path}: there is no rule {name}", hint=did_you_mean(name, RULES))
     return tuple(given)
 
 
@@ -128,8 +124,7 @@ def find(sources: Sources, files: Iterable[str]) -> Iterator[Finding]:
             if not held.rules:
                 yield BAD_COMMENT.finding("the comment names no rule", site)
             elif unknown:
-                near = get_close_matches(unknown[0], RULES, 1)
-                fix = f"did you mean {near[0]}?" if near else ""
+                fix = did_you_mean(unknown[0], RULES)
                 yield BAD_COMMENT.finding(f"there is no rule {unknown[0]}", site, fix=fix)
             elif not held.reason:
                 yield BAD_COMMENT.finding(
@@ -141,9 +136,9 @@ def is_silenced(finding: Finding, sources: Sources, settings: Settings) -> bool:
     """Whether a comment on either line of a finding, or the settings, silence it."""
     if settings.silences(finding):
         return True
-    for site in (finding.site, finding.other_site):
-        if site.file:
-            for held in sources.file(site.file).ignores:
-                if finding.rule in held.rules and held.reason and held.first <= site.line <= held.last:
-                    return True
-    return False
+    return any(
+        finding.rule in held.rules and held.reason and held.first <= site.line <= held.last
+        for site in (finding.site, finding.other_site)
+        if site.file
+        for held in sources.file(site.file).ignores
+    )

@@ -19,7 +19,7 @@ from ..place.boxes import Overlaps, boxes_for, overlaps_of
 from ..place.edges import Dependence, waits_of
 from ..place.slots import DMA, Slots
 from ..place.walk import KINDS, edges_of
-from ..tiles.tile import HBM
+from ..tiles.tile import HBM, Layout
 from .evidence import Evidence, Track
 from .regions import SHAPE, in_memory
 
@@ -30,6 +30,10 @@ SEMAPHORE = "semaphore"
 PAIR_KINDS = (*KINDS, DIRECT)
 # every kind through one tensor counts as ordered while pairs are looked for
 _ALL = {name: Dependence(name, name, True, name, "assumed") for name in KINDS}
+
+
+# what stands for accesses that are alike: program, engine, whether they write, and which they are
+_Live = tuple[int, int, bool, int]
 
 
 class Touch(NamedTuple):
@@ -234,30 +238,32 @@ class Conflicts:
 
     def _across(self) -> Iterator[Pair]:
         """Pairs of accesses of two cores to memory that both see."""
-        places: list[tuple[int, tuple[int, ...], int, object, int]] = []
-        touches: list[Touch] = []
-        for group, numbers in enumerate(self.evidence.memories.values()):
-            for number, storage in enumerate(numbers):
-                if storage is None:
-                    continue
-                slots = self.tracks[number].slots
-                record = self.tracks[number].program.storages[storage]
-                for slot in np.flatnonzero(slots.storage == storage).tolist():
-                    # a barrier touches no byte; as a write it would cover what came before it
-                    if self._only_orders(Touch(number, slot)):
-                        continue
-                    touches.append(Touch(number, slot))
-                    given = slots.layouts[slots.layout[slot]]
-                    shape = record.shape
-                    places.append((group, shape, record.dtype.itemsize, given, int(slots.offset[slot])))
-        if not touches:
+        # a barrier touches no byte; as a write it would cover what came before it
+        held = [(touch, place) for touch, place in self._to_shared() if not self._only_orders(touch)]
+        if not held:
             return
-        boxes = boxes_for(places)  # type: ignore[arg-type]
+        touches = [touch for touch, _ in held]
+        boxes = boxes_for([place for _, place in held])
         ranks = [2 * self._rank_of[self.node(t)] + self._writes(t) for t in touches]
         order = np.argsort(ranks, kind="stable").tolist()
         overlaps = overlaps_of(boxes)
         for first, second in self._walk([touches[i] for i in order], boxes.of_slot[order].tolist(), overlaps):
             yield self._pair(CORES, first, second)
+
+    def _to_shared(self) -> Iterator[tuple[Touch, tuple[int, tuple[int, ...], int, Layout, int]]]:
+        """Accesses to memory that several cores see, each with its place as `boxes_for` takes it."""
+        seen = (
+            (group, number, storage)
+            for group, numbers in enumerate(self.evidence.memories.values())
+            for number, storage in enumerate(numbers)
+            if storage is not None
+        )
+        for group, number, storage in seen:
+            slots = self.tracks[number].slots
+            record = self.tracks[number].program.storages[storage]
+            for slot in np.flatnonzero(slots.storage == storage).tolist():
+                given, offset = slots.layouts[slots.layout[slot]], int(slots.offset[slot])
+                yield Touch(number, slot), (group, record.shape, record.dtype.itemsize, given, offset)
 
     def _writes(self, touch: Touch) -> bool:
         return bool(self.tracks[touch.track].slots.is_written[touch.slot])
@@ -271,21 +277,14 @@ class Conflicts:
         self, touches: list[Touch], box_of: list[int], overlaps: Overlaps
     ) -> Iterator[tuple[Touch, Touch]]:
         """Neighbouring pairs of two programs; what a later write of the same program covers is forgotten."""
-        live: dict[int, dict[tuple[int, int, bool, int], Touch]] = {}
+        live: dict[int, dict[_Live, Touch]] = {}
         for touch, box in zip(touches, box_of, strict=True):
             slots = self.tracks[touch.track].slots
             writes = self._writes(touch)
             span = slice(int(overlaps.start[box]), int(overlaps.start[box + 1]))
             near = zip(overlaps.other[span].tolist(), overlaps.covers[span].tolist(), strict=True)
             for close, is_covered in ((box, True), *near):
-                entries = live.get(close)
-                if not entries:
-                    continue
-                for key, held in list(entries.items()):
-                    if held.track != touch.track and (writes or key[2]):
-                        yield held, touch
-                    elif held.track == touch.track and writes and is_covered:
-                        del entries[key]
+                yield from _disturbed(live.get(close, {}), touch, writes=writes, covers=is_covered)
             engine = int(slots.engine[slots.row[touch.slot]])
             # of several reads of one engine the last stands for all; transfers stand for themselves
             own = touch.slot if engine == DMA else -1
@@ -294,6 +293,17 @@ class Conflicts:
 
     def _pair(self, kind: str, first: Touch, second: Touch) -> Pair:
         return Pair(kind, first, second, self.node(first), self.node(second))
+
+
+def _disturbed(
+    entries: dict[_Live, Touch], touch: Touch, *, writes: bool, covers: bool
+) -> Iterator[tuple[Touch, Touch]]:
+    """The pairs of an access with those that live in one box, of which it ends what it covers."""
+    for key, held in list(entries.items()):
+        if held.track != touch.track and (writes or key[2]):
+            yield held, touch
+        elif held.track == touch.track and writes and covers:
+            del entries[key]
 
 
 class _FirstWrites:

@@ -189,14 +189,11 @@ for i in nl.affine_range(4):
 
 @_for("neuronxcc", MASK)
 def _masks(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if isinstance(node, ast.keyword) and node.arg == "mask":
-            for part in ast.walk(node.value):
-                divides = isinstance(part, ast.BinOp) and isinstance(
-                    part.op, ast.Mod | ast.FloorDiv | ast.Div
-                )
-                if isinstance(part, ast.BinOp) and divides and scope.symbol_in(part.left):
-                    yield node.value, f"mask holds {scope.words(part)}, which is not affine", ""
+    masks = [n.value for n in scope.nodes() if isinstance(n, ast.keyword) and n.arg == "mask"]
+    parts = [(mask, p) for mask in masks for p in ast.walk(mask) if isinstance(p, ast.BinOp)]
+    for mask, part in parts:
+        if isinstance(part.op, ast.Mod | ast.FloorDiv | ast.Div) and scope.symbol_in(part.left):
+            yield mask, f"mask holds {scope.words(part)}, which is not affine", ""
 
 
 HBM_LEVEL = rule(
@@ -285,8 +282,7 @@ CONSTRUCTS = rule(
     "unsupported-python", "language", "error",
     title="a kernel uses the part of Python that its compiler knows",
     what="a kernel holds a statement that the compiler of NKI 0.1 to 0.6 does not know: try, raise, yield, "
-    "global, "
-    "nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
+    "global, nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
     why="the parser of these versions refuses it; the simulator runs any Python",
     fix="do it on the host, before the kernel is called",
     source=f"{_GUIDE}, values and control flow; simulator guide, meta-programming support",
@@ -328,11 +324,10 @@ DICTIONARY = rule(
 
 @_for("nki", DICTIONARY)
 def _dictionaries(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if isinstance(node, ast.Dict):
-            for key in node.keys:
-                if isinstance(key, ast.Constant) and not isinstance(key.value, str):
-                    yield key, f"the key {scope.words(key)} is no string", ""
+    keys = (key for node in scope.nodes() if isinstance(node, ast.Dict) for key in node.keys)
+    for key in keys:
+        if isinstance(key, ast.Constant) and not isinstance(key.value, str):
+            yield key, f"the key {scope.words(key)} is no string", ""
 
 
 CLASSES = rule(

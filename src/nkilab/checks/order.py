@@ -1,10 +1,9 @@
 """Happens-before: which rows are over before others begin, whatever the timing.
 
 Rows are nodes of a graph; its edges are waits that the vendor's framework inserts, orders that the kernel
-asks
-for, and streams that run in order: engines and DMA queues. Every node has a clock, per stream the number of
-its
-rows that are over before the node begins, so that one comparison answers whether one row is before another.
+asks for, and streams that run in order: engines and DMA queues. Every node has a clock, per stream the number
+of its rows that are over before the node begins, so that one comparison answers whether one row is before
+another.
 """
 
 from __future__ import annotations

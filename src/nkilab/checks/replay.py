@@ -155,22 +155,25 @@ def _computed(
     """The results of an order, [elements] each."""
     world = World(evidence, recording, has_lanes=True)
     groups = _Groups(recording) if ordering.permutes else None
-    # of two that meet, both send before either receives
-    late: dict[int, list[Action]] = {}
-    joined = {a: b for one, other in _joins(evidence) for a, b in ((one, other), (other, one))}
     with world.open():
-        for node in ordering.sequence.tolist():
-            own = actions.get(node, [])
-            if node in joined and len(own) > 1:
-                world.compute(own[0])
-                late[node] = own[1:]
-                if joined[node] in late:
-                    for action in (*late.pop(joined[node]), *late.pop(node)):
-                        world.compute(action)
-                continue
-            for action in own:
-                world.compute(action, values=groups.values(action) if groups else None)
+        for action in _in_order(evidence, actions, ordering):
+            world.compute(action, values=groups.values(action) if groups else None)
     return [world.elements(memory).reshape(-1).copy() for memory in outputs if memory in recording.shapes]
+
+
+def _in_order(evidence: Evidence, actions: dict[int, list[Action]], ordering: Ordering) -> Iterator[Action]:
+    """The actions in an order; of two rows that meet, both send before either receives."""
+    joined = {a: b for one, other in _joins(evidence) for a, b in ((one, other), (other, one))}
+    late: dict[int, list[Action]] = {}
+    for node in ordering.sequence.tolist():
+        own = actions.get(node, [])
+        if node not in joined or len(own) < 2:
+            yield from own
+            continue
+        yield own[0]
+        late[node] = own[1:]
+        if joined[node] in late:
+            yield from (*late.pop(joined[node]), *late.pop(node))
 
 
 def _joins(evidence: Evidence) -> list[tuple[int, int]]:

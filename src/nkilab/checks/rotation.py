@@ -21,31 +21,33 @@ def find(track: Track) -> Iterator[Finding]:
 
 
 def _of_tile(track: Track, storage: int, uses: list[BlockUse]) -> Iterator[Finding]:
-    slots = track.slots
-    own = slots.storage == storage
-    reads = slots.row[own & slots.is_read]
-    rows, counts = np.unique(reads, return_counts=True)
-    often = dict(zip(rows.tolist(), counts.tolist(), strict=True))
-    # what a row reads are the blocks that were taken last before it
-    taken: dict[int, list[int]] = {}
-    given: dict[int, int] = {}
-    for use in uses:
-        if use.is_given:
-            given[use.row] = use.block
-            continue
-        place = int(np.searchsorted(rows, use.row))
-        if place < len(rows):
-            taken.setdefault(int(rows[place]), []).append(use.block)
+    given = {use.row: use.block for use in uses if use.is_given}
+    read = _read(track, storage, [use for use in uses if not use.is_given])
     holder, holder_row = -1, -1
     written: set[int] = set()
-    for row in sorted({*taken, *given}):
-        read = taken.get(row, [])[-often.get(row, 0) :] if row in often else []
-        for block in dict.fromkeys(read):
+    for row in sorted({*read, *given}):
+        for block in read.get(row, ()):
             if block in written and block != holder:
                 yield _told(track, row, storage, block, holder_row, holder)
         if row in given:
             holder, holder_row = given[row], row
             written.add(holder)
+
+
+def _read(track: Track, storage: int, uses: list[BlockUse]) -> dict[int, list[int]]:
+    """By row, the blocks of a tile that it reads: as many as it reads tiles, those taken last before it."""
+    slots = track.slots
+    reads = slots.row[(slots.storage == storage) & slots.is_read]
+    rows, counts = np.unique(reads, return_counts=True)
+    taken: dict[int, list[int]] = {}
+    for use in uses:
+        place = int(np.searchsorted(rows, use.row))
+        if place < len(rows):
+            taken.setdefault(place, []).append(use.block)
+    return {
+        int(rows[place]): list(dict.fromkeys(blocks[-int(counts[place]) :]))
+        for place, blocks in taken.items()
+    }
 
 
 def _told(track: Track, row: int, storage: int, block: int, writer: int, holder: int) -> Finding:

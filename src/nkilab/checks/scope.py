@@ -45,13 +45,8 @@ class Scope:
 
     def nodes(self) -> Iterator[ast.AST]:
         """Every node of these functions, without decorators; nested functions once."""
-        seen: set[ast.AST] = set()
-        for function in self.functions:
-            for part in (function.args, *function.body):
-                for node in ast.walk(part):
-                    if node not in seen:
-                        seen.add(node)
-                        yield node
+        parts = (part for function in self.functions for part in (function.args, *function.body))
+        return iter(dict.fromkeys(node for part in parts for node in ast.walk(part)))
 
     def site(self, node: ast.AST) -> Site:
         """The line of a node."""
@@ -83,12 +78,15 @@ class Scope:
         found = {
             n.id: loop for loop in self.traced_loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)
         }
-        for loop in self.traced_loops:
-            for node in ast.walk(loop):
-                if isinstance(node, ast.Assign) and _is_arithmetic(node.value):
-                    names = [n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)]
-                    if any(name in found for name in names):
-                        found |= {t.id: loop for t in node.targets if isinstance(t, ast.Name)}
+        assigned = [
+            (loop, node)
+            for loop in self.traced_loops
+            for node in ast.walk(loop)
+            if isinstance(node, ast.Assign) and _is_arithmetic(node.value)
+        ]
+        for loop, node in assigned:
+            if any(isinstance(n, ast.Name) and n.id in found for n in ast.walk(node.value)):
+                found |= {t.id: loop for t in node.targets if isinstance(t, ast.Name)}
         return found
 
     def symbol_in(self, node: ast.expr) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..isa.declare import Instruction, Step
-from ..place import Plan, plan
+from ..place import plan
 from ..place.edges import Waits
 from ..timing import simulate
 from ..trace.program import Program
@@ -57,13 +57,6 @@ def latency_without_rows(track: Track, rows: np.ndarray, stands_for: dict[int, i
         stored[tile] = other
     shorter = program.selected(keep, stored)
     return simulate(shorter, plan(shorter)).latency_ns
-
-
-def latency_without_spills(track: Track) -> float:
-    """Nanoseconds if spills and reloads moved nothing."""
-    held: Plan = track.plan
-    free = tuple(replace(t, descriptors=1, descriptor_bytes=1) for t in held.transfers)
-    return simulate(track.compiled, replace(held, transfers=free)).latency_ns
 
 
 def later_of(waits: Waits) -> np.ndarray:

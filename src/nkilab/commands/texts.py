@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from .._lazy import part
-from ..errors import UsageError
-from ..program import EXIT_FAULT, PATH, VERSIONS, Number, OneOf, Verb, json_option
+from ..errors import EXIT_FAULT, UsageError
+from ..program import PATH, VERSIONS, Number, OneOf, Verb, json_option
 from .shapes import target_option
 
 

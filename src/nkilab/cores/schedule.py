@@ -143,11 +143,11 @@ class Schedule:
         me = self._programs[rank]
         me.wait = wait
         parties = self._programs if wait.parties is None else [self._programs[n] for n in wait.parties]
-        if all(_waits_for(p, wait.key) for p in parties if p is not me):
+        others = [p for p in parties if p is not me]
+        if all(_waits_for(p, wait.key) for p in others):
             met = [p.wait for p in parties if p.wait is not None]
-            for other in parties:
-                if other is not me:
-                    other.met, other.state = met, _State.READY
+            for other in others:
+                other.met, other.state = met, _State.READY
             return met
         me.state = _State.WAITING
         following = self._next(rank)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import update_wrapper
 from types import FunctionType
 from typing import Any
 
-from ..errors import NkilabError, SpellingError
+from ..errors import NkilabError, SpellingError, did_you_mean
 from ..isa.declare import REQUIRED, Attribute, Instruction, Operand
 from ..tiles.tile import View
 from ..trace.builder import located, record, stand_in
@@ -285,13 +284,11 @@ def refuse_unknown(
             ask().notice(f"{spelled(name)} ignores the keyword {keyword}")
             continue
         told = keyword_story(name, keyword, asked or NEWEST) if name else ""
-        near = get_close_matches(keyword, known, 1)
-        hint = f"did you mean {near[0]}?" if near else ""
         raise SpellingError(
             f"{f'NKI {asked}' if asked else 'nki'} has no keyword {keyword}; {told}"
             if told
             else f"there is no keyword {keyword}; it takes {', '.join(known)}",
-            hint=_INSTEAD.get(keyword, "") if told else hint,
+            hint=_INSTEAD.get(keyword, "") if told else did_you_mean(keyword, known),
         ).located(place_of(user_frame()), called)
 
 

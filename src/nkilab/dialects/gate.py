@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import update_wrapper
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from ..errors import NkilabError, SpellingError, UnsupportedError
+from ..errors import NkilabError, SpellingError, UnsupportedError, did_you_mean
 from ..trace.session import running
 from ..trace.source import is_users, place_of, user_frame
 from .held import held
@@ -114,10 +113,10 @@ class ServedModule(ModuleType):
         if error is not None:
             return error
         known = [n for n in vars(self) if not n.startswith("_")]
-        near = get_close_matches(name, known, 1)
+        hint = did_you_mean(name, known)
         return MissingNameError(
-            f"nkilab serves no name {name} here" + ("" if near else f"; it has {', '.join(sorted(known))}"),
-            hint=f"did you mean {near[0]}?" if near else "",
+            f"nkilab serves no name {name} here" + ("" if hint else f"; it has {', '.join(sorted(known))}"),
+            hint=hint,
         )
 
 

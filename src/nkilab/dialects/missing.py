@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from enum import EnumMeta
 from typing import Any, NoReturn
 
-from ..errors import SpellingError
+from ..errors import SpellingError, did_you_mean
 from ..trace.source import place_of, user_frame
 
 
@@ -30,12 +29,11 @@ def refuse_name(owner: str, name: str, known: Iterable[str], problem: str = "") 
     if name.startswith("_"):
         raise AttributeError(f"{owner} has no attribute {name!r}")
     listed = sorted(n for n in known if not n.startswith("_"))
-    near = get_close_matches(name, listed, 1)
+    hint = did_you_mean(name, listed)
     told = problem or f"{owner} has no {name}"
-    raise MissingMemberError(
-        told + ("" if near else f"; it has {', '.join(listed)}"),
-        hint=f"did you mean {near[0]}?" if near else "",
-    ).located(place_of(user_frame()), owner)
+    raise MissingMemberError(told + ("" if hint else f"; it has {', '.join(listed)}"), hint=hint).located(
+        place_of(user_frame()), owner
+    )
 
 
 class NamedMeta(EnumMeta):

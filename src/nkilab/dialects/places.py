@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar
 
-from ..errors import NkilabError, SpellingError
+from ..errors import NkilabError, SpellingError, did_you_mean
 from ..tiles.tile import View
 from ..trace.session import running
 from ..trace.source import assigned_name, name_of, place_of, user_frame
@@ -46,10 +45,9 @@ def _unbound(function: Callable[..., Any], error: TypeError) -> SpellingError:
     if found is None:
         return SpellingError(problem)
     known = list(signature(function).parameters)
-    near = get_close_matches(found[1], known, 1)
     return SpellingError(
         f"there is no keyword {found[1]}; it takes {', '.join(known)}",
-        hint=f"did you mean {near[0]}?" if near else "",
+        hint=did_you_mean(found[1], known),
     )
 
 

@@ -8,11 +8,10 @@ Source: NKI guide, How to Use the NKI Scheduling APIs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from ..errors import UseError
+from ..errors import UseError, did_you_mean
 from ..trace.session import Session
 
 # consumers and the producers that each runs after
@@ -61,10 +60,9 @@ def check_schedule(schedule: Schedule, sessions: Sequence[Session]) -> None:
     for consumer, producers in schedule:
         for name in (consumer, *producers):
             if name not in known:
-                near = get_close_matches(name, known, 1)
                 raise UseError(
                     f"with_schedule names {name}; no instruction of the kernel has this name",
-                    hint=f"did you mean {near[0]}?" if near else "give the instruction name=",
+                    hint=did_you_mean(name, sorted(known), "give the instruction name="),
                 )
         for session in sessions:
             marks = session.program.marks

@@ -26,7 +26,7 @@ from typing import cast
 
 import numpy as np
 
-from ..errors import FileError, UsageError
+from ..errors import FileError, UsageError, reason_of
 
 # The first byte is no text, the line ends show a transfer that converted them, as PNG does.
 MAGIC = b"\x93nkl\r\n\x1a\n"
@@ -126,16 +126,20 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
         handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        # mkstemp makes files that only their owner reads; a result is as readable as any other file
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
+        _make_readable(temporary, 0o666)
         os.replace(temporary, place)
     except OSError as error:
-        raise FileError(f"{place} cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise FileError(f"{place} cannot be written: {reason_of(error)}") from None
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def _make_readable(path: str, mode: int) -> None:
+    """Make a temporary file or folder, which its owner alone reads, as readable as any other result."""
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(path, mode & ~mask)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -172,12 +176,10 @@ def write_whole_folder(path: str | os.PathLike[str], files: Mapping[str, bytes])
         temporary = tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent)
         for name, content in files.items():
             (Path(temporary) / name).write_bytes(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o777 & ~mask)
+        _make_readable(temporary, 0o777)
         os.rename(temporary, place)
     except OSError as error:
-        raise FileError(f"{place} cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise FileError(f"{place} cannot be written: {reason_of(error)}") from None
     finally:
         if temporary and os.path.exists(temporary):
             shutil.rmtree(temporary)
@@ -192,4 +194,4 @@ def read_whole(path: str | os.PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise FileError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise FileError(f"{path} cannot be read: {reason_of(error)}") from None

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import api
-from ..arrays import ArraySpec, dtype_of, framework_of
+from ..arrays import ArraySpec, dtype_of, framework_of, shape_of
 from ..dialects.kernel import Kernel
-from ..errors import UsageError, UseError
+from ..errors import UsageError
 from ..launches import bind, launch
 
 
@@ -136,12 +136,7 @@ def specs_of(call: Call, arrays: Sequence[Any]) -> list[ArraySpec]:
     specs = []
     for slot, array in zip(call.slots, arrays, strict=True):
         dtype = dtype_of(array, slot.name)
-        shape = tuple(int(n) for n in array.shape)
-        if not shape or 0 in shape:
-            raise UseError(
-                f"argument {slot.name} has shape {list(shape)}; a tensor has at least one element and axis"
-            )
-        specs.append(ArraySpec(shape, dtype))
+        specs.append(ArraySpec(shape_of(array, slot.name), dtype))
     return specs
 
 

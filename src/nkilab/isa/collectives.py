@@ -18,6 +18,7 @@ from ..errors import RuleError
 from ..machine import REACHES
 from ..tiles.convert import cast, store, widen
 from ..tiles.tile import HBM
+from . import common_rules
 from .declare import (
     ANY_DTYPE,
     EVERY_DTYPE,
@@ -28,6 +29,7 @@ from .declare import (
     In,
     Instruction,
     Out,
+    Rule,
     Spelled,
     Step,
     rule,
@@ -39,8 +41,6 @@ PAGE = "nki.collectives"
 BOTH, HBM_ONLY = ("hbm", "sbuf"), ("hbm",)
 REDUCING = ("add", "minimum", "maximum")
 NUMBERS = tuple(dtype for dtype in ANY_DTYPE if dtype)
-TYPES_DIFFER = "src and dst are of two types; they share one"
-MEMORIES_DIFFER = "src and dst lie in two memories; a collective stays in hbm or in sbuf"
 CAST = "cast one of them with tensor_copy first"
 Brought = Sequence[tuple[np.ndarray, ...]]
 _MEMBERS = "the place of this rank in its group, then the ranks of the group"
@@ -69,6 +69,52 @@ def Ranks() -> Any:
 def Members() -> Any:
     """Declare who takes part."""
     return Immediate(allowed=_MEMBERS)
+
+
+def agreeing_types(name: str) -> Rule:
+    """src and dst of a collective have one type."""
+    return common_rules.types_agree(
+        "src", "dst", "src and dst are of two types; they share one", source=f"{PAGE}.{name}",
+        broken_by={"src.dtype": "bfloat16"}, hint=CAST,
+    )  # fmt: skip
+
+
+def _memories_agree(name: str, **changes: Any) -> Rule:
+    """src and dst lie in one memory; `changes` are what else the counterexample needs."""
+
+    @rule(
+        "src and dst lie in two memories; a collective stays in hbm or in sbuf",
+        source=f"{PAGE}.{name}",
+        broken_by={"src.memory": "sbuf", **changes},
+    )
+    def memories_agree(form: Any) -> bool:
+        return form.src.memory == form.dst.memory
+
+    return memories_agree
+
+
+def _op_reduces(name: str) -> Rule:
+    """The operator is one that collectives reduce with."""
+
+    @rule("op is not add, minimum or maximum", source=f"{PAGE}.{name}, op", broken_by={"op": "multiply"})
+    def op_reduces(form: Any) -> bool:
+        return form.op.name in REDUCING
+
+    return op_reduces
+
+
+def _axis_is_the_first(name: str, what: str) -> Rule:
+    """Parts follow each other along the first axis."""
+
+    @rule(
+        f"collective_dim is 1; of {what} it is 0",
+        source=f"{PAGE}.{name}, collective_dim",
+        broken_by={"collective_dim": 1},
+    )
+    def axis_is_served(form: Any) -> bool:
+        return form.collective_dim == 0
+
+    return axis_is_served
 
 
 def alone(members: tuple[int, ...], *arrays: Any) -> Brought:
@@ -105,21 +151,11 @@ class AllReduce(Instruction):
     members = Members()
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4], [6, 8]]}, {"op": "add", **_PAIR})
 
-    @rule(
-        "op is not add, minimum or maximum",
-        source=f"{PAGE}.all_reduce, op",
-        broken_by={"op": "multiply"},
-    )
-    def op_reduces(self) -> bool:
-        return self.op.name in REDUCING
+    op_reduces = _op_reduces("all_reduce")
 
-    @rule(MEMORIES_DIFFER, source=f"{PAGE}.all_reduce", broken_by={"src.memory": "sbuf"})
-    def memories_agree(self) -> bool:
-        return self.src.memory == self.dst.memory
+    memories_agree = _memories_agree("all_reduce")
 
-    @rule(TYPES_DIFFER, source=f"{PAGE}.all_reduce", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
-    def types_agree(self) -> bool:
-        return self.src.dtype is self.dst.dtype
+    types_agree = agreeing_types("all_reduce")
 
     @rule(
         "src and dst have two shapes; they share one",
@@ -160,13 +196,9 @@ class AllGather(Instruction):
         {"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [3, 4], [1, 2], [3, 4]]}, {"collective_dim": 0, **_PAIR}
     )
 
-    @rule(MEMORIES_DIFFER, source=f"{PAGE}.all_gather", broken_by={"src.memory": "sbuf"})
-    def memories_agree(self) -> bool:
-        return self.src.memory == self.dst.memory
+    memories_agree = _memories_agree("all_gather")
 
-    @rule(TYPES_DIFFER, source=f"{PAGE}.all_gather", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
-    def types_agree(self) -> bool:
-        return self.src.dtype is self.dst.dtype
+    types_agree = agreeing_types("all_gather")
 
     @rule(
         "collective_dim is 1; of tensors in hbm it is 0",
@@ -238,29 +270,13 @@ class ReduceScatter(Instruction):
         {"src": [[1, 2], [3, 4]]}, {"dst": [[2, 4]]}, {"collective_dim": 0, "op": "add", **_PAIR}
     )
 
-    @rule(
-        "op is not add, minimum or maximum",
-        source=f"{PAGE}.reduce_scatter, op",
-        broken_by={"op": "multiply"},
-    )
-    def op_reduces(self) -> bool:
-        return self.op.name in REDUCING
+    op_reduces = _op_reduces("reduce_scatter")
 
-    @rule(MEMORIES_DIFFER, source=f"{PAGE}.reduce_scatter", broken_by={"src.memory": "sbuf"})
-    def memories_agree(self) -> bool:
-        return self.src.memory == self.dst.memory
+    memories_agree = _memories_agree("reduce_scatter")
 
-    @rule(TYPES_DIFFER, source=f"{PAGE}.reduce_scatter", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
-    def types_agree(self) -> bool:
-        return self.src.dtype is self.dst.dtype
+    types_agree = agreeing_types("reduce_scatter")
 
-    @rule(
-        "collective_dim is 1; of a reduce_scatter it is 0",
-        source=f"{PAGE}.reduce_scatter, collective_dim",
-        broken_by={"collective_dim": 1},
-    )
-    def axis_is_served(self) -> bool:
-        return self.collective_dim == 0
+    axis_is_served = _axis_is_the_first("reduce_scatter", "a reduce_scatter")
 
     @rule(
         "src does not hold one dst for every rank of the group",
@@ -300,17 +316,9 @@ class AllToAll(Instruction):
     members = Members()
     example = Example({"src": [[1, 2], [3, 4]]}, {"dst": [[1, 2], [1, 2]]}, {"collective_dim": 0, **_PAIR})
 
-    @rule(TYPES_DIFFER, source=f"{PAGE}.all_to_all", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
-    def types_agree(self) -> bool:
-        return self.src.dtype is self.dst.dtype
+    types_agree = agreeing_types("all_to_all")
 
-    @rule(
-        "collective_dim is 1; of an all_to_all it is 0",
-        source=f"{PAGE}.all_to_all, collective_dim",
-        broken_by={"collective_dim": 1},
-    )
-    def axis_is_served(self) -> bool:
-        return self.collective_dim == 0
+    axis_is_served = _axis_is_the_first("all_to_all", "an all_to_all")
 
     @rule(
         "src and dst have different sizes, or their first axis no equal part for every rank of the group",
@@ -363,17 +371,9 @@ class CollectivePermute(Instruction):
     def memory_is_served(self) -> bool:
         return self.is_implicit or self.src.memory == HBM == self.dst.memory
 
-    @rule(
-        MEMORIES_DIFFER,
-        source=f"{PAGE}.collective_permute",
-        broken_by={"src.memory": "sbuf", "is_implicit": True},
-    )
-    def memories_agree(self) -> bool:
-        return self.src.memory == self.dst.memory
+    memories_agree = _memories_agree("collective_permute", is_implicit=True)
 
-    @rule(TYPES_DIFFER, source=f"{PAGE}.collective_permute", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
-    def types_agree(self) -> bool:
-        return self.src.dtype is self.dst.dtype
+    types_agree = agreeing_types("collective_permute")
 
     @rule(
         "src and dst hold different numbers of elements",
@@ -413,13 +413,7 @@ class CollectivePermuteImplicitReduce(Instruction):
     sender = Immediate(0, "the place in the group of the rank that sends")
     example = Example({"src0": [[1, 2]], "src1": [[10, 20]]}, {"dst": [[11, 22]]}, {"op": "add", **_PAIR})
 
-    @rule(
-        "op is not add, minimum or maximum",
-        source=f"{PAGE}.collective_permute_implicit_reduce, op",
-        broken_by={"op": "multiply"},
-    )
-    def op_reduces(self) -> bool:
-        return self.op.name in REDUCING
+    op_reduces = _op_reduces("collective_permute_implicit_reduce")
 
     @rule(
         "src0, src1 and dst lie in two memories; a collective stays in hbm or in sbuf",

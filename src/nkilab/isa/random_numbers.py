@@ -27,6 +27,7 @@ from .declare import (
     Instruction,
     Out,
     Registers,
+    Rule,
     ScalarOrVector,
     Step,
     call_rule,
@@ -226,6 +227,39 @@ class Rand2(Instruction):
         return [engine_step(self.machine, "vector", "RAND2", self.sizes["F*"] / 4)]
 
 
+def _state_engine(form: Any) -> str:
+    return "vector" if form.engine == "vector" else "gpsimd"
+
+
+def _engine_has_a_state(page: str) -> Rule:
+    """The chip lets programs see the state of the engine's generators."""
+
+    @rule(
+        "engine is vector; on trn2 only gpsimd has a visible state",
+        source=f"{page}, constraints",
+        broken_by={"engine": "vector", "W": 24},
+        chips=("trn2",),
+    )
+    def engine_has_a_state(form: Any) -> bool:
+        return form.engine != "vector" or form.machine.generation >= 4
+
+    return engine_has_a_state
+
+
+def _words_fill_the_state(page: str) -> Rule:
+    """A lane's row has the words of its generators, no more and no fewer."""
+
+    @rule(
+        "the row of a lane is not 6 words for gpsimd, or 24 for vector",
+        source=f"{page}, tile size",
+        broken_by={"W": 7},
+    )
+    def words_fill_the_state(form: Any) -> bool:
+        return form.sizes["W*"] == STATE_WORDS[_state_engine(form)]
+
+    return words_fill_the_state
+
+
 class RandSetState(Instruction):
     """Load the state of the random generators of an engine: a row of words for each lane.
 
@@ -252,22 +286,9 @@ class RandSetState(Instruction):
         3, "trn1 has no rand_set_state", source="nki.isa.rand_set_state, constraints"
     )
 
-    @rule(
-        "engine is vector; on trn2 only gpsimd has a visible state",
-        source="nki.isa.rand_set_state, constraints",
-        broken_by={"engine": "vector", "W": 24},
-        chips=("trn2",),
-    )
-    def engine_has_a_state(self) -> bool:
-        return _has_state(self)
+    engine_has_a_state = _engine_has_a_state("nki.isa.rand_set_state")
 
-    @rule(
-        "the row of a lane is not 6 words for gpsimd, or 24 for vector",
-        source="nki.isa.rand_set_state, tile size",
-        broken_by={"W": 7},
-    )
-    def words_fill_the_state(self) -> bool:
-        return self.sizes["W*"] == STATE_WORDS[_state_engine(self)]
+    words_fill_the_state = _words_fill_the_state("nki.isa.rand_set_state")
 
     def compute(self, state: None, src_seeds: Any, registers: Any) -> None:
         start = self.src_seeds.start_partition
@@ -302,22 +323,9 @@ class RandGetState(Instruction):
         3, "trn1 has no rand_get_state", source="nki.isa.rand_get_state, constraints"
     )
 
-    @rule(
-        "engine is vector; on trn2 only gpsimd has a visible state",
-        source="nki.isa.rand_get_state, constraints",
-        broken_by={"engine": "vector", "W": 24},
-        chips=("trn2",),
-    )
-    def engine_has_a_state(self) -> bool:
-        return _has_state(self)
+    engine_has_a_state = _engine_has_a_state("nki.isa.rand_get_state")
 
-    @rule(
-        "the row of a lane is not 6 words for gpsimd, or 24 for vector",
-        source="nki.isa.rand_get_state, tile size",
-        broken_by={"W": 7},
-    )
-    def words_are_the_state(self) -> bool:
-        return self.sizes["W*"] == STATE_WORDS[_state_engine(self)]
+    words_fill_the_state = _words_fill_the_state("nki.isa.rand_get_state")
 
     @rule(
         "engine is gpsimd, which cannot reach psum",
@@ -370,14 +378,6 @@ class SetRngSeed(Instruction):
     def cost(self) -> list[Step]:
         # assumed: one short instruction
         return [engine_step(self.machine, "vector", "SET_RNG_SEED", 1, widening=2)]
-
-
-def _state_engine(form: Any) -> str:
-    return "vector" if form.engine == "vector" else "gpsimd"
-
-
-def _has_state(form: Any) -> bool:
-    return form.engine != "vector" or form.machine.generation >= 4
 
 
 def _state_steps(form: Any, label: str) -> list[Step]:

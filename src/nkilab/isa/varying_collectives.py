@@ -13,17 +13,9 @@ import numpy as np
 
 from ..errors import UseError
 from ..machine import REACHES
-from .collectives import (
-    CAST,
-    HBM_ONLY,
-    PAGE,
-    TYPES_DIFFER,
-    Brought,
-    Members,
-    Ranks,
-    alone,
-)
-from .declare import EVERY_DTYPE, Attr, Example, Flag, In, Instruction, Out, Step, rule
+from ..tiles.tile import HBM
+from .collectives import HBM_ONLY, PAGE, Brought, Members, Ranks, agreeing_types, alone
+from .declare import EVERY_DTYPE, Attr, Example, Flag, In, Instruction, Out, Rule, Step, rule
 from .links import collective_step, gathering_hops
 
 COUNTS = ("uint32",)
@@ -31,10 +23,19 @@ SENT, SENT_FROM, RECEIVED, RECEIVED_AT = range(4)
 Piece = tuple[int, np.ndarray]
 
 
-def metadata_shapes(form: Any) -> tuple[tuple[int, ...], ...]:
-    """The shapes that metadata may have."""
-    rows = 4 if form.has_rdispls else 3
-    return ((rows, form.ranks),) if form.metadata.memory == "hbm" else ((1, rows, form.ranks),)
+def _metadata_has_its_shape(name: str, rows: str, *, broken: tuple[int, ...]) -> Rule:
+    """Metadata has a row per what it tells, three or, with has_rdispls, four; `broken` is a shape without."""
+
+    @rule(
+        f"metadata is not [rows, ranks] in hbm or [1, rows, ranks] in sbuf; {rows}",
+        source=f"{PAGE}.{name}, metadata_tensor",
+        broken_by={"metadata.shape": broken},
+    )
+    def metadata_has_its_shape(form: Any) -> bool:
+        shape = (4 if form.has_rdispls else 3, form.ranks)
+        return form.metadata.shape == (shape if form.metadata.memory == HBM else (1, *shape))
+
+    return metadata_has_its_shape
 
 
 def pieces(form: Any, brought: Brought, members: tuple[int, ...], *, is_uniform: bool) -> Iterator[Piece]:
@@ -93,6 +94,13 @@ def receive(form: Any, dst: np.ndarray, metadata: np.ndarray, received: list[Pie
     return held.reshape(dst.shape)
 
 
+def _full_slots(form: Any, label: str) -> list[Step]:
+    """The cost as if every slot were full: how much is sent is known only when it runs."""
+    size = form.dst.size * form.dst.itemsize
+    hops = gathering_hops(form.ranks, form.reach, size)
+    return [collective_step(form, label, hops, (form.ranks - 1) * size // form.ranks)]
+
+
 class AllGatherV(Instruction):
     """Send as many elements of src as `metadata` says to all ranks of a group.
 
@@ -119,9 +127,7 @@ class AllGatherV(Instruction):
         {"metadata": "uint32"},
     )  # fmt: skip
 
-    @rule(TYPES_DIFFER, source=f"{PAGE}.all_gather_v", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
-    def types_agree(self) -> bool:
-        return self.src.dtype is self.dst.dtype
+    types_agree = agreeing_types("all_gather_v")
 
     @rule(
         "has_rdispls is True, which all_gather_v does not support",
@@ -139,13 +145,7 @@ class AllGatherV(Instruction):
     def group_is_a_chip(self) -> bool:
         return self.ranks == 4 and self.reach == "chip"
 
-    @rule(
-        "metadata is not [rows, ranks] in hbm or [1, rows, ranks] in sbuf; rows are 3",
-        source=f"{PAGE}.all_gather_v, metadata_tensor",
-        broken_by={"metadata.shape": (4, 4)},
-    )
-    def metadata_has_its_shape(self) -> bool:
-        return self.metadata.shape in metadata_shapes(self)
+    metadata_has_its_shape = _metadata_has_its_shape("all_gather_v", "rows are 3", broken=(4, 4))
 
     @property
     def reads_dst(self) -> bool:
@@ -164,10 +164,7 @@ class AllGatherV(Instruction):
         receive(self, dst, metadata, self.combined(alone(members, src, metadata), members))
 
     def cost(self) -> list[Step]:
-        # how much is sent is known when it runs: as if every slot were full
-        size = self.dst.size * self.dst.itemsize
-        hops = gathering_hops(self.ranks, self.reach, size)
-        return [collective_step(self, "ALL_GATHER_V", hops, (self.ranks - 1) * size // self.ranks)]
+        return _full_slots(self, "ALL_GATHER_V")
 
 
 class AllToAllV(Instruction):
@@ -195,9 +192,7 @@ class AllToAllV(Instruction):
         {"metadata": "uint32"},
     )
 
-    @rule(TYPES_DIFFER, source=f"{PAGE}.all_to_all_v", broken_by={"src.dtype": "bfloat16"}, hint=CAST)
-    def types_agree(self) -> bool:
-        return self.src.dtype is self.dst.dtype
+    types_agree = agreeing_types("all_to_all_v")
 
     @rule(
         "has_rdispls is True, which chips with NeuronSwitch alone support",
@@ -208,13 +203,9 @@ class AllToAllV(Instruction):
     def displacements_are_served(self) -> bool:
         return not self.has_rdispls or self.machine.generation >= 4
 
-    @rule(
-        "metadata is not [rows, ranks] in hbm or [1, rows, ranks] in sbuf; rows are 3, or 4 with has_rdispls",
-        source=f"{PAGE}.all_to_all_v, metadata_tensor",
-        broken_by={"metadata.shape": (4, 2)},
+    metadata_has_its_shape = _metadata_has_its_shape(
+        "all_to_all_v", "rows are 3, or 4 with has_rdispls", broken=(4, 2)
     )
-    def metadata_has_its_shape(self) -> bool:
-        return self.metadata.shape in metadata_shapes(self)
 
     @property
     def reads_dst(self) -> bool:
@@ -233,7 +224,4 @@ class AllToAllV(Instruction):
         receive(self, dst, metadata, self.combined(alone(members, src, metadata), members))
 
     def cost(self) -> list[Step]:
-        # how much is sent is known when it runs: as if every slot were full
-        size = self.dst.size * self.dst.itemsize
-        hops = gathering_hops(self.ranks, self.reach, size)
-        return [collective_step(self, "ALL_TO_ALL_V", hops, (self.ranks - 1) * size // self.ranks)]
+        return _full_slots(self, "ALL_TO_ALL_V")

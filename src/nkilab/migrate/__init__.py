@@ -12,7 +12,7 @@ from typing import Any
 
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.versions import version_named
-from ..errors import FileError, UsageError
+from ..errors import FileError, UsageError, reason_of
 from .changes import ADVICE, MUST, SILENT, Change, Edit, name_changes
 from .imports import import_changes
 from .recognition import Recognition, recognised
@@ -92,7 +92,7 @@ class Migration:
             beside.chmod(path.stat().st_mode)
             os.replace(beside, path)
         except OSError as error:
-            raise FileError(f"{self.source.path} cannot be written: {error.strerror}") from None
+            raise FileError(f"{self.source.path} cannot be written: {reason_of(error)}") from None
         finally:
             beside.unlink(missing_ok=True)
         return True

@@ -14,7 +14,7 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 from ..dialects.history import history
-from ..errors import UsageError
+from ..errors import UsageError, reason_of
 
 # A line of Python: what str.splitlines takes for an end besides is none.
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -271,7 +271,7 @@ def read(path: str) -> Source:
     try:
         raw = file.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be read: {reason_of(error)}") from None
     return parse(path, raw)
 
 

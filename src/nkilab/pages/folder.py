@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..error_keys import ERROR_KEYS
-from ..errors import FileError
+from ..errors import FileError, reason_of
 from ..isa import REGISTRY
 from ..isa.activations import ACTIVATIONS
 from ..isa.declare import Instruction
@@ -67,7 +67,7 @@ def write(folder: Path) -> list[str]:
         for name in changed:
             (folder / name).write_text(wanted[name], "utf-8")
     except OSError as error:
-        raise FileError(f"{folder} cannot be written: {error.strerror}") from None
+        raise FileError(f"{folder} cannot be written: {reason_of(error)}") from None
     return sorted([*gone, *changed])
 
 

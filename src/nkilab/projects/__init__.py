@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, reason_of
 from ..files.container import write_whole
 
 SCHEMA = "nkilab.init/1"
@@ -48,8 +48,7 @@ def make_project(folder: Path) -> dict[str, Any]:
         for place in PLACES.values():
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        told = (error.strerror or str(error)).lower()
-        raise UsageError(f"{folder} cannot be made: {told}", hint="name another folder") from None
+        raise UsageError(f"{folder} cannot be made: {reason_of(error)}", hint="name another folder") from None
     for name, place in PLACES.items():
         write_whole(folder / place, template(name).encode())
     return {"schema": SCHEMA, "folder": str(folder), "files": sorted(PLACES.values())}

@@ -12,7 +12,7 @@ from typing import Any
 from ..dialects.history import BETA1
 from ..dialects.serve import ROOTS, tables
 from ..dialects.versions import version_named
-from ..errors import UsageError
+from ..errors import UsageError, reason_of
 from ..files.container import write_whole
 from .text import HEAD, module_text, root_text
 
@@ -72,8 +72,9 @@ def write_stubs(folder: Path, version: str) -> dict[str, Any]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            told = (error.strerror or str(error)).lower()
-            raise UsageError(f"{path.parent} cannot be made: {told}", hint="name another folder") from None
+            raise UsageError(
+                f"{path.parent} cannot be made: {reason_of(error)}", hint="name another folder"
+            ) from None
         write_whole(path, text.encode())
     return {"schema": SCHEMA, "folder": str(folder), "nki": asked, "files": sorted(texts)}
 
@@ -89,7 +90,7 @@ def _check_own(folder: Path) -> None:
 
 
 def _is_own(path: Path) -> bool:
-    return path.suffix == ".pyi" and path.read_text(errors="replace").startswith(MARK)
+    return path.suffix == ".pyi" and path.read_text("utf-8", errors="replace").startswith(MARK)
 
 
 def told(made: dict[str, Any]) -> str:

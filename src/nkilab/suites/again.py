@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     """Keep the tests of the file."""
     if not config.option.ids:
         return
-    order = {name: i for i, name in enumerate(Path(config.option.ids).read_text().splitlines())}
+    order = {name: i for i, name in enumerate(Path(config.option.ids).read_text("utf-8").splitlines())}
     kept = sorted((item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid])
     missing = sorted(order.keys() - {item.nodeid for item in kept})
     if missing:
@@ -110,8 +110,8 @@ def pytest_sessionfinish(session: Any) -> None:
 def _run(config: Any, folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
     """Run tests by the command of this run, in one process; returns the outcomes by id."""
     ids, outcomes = folder / "ids", folder / "outcomes.jsonl"
-    ids.write_text("\n".join(names))
-    outcomes.write_text("")
+    ids.write_text("\n".join(names), "utf-8")
+    outcomes.write_text("", "utf-8")
     # by "=": pytest looks for its root folder in what it does not know yet to be an option's value
     options = [f"--ids={ids}", f"--outcomes={outcomes}", "--again-alone=0"]
     options.append(f"--rootdir={config.stash[_ROOT]}")
@@ -122,7 +122,7 @@ def _run(config: Any, folder: Path, names: list[str]) -> dict[str, dict[str, Any
     status = subprocess.run(command, cwd=config.invocation_params.dir, check=False).returncode
     if status == pytest.ExitCode.USAGE_ERROR:
         raise pytest.UsageError(f"the tests that ran out of memory cannot run again: {' '.join(command)}")
-    lines = [json.loads(line) for line in outcomes.read_text().splitlines()]
+    lines = [json.loads(line) for line in outcomes.read_text("utf-8").splitlines()]
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         # a failure of set-up or teardown is one of the test

@@ -151,9 +151,9 @@ def pytest_runtest_call(item: Any) -> Iterator[None]:
         try:
             result = yield
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+            if watch.problem is None and is_out_of_memory(error):
+                item.user_properties.append(OUT_OF_MEMORY)
             if watch.problem is None:
-                if is_out_of_memory(error):
-                    item.user_properties.append(OUT_OF_MEMORY)
                 raise
         finally:
             item.user_properties.append((RESIDENT_GIB, round(watch.most, 2)))

@@ -51,7 +51,7 @@ def pytest_configure(config: Any) -> None:
     elif config.option.sample and config.option.sample_seed is None:
         config.option.sample_seed = random.SystemRandom().randrange(2**31)
     if config.option.outcomes and given is None:
-        Path(config.option.outcomes).write_text("")
+        Path(config.option.outcomes).write_text("", "utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -110,7 +110,7 @@ def pytest_runtest_logreport(report: Any) -> None:
         "error": told if report.failed else told[:200],
         "ended": time.strftime("%H:%M:%S"),
     }
-    with _outcomes.open("a") as file:
+    with _outcomes.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -161,6 +161,6 @@ def _append_again(again: dict[str, dict[str, Any]], gib: float) -> None:
     """Append what ran again to the outcomes."""
     if _outcomes is None:
         return
-    with _outcomes.open("a") as file:
+    with _outcomes.open("a", encoding="utf-8") as file:
         for line in again.values():
             file.write(json.dumps(line | {"again_alone_gib": gib}) + "\n")

@@ -80,15 +80,12 @@ def _sizes(value: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in value.shape)
 
 
-def _linear(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
-    return 2 * prod(result) * shapes[1][-1]
-
-
 def _product(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
     return 2 * prod(result) * shapes[0][-1]
 
 
-def _added_product(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+def _by_second(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+    # the second is a weight [out, in], or the first factor, behind what is added
     return 2 * prod(result) * shapes[1][-1]
 
 
@@ -103,9 +100,10 @@ def _attention(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
 
 # FLOP of products by the shapes of the tensors they read, and of the result.
 PRODUCTS: dict[str, Callable[[list[tuple[int, ...]], tuple[int, ...]], int]] = {
-    "linear": _linear, "mm": _product, "bmm": _product, "matmul": _product, "mv": _product, "dot": _product,
-    "addmm": _added_product, "baddbmm": _added_product, "conv1d": _convolution, "conv2d": _convolution,
-    "conv3d": _convolution, "convolution": _convolution, "scaled_dot_product_attention": _attention,
+    "mm": _product, "bmm": _product, "matmul": _product, "mv": _product, "dot": _product,
+    "linear": _by_second, "addmm": _by_second, "baddbmm": _by_second,
+    "conv1d": _convolution, "conv2d": _convolution, "conv3d": _convolution, "convolution": _convolution,
+    "scaled_dot_product_attention": _attention,
 }  # fmt: skip
 
 

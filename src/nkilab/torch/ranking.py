@@ -146,11 +146,9 @@ class _Parts:
                 yield found
             if len(nodes) == most or len(seen) > _LOOKED_AT:
                 continue
-            for tensor in found.inputs:
-                grown = nodes | {tensor}
-                if tensor in self.graph.operators and grown not in seen:
-                    seen.add(grown)
-                    waiting.append(grown)
+            grown = [nodes | {tensor} for tensor in found.inputs if tensor in self.graph.operators]
+            waiting += [larger for larger in grown if larger not in seen]
+            seen.update(grown)
 
     def _is_convex(self, part: _Part) -> bool:
         """Whether nothing outside is computed from a part and read by it."""
@@ -158,12 +156,10 @@ class _Parts:
         outside = {r for node in part.outputs for r in self.readers.get(node, ()) if r not in inside}
         last = self._order[part.nodes[-1]]
         while outside:
-            node = outside.pop()
-            for reader in self.readers.get(node, ()):
-                if reader in inside:
-                    return False
-                if self._order[reader] < last:
-                    outside.add(reader)
+            readers = self.readers.get(outside.pop(), set())
+            if readers & inside:
+                return False
+            outside |= {reader for reader in readers if self._order[reader] < last}
         return True
 
     def roofline(self, part: _Part) -> Roofline:
@@ -229,10 +225,10 @@ def candidates(
     machine = machine_for(None, target)
     parts = _Parts(graph_of(model, args, kwargs), machine)
     groups: dict[Any, list[_Part]] = {}
-    for node in parts.graph.operators:
-        for part in parts.ending_in(node, max_operators):
-            if len(part.inputs) <= max_inputs and len(part.outputs) <= max_outputs:
-                groups.setdefault(parts.alike(part), []).append(part)
+    found = (part for node in parts.graph.operators for part in parts.ending_in(node, max_operators))
+    for part in found:
+        if len(part.inputs) <= max_inputs and len(part.outputs) <= max_outputs:
+            groups.setdefault(parts.alike(part), []).append(part)
     apart = {node: parts.apart_us(node) for node in parts.graph.operators}
     rows = _chosen(parts, groups, apart)
     return Candidates(machine.label, tuple(rows), sum(apart.values()), dict(parts.graph.left_out))

@@ -7,8 +7,8 @@ up to the latency.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class _Walk:
         self._pieces: list[tuple[float, float, int, int]] = []
         self._signal = machine["semaphore_ns"]
         own = nodes.event
-        lists: Callable[[np.ndarray], list] = lambda column: column.tolist()  # noqa: E731
+        lists = methodcaller("tolist")
         self._event, self._engine = lists(own), lists(nodes.engine)
         self._start, self._free, self._weights = map(lists, (nodes.start, nodes.free, nodes.weights))
         self._table = lists(nodes.table)

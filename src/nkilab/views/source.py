@@ -48,12 +48,11 @@ class SourceFile:
 
 
 def _assignments(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            # what a function makes and returns at once goes by its name
-            for node in ast.walk(function):
-                if isinstance(node, ast.Return):
-                    yield from _spread(node, function.name)
+    functions = (f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef))
+    returns = ((f.name, node) for f in functions for node in ast.walk(f) if isinstance(node, ast.Return))
+    for name, returned in returns:
+        # what a function makes and returns at once goes by its name
+        yield from _spread(returned, name)
     for node in ast.walk(tree):
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign | ast.AugAssign):

@@ -22,7 +22,7 @@ class Traffic:
     Args:
         event: of each.
         start_ns, end_ns: from first to last byte.
-        kind: per transfer, position in `timing.work.QUEUES`: load, store, on_chip, spill.
+        kind: per transfer, position in `timing.work.QUEUES`.
         total_bytes: per transfer.
         hbm_bytes: per transfer, bytes that cross the HBM interface.
         descriptors: per transfer, how many runs of contiguous bytes it has.
@@ -64,14 +64,14 @@ def mean_rate(start: np.ndarray, end: np.ndarray, amount: np.ndarray, edges: np.
     lasts = end > start
     start, end, amount = start[lasts], end[lasts], amount[lasts].astype(np.float64)
     rate = amount / (end - start)
+    if not len(rate):
+        return np.zeros(len(edges) - 1)
     moment = np.concatenate([start, end])
     order = np.argsort(moment, kind="stable")
     moment = moment[order]
     running = np.cumsum(np.concatenate([rate, -rate])[order])
     # the integral of the running rate, at every moment and then at the edges
-    reached = np.concatenate([[0.0], np.cumsum(running[:-1] * np.diff(moment))]) if len(moment) else moment
-    if not len(moment):
-        return np.zeros(len(edges) - 1)
+    reached = np.concatenate([[0.0], np.cumsum(running[:-1] * np.diff(moment))])
     at_edges = np.interp(edges, moment, reached)
     spans = np.diff(edges)
     return np.maximum(np.diff(at_edges), 0.0) / np.where(spans > 0, spans, 1.0)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
-from ...errors import NkilabError
+from ...errors import NkilabError, did_you_mean
 from ...isa import REGISTRY
 from ...isa.data_movement import DmaCopy
 from ...isa.declare import Attribute, Instruction
@@ -127,8 +126,8 @@ _KEYWORDS = {
 
 def _notice_unknown(given: dict[str, Any]) -> None:
     for word in given.keys() - _KEYWORDS:
-        near = get_close_matches(word, _KEYWORDS, 1)
-        ask().notice(f"nki.jit ignores the keyword {word}" + (f"; did you mean {near[0]}?" if near else ""))
+        hint = did_you_mean(word, sorted(_KEYWORDS))
+        ask().notice(f"nki.jit ignores the keyword {word}" + (f"; {hint}" if hint else ""))
 
 
 def names(version: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -217,20 +217,16 @@ def replacement(name: str, version: str) -> str:
 
 def story(name: str, version: str) -> str:
     """Which versions took a name away before `version` and brought it after: "NKI 0.1 removed it and ..."."""
-    having = versions_with(name)
-    before = [v for v in having if order(v) < order(version)]
-    after = [v for v in having if order(v) > order(version)]
-    parts = []
-    if before:
-        parts.append(f"NKI {VERSIONS[order(before[-1]) + 1]} removed it")
-    if after:
-        parts.append(f"NKI {after[0]} {'brings it back' if before else 'adds it'}")
-    return " and ".join(parts)
+    return _story_of(versions_with(name), version)
 
 
 def keyword_story(name: str, keyword: str, version: str) -> str:
     """The same for a keyword of a function; "" if no version has it."""
-    having = [v for v in VERSIONS if _has_keyword(name, keyword, v)]
+    return _story_of([v for v in VERSIONS if _has_keyword(name, keyword, v)], version)
+
+
+def _story_of(having: Sequence[str], version: str) -> str:
+    """When what these versions have, but not `version`, went and came."""
     before = [v for v in having if order(v) < order(version)]
     after = [v for v in having if order(v) > order(version)]
     parts = []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any
 
-from ...errors import NkilabError
+from ...errors import NkilabError, did_you_mean
 from ...trace.session import ask
 from ..kernel import Kernel, raise_typed
 from .host import FrameworkKernel
@@ -33,10 +32,8 @@ _KNOWN = {
 
 def _notice_unknown(measure: str, given: dict[str, Any]) -> None:
     for word in given.keys() - _KNOWN:
-        near = get_close_matches(word, _KNOWN, 1)
-        ask().notice(
-            f"nki.{measure} ignores the keyword {word}" + (f"; did you mean {near[0]}?" if near else "")
-        )
+        hint = did_you_mean(word, sorted(_KNOWN))
+        ask().notice(f"nki.{measure} ignores the keyword {word}" + (f"; {hint}" if hint else ""))
 
 
 class Measured:
