@@ -15,6 +15,8 @@ from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
 from .storage import PARTITIONS, Storage, positions, tile_shape
 
 BANK_BYTES = 2048
+# elements between those that are read, up to which whole rows are loaded
+MOST_STRIDE = 8
 
 
 def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
@@ -44,6 +46,22 @@ def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine
             if low < 0 or high >= ctx.cascade.sizes[rank]:
                 found.append(index)
     return found
+
+
+def is_window(access: Access, spans: dict[str, Span], part: str) -> bool:
+    """Whether an access has an index of several variables, or a stride, that one transfer would cover."""
+    is_found = False
+    for index in access.indices:
+        if not isinstance(index, Affine):
+            return False
+        wide = [v for v in index.variables if not spans[v].is_point]
+        if not wide or index.plain:
+            continue
+        if part in wide or any(spans[v].count.value != spans[v].most for v in wide):
+            return False
+        steps = [index.coefficient(v) for v in wide]
+        is_found |= min(steps) > 0 and (len(wide) > 1 or 1 < steps[0] <= MOST_STRIDE)
+    return is_found
 
 
 def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, Span] | None:
@@ -380,4 +398,4 @@ def _padded(
     _copied(ctx, plain, at, part_name, free, made, source)
 
 
-__all__ = ["At", "extents_of", "leaves", "stage", "staged_bytes"]
+__all__ = ["At", "extents_of", "is_window", "leaves", "stage", "staged_bytes"]
