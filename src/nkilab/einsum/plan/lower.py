@@ -22,6 +22,7 @@ from .nest import Cluster, Nest
 from .normal import normal
 from .product import product_of, products_for
 from .recurrence import without_turns
+from .scan import scan_of
 from .stage import leaving
 from .storage import PARTITIONS, in_hbm
 from .units import Units
@@ -179,7 +180,7 @@ class _Lowering:
         return loops
 
     def is_scattering(self, variable: str, products: list[Einsum]) -> bool:
-        """Whether tiles of a variable leave TensorE ways that cost far more: those of single elements from HBM."""
+        """Whether tiles of a variable leave TensorE only ways that load single elements from HBM."""
         ctx = self.ctx
         for einsum in products:
             extent = ctx.cascade.extent(variable, einsum) if variable in einsum.variables else 0
@@ -251,6 +252,10 @@ class _Lowering:
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
         extent = ctx.cascade.sizes[block.variable.upper()]
+        recurrence = scan_of(ctx, block, outer)
+        if recurrence is not None:
+            recurrence.lower()
+            return
         with ctx.build.tiles(
             block.variable, extent, 1, is_sequential=True, comment=f"turns of {block.variable}"
         ) as span:

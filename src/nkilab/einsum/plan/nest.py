@@ -105,7 +105,7 @@ class Nest:
                 self.finished(one)
 
     def windows(self) -> dict[str, Storage]:
-        """Operands read at strides or in windows that overlap: as they lie in HBM, once, where there is room."""
+        """Operands read at strides or in overlapping windows: loaded once, as they lie, if there is room."""
         found: dict[str, Storage] = {}
         for access in (a for e in self.cluster.einsums for a in e.accesses):
             held = self.ctx.storages.get(access.tensor)

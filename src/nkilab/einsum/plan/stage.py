@@ -256,23 +256,53 @@ def _is_turned_at_once(
 def _turned_at_once(
     ctx: Context, plain: Access, at: dict[str, Span], part: str, free: str, made: Storage, source: Storage
 ) -> None:
-    """Transpose block by block into one bank of PSUM, and copy it out at once."""
-    most, blocks = min(at[free].most, PARTITIONS), at[part].most // PARTITIONS
+    """Transpose block by block into one bank of PSUM, and copy it out at once.
+
+    A search may give every second copy to ScalarE.
+    """
+    engines = ("", "scalar")
+    pairs, rest = divmod(at[free].most, len(engines) * PARTITIONS)
+    is_shared = pairs > 0 and not rest
+    told = f"engines that copy {plain.tensor} transposed"
+    if is_shared and ctx.pick(told, ("VectorE", "VectorE and ScalarE")) != "VectorE":
+        with ctx.build.loop("r", pairs) as pair:
+            for n, engine in enumerate(engines):
+                start = (pair * len(engines) + n) * PARTITIONS
+                rows = Span(start, expr(PARTITIONS), PARTITIONS)
+                _turned_rows(ctx, plain, at, part, free, made, source, rows, engine)
+        return
     with ctx.build.tiles("r", at[free].most, PARTITIONS) as rows:
-        psum = ctx.build.buffer("turned", (PARTITIONS, blocks, most), source.buffer.dtype, nodes.PSUM)
-        here = {**at, free: Span(at[free].start + rows.start, rows.count, rows.most)}
-        with ctx.build.loop("b", blocks) as b:
-            block = Span(at[part].start + b * PARTITIONS, expr(PARTITIONS), PARTITIONS)
-            straight = fetch(ctx, Want(plain, {**here, part: block}, free, part, source))
-            into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(ZERO, expr(most))))
-            ctx.build.add(nodes.Transpose(into, straight))
-        every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
-        ctx.build.add(
-            nodes.Copy(
-                View(made.buffer, (*every, Cut(rows.start, expr(most)))),
-                View(psum, (*every, Cut(ZERO, expr(most)))),
-            )
+        _turned_rows(ctx, plain, at, part, free, made, source, rows, "")
+
+
+def _turned_rows(
+    ctx: Context,
+    plain: Access,
+    at: dict[str, Span],
+    part: str,
+    free: str,
+    made: Storage,
+    source: Storage,
+    rows: Span,
+    engine: str,
+) -> None:
+    """Transpose some rows, at most 128, and have an engine copy them out."""
+    most, blocks = min(at[free].most, PARTITIONS), at[part].most // PARTITIONS
+    psum = ctx.build.buffer("turned", (PARTITIONS, blocks, most), source.buffer.dtype, nodes.PSUM)
+    here = {**at, free: Span(at[free].start + rows.start, rows.count, rows.most)}
+    with ctx.build.loop("b", blocks) as b:
+        block = Span(at[part].start + b * PARTITIONS, expr(PARTITIONS), PARTITIONS)
+        straight = fetch(ctx, Want(plain, {**here, part: block}, free, part, source))
+        into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(ZERO, expr(most))))
+        ctx.build.add(nodes.Transpose(into, straight))
+    every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
+    ctx.build.add(
+        nodes.Copy(
+            View(made.buffer, (*every, Cut(rows.start, expr(most)))),
+            View(psum, (*every, Cut(ZERO, expr(most)))),
+            engine,
         )
+    )
 
 
 def _last_free(plain: Access, at: dict[str, Span], free: list[str], source: Storage) -> str:
