@@ -174,9 +174,11 @@ class _Lowering:
         single = batches(products, shared)
         rest = [v for v in shared if v not in single and not self.is_scattering(v, products)]
         loops = [(v, cascade.extent(v, group.einsums[-1]), 1) for v in single]
-        if rest:
-            extent = cascade.extent(rest[0], group.einsums[-1])
-            loops.append((rest[0], extent, self.group_block(group, rest[0], extent, products)))
+        names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
+        tiled = self.ctx.pick(f"the loop over tiles that {names} share", [*rest, ""]) if rest else ""
+        if tiled:
+            extent = cascade.extent(tiled, group.einsums[-1])
+            loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
         return loops
 
     def is_scattering(self, variable: str, products: list[Einsum]) -> bool:

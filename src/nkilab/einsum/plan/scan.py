@@ -1,4 +1,4 @@
-"""Turns that only add to, or otherwise combine with, one state: a scan along the columns, many turns at once."""
+"""Turns that only add to one state, or combine otherwise with it: a scan along the columns."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def scan_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Scan | None
     others = [o for o in update.operands if o != state]
     if not is_copy or update.map_op not in SCANNED or update.reduce_op or update.condition:
         return None
-    if len(update.operands) != 2 or len(others) != 1 or not isinstance(others[0], Access):
+    read = others[0] if others else None
+    if len(update.operands) != 2 or len(others) != 1 or not isinstance(read, Access):
         return None
-    (read,) = others
     held = ctx.chip(update.name)
     if held is None or held.buffer.dtype != "float32" or "chip" in ctx.homes[kept.name]:
         return None
