@@ -14,7 +14,8 @@ from .tree.expr import expr
 from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements
 
 SCHEMA = "nkilab.einsum/1"
-ENGINES = {"hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines"}
+ENGINES = {"hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines",
+           "turned": "TensorE with transposes", "psum": "VectorE and ScalarE on PSUM"}  # fmt: skip
 
 
 def data(compiled: CompiledEinsum) -> dict[str, Any]:

@@ -3,8 +3,13 @@
 Of a cascade: inputs and outputs cross HBM once; sums of products run on TensorE at its peak, functions
 of one value on ScalarE; all element-wise work together is shared by VectorE in its fastest mode, ScalarE
 and GpSimdE. An instruction takes two operators; sums ride along with what computes their terms, other
-reductions are a pass of their own. Of a kernel: its instructions at full rate, without overhead or
-waits.
+reductions are a pass of their own. Products of three tensors or more count in their cheapest order.
+
+What TensorE computes lies in PSUM, which VectorE and ScalarE alone read: functions of it are passes of
+ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either.
+An operand of TensorE that depends on a maximum or the like over its own rank lies with that rank along
+the columns: it is transposed on TensorE and leaves PSUM once more. Of a kernel: its instructions at full
+rate, without overhead or waits.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from ..tiles.dtypes import as_dtype
 from .language.ast import Cascade, Einsum, Iterate
 from .language.extents import block_extent
 from .language.operators import OPERATORS
+from .plan.normal import normal
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,8 @@ class Roofline:
     """Nanoseconds per resource.
 
     Args:
-        times_ns: by resource: hbm, tensor, scalar, elementwise.
+        times_ns: by resource: hbm, tensor, scalar, elementwise; turned: tensor with transposes that the
+            cascade forces; psum: what VectorE and ScalarE read of PSUM, shared out best.
         bytes: that inputs and outputs have.
     """
 
@@ -54,6 +61,7 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
         total += _bytes_moved(cascade, name, dtypes)
     times["hbm"] = total / machine["hbm_bytes_per_ns"]
     narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize == 2 for t in cascade.inputs)
+    cascade = normal(cascade)
     passes: dict[tuple[Iterate | None, frozenset[str]], list[Einsum]] = {}
     for einsum, block in cascade.walk():
         if is_contraction(einsum):
@@ -67,7 +75,68 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
         times["elementwise"] += points * _other_passes(einsums)
     functions = times["scalar"] * machine["scalar_clock_ghz"]
     times["elementwise"] = (times["elementwise"] + functions) / elementwise_rate(machine, narrow)
+    turned = sum(_points(cascade, e, b) for e, b in _turned(cascade)) / machine["partitions"]
+    turned *= (1 if narrow else machine["fp32_passes"]) / machine["tensor_clock_ghz"]
+    times["turned"] = times["tensor"] + turned if turned else 0.0
+    times["psum"] = _shared_out(machine, *_psum_passes(cascade, machine))
     return Roofline(times, total)
+
+
+def _turned(cascade: Cascade) -> list[tuple[Einsum, Iterate | None]]:
+    """Einsums whose results TensorE sums over a variable that a reduction they depend on runs along."""
+    made = {e.name: (e, b) for e, b in cascade.walk() if not is_contraction(e)}
+    found = {}
+    for reader in filter(is_contraction, cascade.einsums):
+        for tensor in reader.reads:
+            if tensor not in made:
+                continue
+            einsum, block = made[tensor]
+            needed = _dependences(cascade, einsum)
+            if any(
+                other.name in needed
+                and other.reduce_op not in ("", "add")
+                and set(other.reduced) & set(reader.reduced)
+                and set(other.variables) == set(einsum.variables)
+                for other in cascade.einsums
+            ):
+                found[tensor] = (einsum, block)
+    return list(found.values())
+
+
+def _dependences(cascade: Cascade, einsum: Einsum) -> set[str]:
+    """Tensors that an Einsum reads, directly or not."""
+    found, open_ = set(einsum.reads), set(einsum.reads)
+    while open_:
+        open_ = {t for e in cascade.einsums if e.name in open_ for t in e.reads} - found
+        found |= open_
+    return found
+
+
+def _psum_passes(cascade: Cascade, machine: Machine) -> tuple[float, float, float]:
+    """Elements per lane that VectorE alone, ScalarE alone, and either of them reads of PSUM."""
+    vector = scalar = either = 0.0
+    for product, block in cascade.walk():
+        if not is_contraction(product):
+            continue
+        readers = [(e, b) for e, b in cascade.walk() if product.name in e.reads and not is_contraction(e)]
+        reduced = [_points(cascade, e, b) for e, b in readers if e.reduce_op not in ("", "add")]
+        functions = [_points(cascade, e, b) for e, b in readers if _is_function(e)]
+        vector, scalar = vector + sum(reduced), scalar + sum(functions)
+        if not reduced and not functions:
+            own = [v for v in product.output.variables if not block or v != block.variable]
+            extents = prod(cascade.extent(v, product) for v in own)
+            either += extents * (block_extent(block, cascade) if block else 1)
+    either += sum(_points(cascade, e, b) for e, b in _turned(cascade))
+    lanes = machine["partitions"]
+    return vector / lanes, scalar / lanes, either / lanes
+
+
+def _shared_out(machine: Machine, vector: float, scalar: float, either: float) -> float:
+    """Nanoseconds until both engines are done, what either can do given to who is done sooner."""
+    own = vector / machine["vector_clock_ghz"], scalar / machine["scalar_clock_ghz"]
+    rates = machine["vector_clock_ghz"] * machine["vector_fp32_lanes"], machine["scalar_clock_ghz"]
+    together: float = (either + own[0] * rates[0] + own[1] * rates[1]) / sum(rates)
+    return max(*own, together)
 
 
 def elementwise_rate(machine: Machine, narrow: bool) -> float:

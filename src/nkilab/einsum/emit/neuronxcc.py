@@ -160,8 +160,9 @@ class NeuronxccPrinter(Printer):
                 self.call("nisa.dma_copy", self.keywords(dst=self.view(dst), src=self.view(src)))
             case Gather():
                 self.gather(statement)
-            case Copy(dst, src):
-                self.result(dst, "nisa.tensor_copy", self.view(src), **self.typed(dst))
+            case Copy(dst, src, engine):
+                asked = {"engine": f"nisa.engine.{engine}"} if engine else {}
+                self.result(dst, "nisa.tensor_copy", self.view(src), **self.typed(dst), **asked)
             case Fill(dst, value):
                 shape = ", ".join(str(c.count) for c in dst.cuts)
                 self.result(dst, "nisa.memset", f"({shape})", number(value), dtype=f"nl.{dst.buffer.dtype}")

@@ -99,8 +99,9 @@ class NkiPrinter(Printer):
                 self.put_call("dma_copy", dst=self.any(dst), src=self.any(src))
             case Gather():
                 self.gather(statement)
-            case Copy(dst, src):
-                self.put_call("tensor_copy", dst=self.view(dst), src=self.view(src))
+            case Copy(dst, src, engine):
+                asked = {"engine": f"nisa.engine.{engine}"} if engine else {}
+                self.put_call("tensor_copy", dst=self.view(dst), src=self.view(src), **asked)
             case Fill(dst, value):
                 self.put_call("memset", dst=self.view(dst), value=number(value))
             case MatMul(dst, stationary, moving, over):

@@ -9,6 +9,7 @@ from math import prod
 
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
+from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel
 from .build import Builder, Span, whole
 from .context import Context
@@ -19,11 +20,15 @@ from .homes import Homes, state_of
 from .knobs import RULES, Knobs
 from .nest import Cluster, Nest
 from .normal import normal
-from .product import product_of
+from .product import product_of, products_for
 from .recurrence import without_turns
+from .scan import scan_of
 from .stage import leaving
 from .storage import PARTITIONS, in_hbm
 from .units import Units
+
+# how much longer products may take in the tiles of a loop that others share
+MOST_SCATTERED = 8
 
 
 def lower(
@@ -167,12 +172,26 @@ class _Lowering:
         shared = [v for v in shared if not self.is_beyond(v, group)]
         products = self.units.products_of(group)
         single = batches(products, shared)
-        rest = [v for v in shared if v not in single]
+        rest = [v for v in shared if v not in single and not self.is_scattering(v, products)]
         loops = [(v, cascade.extent(v, group.einsums[-1]), 1) for v in single]
-        if rest:
-            extent = cascade.extent(rest[0], group.einsums[-1])
-            loops.append((rest[0], extent, self.group_block(group, rest[0], extent, products)))
+        names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
+        tiled = self.ctx.pick(f"the loop over tiles that {names} share", [*rest, ""]) if rest else ""
+        if tiled:
+            extent = cascade.extent(tiled, group.einsums[-1])
+            loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
         return loops
+
+    def is_scattering(self, variable: str, products: list[Einsum]) -> bool:
+        """Whether tiles of a variable leave TensorE only ways that load single elements from HBM."""
+        ctx = self.ctx
+        for einsum in products:
+            extent = ctx.cascade.extent(variable, einsum) if variable in einsum.variables else 0
+            whole_cost = products_for(ctx, einsum, {})[0].cost_ns
+            tile = {variable: Span(name_of(variable) * PARTITIONS, expr(PARTITIONS), PARTITIONS)}
+            tiled = products_for(ctx, einsum, tile) if extent > PARTITIONS else []
+            if tiled and tiled[0].cost_ns * (extent / PARTITIONS) > MOST_SCATTERED * whole_cost:
+                return True
+        return False
 
     def is_beyond(self, variable: str, group: Group) -> bool:
         """Whether an operand is read beyond its edge along a variable: then it is brought on chip whole."""
@@ -235,6 +254,10 @@ class _Lowering:
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
         extent = ctx.cascade.sizes[block.variable.upper()]
+        recurrence = scan_of(ctx, block, outer)
+        if recurrence is not None:
+            recurrence.lower()
+            return
         with ctx.build.tiles(
             block.variable, extent, 1, is_sequential=True, comment=f"turns of {block.variable}"
         ) as span:

@@ -16,7 +16,7 @@ from .choose import Choice, choose, ordered
 from .context import Context, part_of
 from .deliver import Target, deliver, targets_of
 from .fetch import Want, fetch
-from .stage import leaves, stage
+from .stage import is_window, leaves, stage, staged_bytes
 from .storage import PARTITIONS, Storage
 from .values import Tile, Value
 
@@ -94,6 +94,7 @@ class Nest:
             if comment:
                 build.add(nodes.Comment(comment))
             self.locals = {}
+            self.staged |= self.windows()
             sums = [self.begun(e) for e in self.cluster.einsums if e.reduced and self.is_reduced(e)]
             with ExitStack() as inner:
                 for variable in [choice.part, *choice.loops, choice.free]:
@@ -102,6 +103,20 @@ class Nest:
                 self.tile(sums)
             for one in sums:
                 self.finished(one)
+
+    def windows(self) -> dict[str, Storage]:
+        """Operands read at strides or in overlapping windows: loaded once, as they lie, if there is room."""
+        found: dict[str, Storage] = {}
+        for access in (a for e in self.cluster.einsums for a in e.accesses):
+            held = self.ctx.storages.get(access.tensor)
+            if str(access) in (self.staged | found) or not held or not all(s.is_hbm for s in held):
+                continue
+            if is_window(access, self.spans, self.choice.part):
+                dtype = self.ctx.dtypes[access.tensor]
+                size = staged_bytes(self.ctx, access, self.spans, self.choice.part, dtype)
+                if size * 2 <= self.ctx.room() * 0.4:
+                    found[str(access)] = stage(self.ctx, access, self.spans, self.choice.part, dtype)
+        return found
 
     def fold(self) -> None:
         """Columns of several blocks of partitions in one instruction: the blocks become the columns."""

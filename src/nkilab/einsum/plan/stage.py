@@ -15,6 +15,8 @@ from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
 from .storage import PARTITIONS, Storage, positions, tile_shape
 
 BANK_BYTES = 2048
+# elements between those that are read, up to which whole rows are loaded
+MOST_STRIDE = 8
 
 
 def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
@@ -44,6 +46,22 @@ def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine
             if low < 0 or high >= ctx.cascade.sizes[rank]:
                 found.append(index)
     return found
+
+
+def is_window(access: Access, spans: dict[str, Span], part: str) -> bool:
+    """Whether an access has an index of several variables, or a stride, that one transfer would cover."""
+    is_found = False
+    for index in access.indices:
+        if not isinstance(index, Affine):
+            return False
+        wide = [v for v in index.variables if not spans[v].is_point]
+        if not wide or index.plain:
+            continue
+        if part in wide or any(spans[v].count.value != spans[v].most for v in wide):
+            return False
+        steps = [index.coefficient(v) for v in wide]
+        is_found |= min(steps) > 0 and (len(wide) > 1 or 1 < steps[0] <= MOST_STRIDE)
+    return is_found
 
 
 def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, Span] | None:
@@ -238,23 +256,53 @@ def _is_turned_at_once(
 def _turned_at_once(
     ctx: Context, plain: Access, at: dict[str, Span], part: str, free: str, made: Storage, source: Storage
 ) -> None:
-    """Transpose block by block into one bank of PSUM, and copy it out at once."""
-    most, blocks = min(at[free].most, PARTITIONS), at[part].most // PARTITIONS
+    """Transpose block by block into one bank of PSUM, and copy it out at once.
+
+    A search may give every second copy to ScalarE.
+    """
+    engines = ("", "scalar")
+    pairs, rest = divmod(at[free].most, len(engines) * PARTITIONS)
+    is_shared = pairs > 0 and not rest
+    told = f"engines that copy {plain.tensor} transposed"
+    if is_shared and ctx.pick(told, ("VectorE", "VectorE and ScalarE")) != "VectorE":
+        with ctx.build.loop("r", pairs) as pair:
+            for n, engine in enumerate(engines):
+                start = (pair * len(engines) + n) * PARTITIONS
+                rows = Span(start, expr(PARTITIONS), PARTITIONS)
+                _turned_rows(ctx, plain, at, part, free, made, source, rows, engine)
+        return
     with ctx.build.tiles("r", at[free].most, PARTITIONS) as rows:
-        psum = ctx.build.buffer("turned", (PARTITIONS, blocks, most), source.buffer.dtype, nodes.PSUM)
-        here = {**at, free: Span(at[free].start + rows.start, rows.count, rows.most)}
-        with ctx.build.loop("b", blocks) as b:
-            block = Span(at[part].start + b * PARTITIONS, expr(PARTITIONS), PARTITIONS)
-            straight = fetch(ctx, Want(plain, {**here, part: block}, free, part, source))
-            into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(ZERO, expr(most))))
-            ctx.build.add(nodes.Transpose(into, straight))
-        every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
-        ctx.build.add(
-            nodes.Copy(
-                View(made.buffer, (*every, Cut(rows.start, expr(most)))),
-                View(psum, (*every, Cut(ZERO, expr(most)))),
-            )
+        _turned_rows(ctx, plain, at, part, free, made, source, rows, "")
+
+
+def _turned_rows(
+    ctx: Context,
+    plain: Access,
+    at: dict[str, Span],
+    part: str,
+    free: str,
+    made: Storage,
+    source: Storage,
+    rows: Span,
+    engine: str,
+) -> None:
+    """Transpose some rows, at most 128, and have an engine copy them out."""
+    most, blocks = min(at[free].most, PARTITIONS), at[part].most // PARTITIONS
+    psum = ctx.build.buffer("turned", (PARTITIONS, blocks, most), source.buffer.dtype, nodes.PSUM)
+    here = {**at, free: Span(at[free].start + rows.start, rows.count, rows.most)}
+    with ctx.build.loop("b", blocks) as b:
+        block = Span(at[part].start + b * PARTITIONS, expr(PARTITIONS), PARTITIONS)
+        straight = fetch(ctx, Want(plain, {**here, part: block}, free, part, source))
+        into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(ZERO, expr(most))))
+        ctx.build.add(nodes.Transpose(into, straight))
+    every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
+    ctx.build.add(
+        nodes.Copy(
+            View(made.buffer, (*every, Cut(rows.start, expr(most)))),
+            View(psum, (*every, Cut(ZERO, expr(most)))),
+            engine,
         )
+    )
 
 
 def _last_free(plain: Access, at: dict[str, Span], free: list[str], source: Storage) -> str:
@@ -380,4 +428,4 @@ def _padded(
     _copied(ctx, plain, at, part_name, free, made, source)
 
 
-__all__ = ["At", "extents_of", "leaves", "stage", "staged_bytes"]
+__all__ = ["At", "extents_of", "is_window", "leaves", "stage", "staged_bytes"]

@@ -141,10 +141,11 @@ class Gather(Statement):
 
 @dataclass(frozen=True)
 class Copy(Statement):
-    """A copy on chip; types that differ are converted."""
+    """A copy on chip; types that differ are converted; on VectorE, or the engine named."""
 
     dst: View
     src: View
+    engine: str = ""
 
 
 @dataclass(frozen=True)
