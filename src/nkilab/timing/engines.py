@@ -102,12 +102,11 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
         begin = max(start, engine.last_start, engine.loaded)
         node.background_start = begin
         start = engine.loaded = begin + cost.background
-    if engine.free > start:
-        start = engine.free
-        node.previous = engine.last_node
-    start = at_ports(clock, number, start)
-    if engine_number == TENSOR:
+    if cost.array_tile != 0:
         start = at_tile(clock, number, start)
+    elif engine.array_free > start:
+        start, node.previous = engine.array_free, engine.array_node
+    start = at_ports(clock, number, start)
     if cost.table != 0 and cost.table != moment.table:
         # the load belongs to the instruction and waits with it (DMA overview figures)
         moment.table = cost.table
@@ -119,13 +118,15 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     node.start = engine.last_start = start
     if node.meets:
         # it takes nothing else until all have come
-        engine.free, engine.last_node = FOREVER, number
+        engine.free, engine.last_node, engine.array_node = FOREVER, number, number
         come(clock, number)
         return
-    engine.free = start + busy
     engine.last_node = number
-    if engine_number == TENSOR:
-        occupy(clock, number, engine)
+    if cost.array_tile != 0:
+        occupy(clock, number, busy)
+    else:
+        engine.free = engine.array_free = start + busy
+        engine.array_node = number
     if cost.sbuf_port:
         moment.sbuf_free, moment.sbuf_node = engine.free, number
     if cost.psum_port:
@@ -172,13 +173,11 @@ def at_ports(clock: Clock, number: int, start: float) -> float:
 
 
 def at_tile(clock: Clock, number: int, start: float) -> float:
-    """When the part of the systolic array is free that a product needs: all of it, or its tile."""
+    """When TensorE takes the next product and the tile of the systolic array is free that this one needs."""
     node, engine = clock.nodes[number], clock.engines[TENSOR]
     tile = clock.costs[node.share].array_tile
-    if tile == 0:
-        if engine.array_free > start:
-            start, node.previous = engine.array_free, engine.array_node
-        return start
+    if engine.free > start:
+        start, node.previous = engine.free, engine.last_node
     for place in range(ARRAY_TILES):
         part = clock.array_tiles[place]
         if tile >> place & 1 and part.free > start:
@@ -186,14 +185,12 @@ def at_tile(clock: Clock, number: int, start: float) -> float:
     return start
 
 
-def occupy(clock: Clock, number: int, engine: Engine) -> None:
+def occupy(clock: Clock, number: int, busy: float) -> None:
     """Note that a product occupies its tile of the array; another tile may be taken after an interval."""
-    node = clock.nodes[number]
-    cost, until = clock.costs[node.share], engine.free
+    node, engine = clock.nodes[number], clock.engines[TENSOR]
+    cost, until = clock.costs[node.share], node.start + busy
     if until > engine.array_free:
         engine.array_free, engine.array_node = until, number
-    if cost.array_tile == 0:
-        return
     engine.free = node.start + cost.interval * node.slowdown
     for place in range(ARRAY_TILES):
         if cost.array_tile >> place & 1:

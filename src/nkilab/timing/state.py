@@ -113,10 +113,9 @@ class Engine:
     """An engine: what it did last, and how many nodes stand in its heaps of `Clock`.
 
     Args:
-        free: when it accepts the next instruction.
+        free: when it accepts the next instruction; TensorE on another tile of the array, if it is on one.
         loaded: when the weights are there that were loaded last.
-        array_free, array_node: when it has nothing under way any more, and what ends last; of TensorE, which
-            takes on before that where products keep to tiles of the array.
+        array_free, array_node: when it accepts any instruction, and what it is busy with until then.
         last_start, last_node: what it started last, and when.
         cold_until: until when its clock is slow; of TensorE.
         coming, ready: nodes of `Clock.coming` and `Clock.ready`.
