@@ -306,7 +306,7 @@ def test_a_loop_needs_the_value_of_its_register() -> None:
 
     with pytest.raises(KernelError, match="the value of a register decides what runs") as caught:
         nkilab.estimate(kernel, nkilab.spec((1, 1), "int32"))
-    assert "give the argument that it is loaded from as data" in str(caught.value)
+    assert "it is computed from bound; give data: --arg bound=@bound.npy" in str(caught.value)
 
 
 def test_shapes_alone_suffice_for_gathers_and_offsets() -> None:

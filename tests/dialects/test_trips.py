@@ -75,6 +75,6 @@ def test_without_trips_the_loop_says_what_it_needs() -> None:
         nkilab.estimate(kernel_with(LOOPS["dynamic_range"]), *SHAPES)
     assert str(raised.value) == (
         "loops.py:12: dynamic_range: the value of a register decides what runs, and only shapes are known "
-        "here\n  hint: give the argument that it is loaded from as data: --arg name=@file.npy; or say how "
-        "often the line goes round: --trips FILE.py:LINE=N"
+        "here\n  hint: it is computed from bound; give data: --arg bound=@bound.npy; or say how often the "
+        "line goes round: --trips FILE.py:LINE=N"
     )

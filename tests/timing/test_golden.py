@@ -163,6 +163,42 @@ def test_one_product_in_float32() -> None:
     assert found == pytest.approx(by_hand, abs=0.01)
 
 
+# four products on column tiles of the array, into four parts of one bank
+TILED = "nisa.nc_matmul(dst=p[32 * i : 32 * i + 32], stationary=t[:, 0:32], moving=t, " \
+    "tile_position=(0, 32 * i), tile_size=(128, 32))"  # fmt: skip
+
+
+def test_four_products_side_by_side() -> None:
+    # 32 columns of weights; the products begin 72 cold cycles apart, and the last one streams 520
+    products = 32 / 2.4 + 3 * 2 * 72 / 2.4 + 2 * 520 / 2.4 + TENSOR_SEEN
+    by_hand = START + transfer(1024) + DONE + products + SIGNAL + EVICT + SIGNAL + transfer(1024) + END
+    text = PRODUCT.replace("nisa.nc_matmul(dst=p, stationary=t[:, 0:128], moving=t)", TILED)
+    kernel = compiled(text.replace("for _ in nl.affine_range(COUNT)", "for i in range(4)"))
+    assert latency(kernel, (128, 512), dtype="bfloat16") == pytest.approx(by_hand, abs=0.01)
+
+
+def test_two_products_side_by_side_in_beta_1() -> None:
+    # 64 columns of weights; the second product begins 72 cold cycles after the first
+    products = 64 / 2.4 + 2 * 72 / 2.4 + 2 * 520 / 2.4 + TENSOR_SEEN
+    moved = 1300 - 58 - 50 + rows_of(1024) + SPREAD
+    by_hand = START + moved + DONE + products + SIGNAL + EVICT + SIGNAL + moved + END
+    kernel = compiled("""
+@old.jit
+def kernel(x):
+    t = onl.load(x)
+    p = onl.ndarray((128, 512), dtype=onl.float32, buffer=onl.psum)
+    for i in onl.static_range(2):
+        p[64 * i : 64 * i + 64, 0:512] = oisa.nc_matmul(
+            t[:, 0:64], t, tile_position=(0, 64 * i), tile_size=(128, 64)
+        )
+    s = oisa.tensor_copy(p, dtype=x.dtype, engine=oisa.vector_engine)
+    out = onl.ndarray(x.shape, dtype=x.dtype, buffer=onl.shared_hbm)
+    onl.store(out, s)
+    return out
+""")
+    assert latency(kernel, (128, 512), dtype="bfloat16") == pytest.approx(by_hand, abs=0.01)
+
+
 def test_sums_of_rows() -> None:
     # an element a cycle; the result is a column: 128 runs of 4 bytes, of at least 10 ns
     column = 8 * 10 + 8

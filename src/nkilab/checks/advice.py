@@ -315,9 +315,8 @@ def _held_banks(track: Track) -> Iterator[Candidate]:
     emptied = rows & np.isin(waits.kind, kinds) & ~mine_too
     pairs = later[emptied] * len(waits.start) + waits.node[emptied]
     # from the end of what TensorE did before to the start
-    idle = timeline.start_ns[mine] - np.concatenate(
-        [[0.0], (timeline.start_ns + timeline.busy_ns)[mine][:-1]]
-    )
+    until = np.maximum.accumulate((timeline.start_ns + timeline.busy_ns)[mine])
+    idle = timeline.start_ns[mine] - np.append(0.0, until[:-1])
     cause = timeline.node[mine] * len(waits.start) + timeline.waited_node[mine]
     is_held = np.isin(cause, pairs) & (idle > 0)
     stalls = np.bincount(timeline.row[mine][is_held], idle[is_held], minlength=len(program))

@@ -15,15 +15,14 @@ import numpy as np
 from ..tiles.convert import widen
 from ..tiles.packed import largest_exponent, packed, scale_values, unpacked
 from ..tiles.tile import Layout, layout
+from .array_tiles import TILING, pair, tiled
 from .costs import engine_step
 from .declare import Attr, Example, Immediate, In, Instruction, Out, Rule, Spelled, Step, rule
 from .elementwise import PARTITIONS
 from .tensor_engine import (
     LIMITS,
-    TILING,
     agree_on_axes,
     multiplication,
-    pair,
     product_limits,
     resolved_accumulate,
     weight_load,
@@ -318,7 +317,8 @@ class NcMatmulMx(Instruction):
 
     def cost(self) -> list[Step]:
         # trn3 guide, Quad-MXFP8/MXFP4: four times the contraction in the time of a bf16 product
-        return [weight_load(self, self.sizes["M"]), multiplication(self, self.sizes["N"], "MATMUL")]
+        load = weight_load(self, self.sizes["M"])
+        return tiled(self, [load, multiplication(self, self.sizes["N"], "MATMUL")])
 
 
 def _dequantised(words: np.ndarray, scale: np.ndarray, given: Layout, data: Layout) -> np.ndarray:

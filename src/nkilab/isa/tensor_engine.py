@@ -14,6 +14,7 @@ from ..errors import RuleError
 from ..tiles.convert import cast, store, widen
 from ..tiles.dtypes import FLOAT32, TFLOAT32
 from ..tiles.tile import PSUM, SBUF, Layout
+from .array_tiles import TILING, pair, tiled
 from .costs import engine_step
 from .declare import (
     Attr,
@@ -32,25 +33,12 @@ from .declare import (
 
 SIZE = "nki.isa.nc_matmul, tile size"
 TYPES = "nki.isa.nc_matmul, data types"
-TILING = "nki.isa.nc_matmul, tiling mode"
 MATMUL_DTYPES = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn", "bfloat16", "float16", "tfloat32", "float32")
 FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
 WIDE = (FLOAT32, TFLOAT32)
 PERFORMANCE = "nki.isa.nc_matmul, performance mode"
 _DOUBLE_ROW = {"perf_mode": "double_row", "stationary.dtype": "float8_e4m3", "moving.dtype": "float8_e4m3",
                "stationary.shape": (16, 2, 16), "moving.shape": (16, 2, 16)}  # fmt: skip
-
-
-def pair(spelled: Any) -> tuple[int, ...]:
-    """A pair (row, column), or () where tiling is off."""
-    if spelled is None or len(spelled) == 0:
-        return ()
-    pair = tuple(int(n) for n in spelled)
-    if len(pair) != 2:
-        raise RuleError(
-            f"a tile position or size has {len(pair)} numbers; it is (row, column)", source=TILING
-        )
-    return pair
 
 
 def agree_on_axes(form: Any, name: str) -> None:
@@ -373,18 +361,17 @@ class NcMatmul(Instruction):
         is_wide = self.stationary.dtype is FLOAT32 and not self.is_transpose
         load = weight_load(self, self.sizes["M"], is_fast=self.is_transpose, halves=2 if is_wide else 1)
         if not is_wide:
-            return [load, multiplication(self, self.sizes["N"], "MATMUL")]
+            return tiled(self, [load, multiplication(self, self.sizes["N"], "MATMUL")])
         if self.is_stationary_onezero or self.is_moving_onezero:
             # ones and zeros are exact in half the passes; the page promises no more than that it may be so
             step = multiplication(self, self.sizes["N"], "MATMUL", self.machine["fp32_passes"] / 2)
-            return [load, replace(step, widening=2.0)]
+            return tiled(self, [load, replace(step, widening=2.0)])
         # float32 is two instructions of two passes each (profile schema, fp32_mode)
         half = self.machine["fp32_passes"] / 2
-        return [
-            load,
-            multiplication(self, self.sizes["N"], "MATMUL LOW", half),
-            multiplication(self, self.sizes["N"], "MATMUL HIGH", half),
-        ]
+        low, high = (
+            multiplication(self, self.sizes["N"], f"MATMUL {which}", half) for which in ("LOW", "HIGH")
+        )
+        return tiled(self, [load, low, high])
 
 
 class NcTranspose(Instruction):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..heap import drop_first, push
 from ..place.slots import DMA, ENGINES
-from .state import FOREVER, MEETING, NOBODY, Clock, Engine
+from .state import ARRAY_TILES, FOREVER, MEETING, NOBODY, Clock, Engine
 from .transfers import add
 
 TENSOR = ENGINES.index("tensor")
@@ -102,9 +102,10 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
         begin = max(start, engine.last_start, engine.loaded)
         node.background_start = begin
         start = engine.loaded = begin + cost.background
-    if engine.free > start:
-        start = engine.free
-        node.previous = engine.last_node
+    if cost.array_tile != 0:
+        start = at_tile(clock, number, start)
+    elif engine.array_free > start:
+        start, node.previous = engine.array_free, engine.array_node
     start = at_ports(clock, number, start)
     if cost.table != 0 and cost.table != moment.table:
         # the load belongs to the instruction and waits with it (DMA overview figures)
@@ -117,11 +118,15 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     node.start = engine.last_start = start
     if node.meets:
         # it takes nothing else until all have come
-        engine.free, engine.last_node = FOREVER, number
+        engine.free, engine.last_node, engine.array_node = FOREVER, number, number
         come(clock, number)
         return
-    engine.free = start + busy
     engine.last_node = number
+    if cost.array_tile != 0:
+        occupy(clock, number, busy)
+    else:
+        engine.free = engine.array_free = start + busy
+        engine.array_node = number
     if cost.sbuf_port:
         moment.sbuf_free, moment.sbuf_node = engine.free, number
     if cost.psum_port:
@@ -151,7 +156,8 @@ def meet(clock: Clock, number: int, at: float) -> None:
     cost = clock.costs[node.share]
     if at > node.start:
         node.start, node.held = at, MEETING
-    clock.engines[node.engine].free = node.start + cost.busy
+    engine = clock.engines[node.engine]
+    engine.free = engine.array_free = node.start + cost.busy
     finish(clock, number, node.start + cost.visible)
 
 
@@ -166,6 +172,32 @@ def at_ports(clock: Clock, number: int, start: float) -> float:
     return start
 
 
+def at_tile(clock: Clock, number: int, start: float) -> float:
+    """When TensorE takes the next product and the tile of the systolic array is free that this one needs."""
+    node, engine = clock.nodes[number], clock.engines[TENSOR]
+    tile = clock.costs[node.share].array_tile
+    if engine.free > start:
+        start, node.previous = engine.free, engine.last_node
+    for place in range(ARRAY_TILES):
+        part = clock.array_tiles[place]
+        if tile >> place & 1 and part.free > start:
+            start, node.previous = part.free, part.node
+    return start
+
+
+def occupy(clock: Clock, number: int, busy: float) -> None:
+    """Note that a product occupies its tile of the array; another tile may be taken after an interval."""
+    node, engine = clock.nodes[number], clock.engines[TENSOR]
+    cost, until = clock.costs[node.share], node.start + busy
+    if until > engine.array_free:
+        engine.array_free, engine.array_node = until, number
+    engine.free = node.start + cost.interval * node.slowdown
+    for place in range(ARRAY_TILES):
+        if cost.array_tile >> place & 1:
+            part = clock.array_tiles[place]
+            part.free, part.node = until, number
+
+
 def is_cold(clock: Clock, engine: Engine, start: float) -> bool:
     """Whether the clock of TensorE is slow at a time: a while after a pause, and at the beginning.
 
@@ -173,7 +205,7 @@ def is_cold(clock: Clock, engine: Engine, start: float) -> bool:
     of it.
     """
     warm_up = clock.moment.warm_up_ns
-    if engine.last_node == NOBODY or start - engine.free > warm_up / 2:
+    if engine.last_node == NOBODY or start - engine.array_free > warm_up / 2:
         engine.cold_until = start + warm_up
     return start < engine.cold_until
 

@@ -20,6 +20,8 @@ FOREVER = float("inf")
 # What a transfer was held up by, besides what it waits for.
 NOTHING, ISSUE, QUEUE, MEETING = range(4)
 QUEUES_OF_UNIT = len(QUEUES)
+# of [32, 32] in the systolic array
+ARRAY_TILES = 16
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class Cost:
         hbm_rate: bytes that cross the HBM interface per nanosecond of work.
         moved_rate: the same, of a transfer within HBM counted once: what its DMA engines move.
         sbuf_port, psum_port: whether it needs a port for itself that another engine uses as well.
+        array_tile, interval: see `Share`.
     """
 
     busy: float
@@ -101,6 +104,8 @@ class Cost:
     start: float
     sbuf_port: bool
     psum_port: bool
+    array_tile: int
+    interval: float
 
 
 @dataclass(slots=True)
@@ -108,8 +113,9 @@ class Engine:
     """An engine: what it did last, and how many nodes stand in its heaps of `Clock`.
 
     Args:
-        free: when it accepts the next instruction.
+        free: when it accepts the next instruction; TensorE on another tile of the array, if it is on one.
         loaded: when the weights are there that were loaded last.
+        array_free, array_node: when it accepts any instruction, and what it is busy with until then.
         last_start, last_node: what it started last, and when.
         cold_until: until when its clock is slow; of TensorE.
         coming, ready: nodes of `Clock.coming` and `Clock.ready`.
@@ -117,11 +123,21 @@ class Engine:
 
     free: float
     loaded: float
+    array_free: float
     last_start: float
     last_node: int = NOBODY
+    array_node: int = NOBODY
     cold_until: float = NOT_YET
     coming: int = 0
     ready: int = 0
+
+
+@dataclass(slots=True)
+class ArrayTile:
+    """A [32, 32] of the systolic array: until when a product on a tile occupies it, and which one."""
+
+    free: float = 0.0
+    node: int = NOBODY
 
 
 @dataclass(slots=True)
@@ -202,7 +218,7 @@ class Clock(NamedTuple):
     """Everything that a simulation reads and writes.
 
     Args:
-        nodes, waits, costs, engines, units, queues: tables.
+        nodes, waits, costs, engines, units, queues, array_tiles: tables.
         moment: where it is.
         agenda: nodes to look at, the next one last.
         arrivals: a heap of transfers that are ready, by when and by their place in program order.
@@ -219,6 +235,7 @@ class Clock(NamedTuple):
     engines: Sequence[Engine]
     units: Sequence[Unit]
     queues: Sequence[Queue]
+    array_tiles: Sequence[ArrayTile]
     moment: Moment
     agenda: list[int]
     arrivals: list[Entry]
@@ -250,6 +267,7 @@ def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
         _engines(machine, len(work.stream), as_array=as_array),
         table(Unit, {}, units, as_array=as_array),
         table(Queue, {}, queues, as_array=as_array),
+        table(ArrayTile, {}, ARRAY_TILES, as_array=as_array),
         _moment(machine, costs, as_array=as_array),
         numbers(np.zeros(nodes, np.int64), as_array=as_array),
         table(Entry, {}, int(np.count_nonzero(work.engine == DMA)), as_array=as_array),
@@ -276,13 +294,17 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
         "start": [s.start_ns for s in shares],
         "sbuf_port": [bool(s.ports & SBUF_PORT) for s in shares],
         "psum_port": [bool(s.ports & PSUM_PORT) for s in shares],
+        "array_tile": [s.array_tile for s in shares],
+        "interval": [s.interval_ns for s in shares],
     }
     return table(Cost, columns, len(shares), as_array=as_array)
 
 
 def _engines(machine: Machine, count: int, *, as_array: bool) -> Any:
     begin = np.full(count, machine["kernel_start_ns"])
-    return table(Engine, dict.fromkeys(("free", "loaded", "last_start"), begin), count, as_array=as_array)
+    return table(
+        Engine, dict.fromkeys(("free", "loaded", "array_free", "last_start"), begin), count, as_array=as_array
+    )
 
 
 def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:

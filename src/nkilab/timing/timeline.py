@@ -28,7 +28,8 @@ REASON_TEXTS = {
 class Timeline:
     """What a program does in time, in nanoseconds from the start of the kernel.
 
-    Events stand in the order of their start; events of one engine may overlap by their latency.
+    Events stand in the order of their start; events of one engine may overlap by their latency, products on
+    different tiles of the systolic array altogether.
 
     Args:
         machine: name of the chip.
@@ -40,7 +41,8 @@ class Timeline:
         engine: per event, position in `ENGINES`.
         queue: per event, DMA queue; -1 on other engines.
         start_ns, end_ns: per event, from its start to the last visible result.
-        busy_ns: per event, how long its engine accepted nothing else; 0 for what hides behind another event.
+        busy_ns: per event, how long its engine, or its tile of the systolic array, accepted nothing else;
+            0 for what hides behind another event.
         ready_ns: per event, when everything that it waits for was there.
         issued_ns: per transfer, when an issuing unit took it; -1 on other engines.
         row: per event, row of the program; of an inserted transfer the row it stands before.
@@ -116,6 +118,14 @@ class Timeline:
         firsts = np.flatnonzero(is_new)
         lasts = np.append(firsts[1:], len(here)) - 1
         return np.column_stack([start[firsts], reached[lasts]])
+
+    def occupied_ns(self, engine: str) -> float:
+        """How long an engine accepts nothing else, or not on all tiles of the systolic array."""
+        here = self.of_engine(engine)
+        start, busy = self.start_ns[here], self.busy_ns[here]
+        reached = np.maximum.accumulate(start + busy)
+        shared = np.clip(reached[:-1] - start[1:], 0.0, busy[1:])
+        return float(busy.sum() - shared.sum())
 
     def active_ns(self, engine: str) -> float:
         """How long an engine has an event under way."""

@@ -52,6 +52,8 @@ class Share:
         issue_ns: DMA only: how long the unit that issues it is occupied.
         start_ns: DMA only: from its issue to the first byte.
         ports: ports of memories that it keeps other engines from, `SBUF_PORT` and `PSUM_PORT` added up.
+        array_tile: TensorE only: see `Step`.
+        interval_ns: until TensorE takes the next one, for another tile of the array.
     """
 
     steps: tuple[Step, ...]
@@ -68,6 +70,8 @@ class Share:
     issue_ns: float = 0.0
     start_ns: float = 0.0
     ports: int = 0
+    array_tile: int = 0
+    interval_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,11 @@ def _waits(
     delay += np.where((kind == ANTI) & ~same & (engine[earlier] != DMA), drained[earlier], 0.0)
     # an order within an engine is kept once the earlier one has started: it takes one at a time
     delay -= np.where(is_order, visible[earlier], 0.0)
+    # assumed: PSUM takes one product at a time at one place, also of two tiles of the array;
+    # weights load meanwhile
+    streaming = np.array([s.busy_ns if s.array_tile else 0.0 for s in shares])[share]
+    loading = np.array([s.background_ns for s in shares])[share]
+    delay += np.where(is_order, np.maximum(streaming[earlier] - loading[later], 0.0), 0.0)
     order = np.argsort(later, kind="stable")
     start = np.searchsorted(later[order], np.arange(len(share) + 1))
     return start, earlier[order], kind[order], delay[order]
@@ -198,11 +207,25 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
             visible = max(visible, busy + step.busy_ns + step.latency_ns)
             busy += step.busy_ns
     tables = [s.table for s in steps if s.table not in TABLELESS]
+    tile = steps[-1].array_tile
     return Share(
         tuple(steps), ENGINES.index(steps[0].engine), busy, visible,
         sum(s.hidden_ns for s in background), tables[0] if tables else "",
-        ports=_ports(machine, form, steps),
+        ports=_ports(machine, form, steps), array_tile=tile,
+        interval_ns=_interval_ns(machine, steps) if tile else busy,
     )  # fmt: skip
+
+
+def _interval_ns(machine: Machine, steps: Sequence[Step]) -> float:
+    """How long a product on a tile of the array keeps TensorE from taking one for another tile.
+
+    Assumed: they are taken in order and as far apart as short ones. The second half of a float32 product
+    waits in front of the next one until the first half has left the tile.
+    """
+    *before, last = [s.busy_ns for s in steps if s.busy_ns]
+    cycles = machine["matmul_interval_cycles"] + machine["matmul_overhead_cycles"]
+    shortest = cycles / machine["tensor_clock_ghz"] / machine["tensor_sustained_rate"]
+    return sum(before) + min(last, shortest)
 
 
 def _sustained(machine: Machine, step: Step) -> Step:

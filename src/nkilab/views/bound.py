@@ -47,10 +47,7 @@ def occupancies(machine: Machine, timeline: Timeline, hbm_bytes: float) -> dict[
     if not len(timeline):
         return {}
     span = float(timeline.end_ns.max() - machine["kernel_start_ns"]) or 1.0
-    result = {
-        f"{engine} engine": float(timeline.busy_ns[timeline.of_engine(engine)].sum()) / span
-        for engine in ENGINES[:-1]
-    }
+    result = {f"{engine} engine": timeline.occupied_ns(engine) / span for engine in ENGINES[:-1]}
     result["DMA bandwidth"] = timeline.active_ns("dma") / span
     result["HBM bandwidth"] = hbm_bytes / machine["hbm_stack_bytes_per_ns"] / span
     result["DMA issue"] = timeline.issue_ns / machine["dma_issuing_units"] / span

@@ -16,6 +16,7 @@ from ...isa.registers import RegisterLoad, RegisterMove, RegisterStore
 from ...tiles.dtypes import INT32
 from ...tiles.tile import SEQUENCER, Storage, View, array_of, layout
 from ...trace.builder import record
+from ...trace.origins import arguments_behind
 from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
 from ..indexing import whole_number
@@ -50,8 +51,7 @@ class VirtualRegister(View):
                 raise UseError("the register was never written", hint="pass a value to nisa.register_alloc")
             raise UnsupportedError(
                 "the value of a register decides what runs, and only shapes are known here",
-                hint="give the argument that it is loaded from as data: --arg name=@file.npy; or say how "
-                "often the line goes round: --trips FILE.py:LINE=N",
+                hint=f"{_what_to_give(self)}; or say how often the line goes round: --trips FILE.py:LINE=N",
             )
         return int(array_of(self)[0])
 
@@ -78,6 +78,16 @@ class VirtualRegister(View):
 
     def __repr__(self) -> str:
         return f"<register: {self.value if self.storage.is_known else 'not written'}>"
+
+
+def _what_to_give(register: VirtualRegister) -> str:
+    """What is to be known for a register's value to be: the arguments that it stems from, by name."""
+    session = running()
+    names = arguments_behind(session.program, register.storage.number) if session is not None else ()
+    if not names:
+        return "give the argument that it is loaded from as data: --arg name=@file.npy"
+    options = " ".join(f"--arg {name}=@{name}.npy" for name in names)
+    return f"it is computed from {' and '.join(names)}; give data: {options}"
 
 
 class Trips:

@@ -1,0 +1,52 @@
+"""Tiles of the systolic array: products that keep to some of its rows and columns run beside others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..errors import RuleError
+from .parts import Step
+
+TILING = "nki.isa.nc_matmul, tiling mode"
+# rows, and columns, of the smallest tile
+_SMALLEST = 32
+
+
+def pair(spelled: Any) -> tuple[int, ...]:
+    """A pair (row, column), or () where tiling is off."""
+    if spelled is None or len(spelled) == 0:
+        return ()
+    pair = tuple(int(n) for n in spelled)
+    if len(pair) != 2:
+        raise RuleError(
+            f"a tile position or size has {len(pair)} numbers; it is (row, column)", source=TILING
+        )
+    return pair
+
+
+def array_tile(form: Any) -> int:
+    """A bit for each [32, 32] of the systolic array that a product occupies; 0 for all of it.
+
+    Bit 4 r + c stands for the rows from 32 r and the columns from 32 c on.
+    """
+    if not form.tile_size or form.tile_size == (128, 128):
+        return 0
+    (row, column), (rows, columns) = form.tile_position, form.tile_size
+    parts = [
+        4 * (r // _SMALLEST) + c // _SMALLEST
+        for r in range(row, row + rows, _SMALLEST)
+        for c in range(column, column + columns, _SMALLEST)
+    ]
+    return sum(1 << part for part in parts)
+
+
+def tiled(form: Any, steps: list[Step]) -> list[Step]:
+    """The steps of a product, on the tile of the array that it asks for.
+
+    That tiles run beside each other is documented (nc_matmul, tiling mode); how soon is assumed.
+    """
+    tile = array_tile(form)
+    if not tile:
+        return steps
+    return [replace(s, array_tile=tile, widening=max(s.widening, 2.0)) if s.busy_ns else s for s in steps]
