@@ -153,6 +153,7 @@ def test_a_fault_of_a_file_is_told_with_its_line(tmp_path: Path, old: str, new: 
     with pytest.raises(NkilabError) as raised:
         machine_named(str(path))
     hint = "\n  hint: `nkilab explain trn2` lists them" if "no constant" in message else HINT
+    hint = "\n  hint: did you mean source?" if "sauce" in message else hint
     assert str(raised.value) == message + hint
 
 

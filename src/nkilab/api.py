@@ -12,7 +12,7 @@ from os import environ
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .arrays import ArraySpec, framework_of, is_tracer, outlined
+from .arrays import ArraySpec, dtype_of, framework_of, is_tracer, outlined
 from .benchmark import BenchmarkResult, table
 from .calls import calls_of
 from .dialects.dst_first.registers import ASKED, TRIPS
@@ -368,7 +368,7 @@ def _shape_only(value: Any) -> Any:
     if framework_of(value) in ("", "spec"):
         return value
     held = outlined(value, "of the kernel")
-    return ArraySpec(tuple(held.shape), held.dtype)
+    return ArraySpec(tuple(held.shape), dtype_of(held, "of the kernel"))
 
 
 def _save(program: Program, neff_path: Any, trace_path: Any, timeline: Timeline | None = None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nkilab.files.neff import digest_of
+from nkilab.isa.operators import OPERATORS
 from nkilab.place import plan
 from nkilab.place.blocks import with_blocks_apart
 from nkilab.place.compiled import MIDDLE_END, compiled
@@ -102,3 +104,19 @@ def test_zeroes_in_sbuf_stay() -> None:
     k = Kernel("trn1")
     k.fill(k.tile(128, 512))
     assert without_zero_fills(k.program) is k.program
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_a_program_of_beta_1_compiled_twice_is_the_same(target: str) -> None:
+    # what `neuron-profile capture` times and what `view` reads are one program
+    k = product(Kernel(target))
+    x, out = k.hbm(128, 64), k.hbm(128, 64)
+    for block in blocks(k, 4, 64):
+        k.load(block, x)
+        k.copy(block, block, engine="unknown")
+        k.call("tensor_scalar", block, block, 2.0, None, op0=OPERATORS["multiply"], engine="unknown")
+        k.store(out, block)
+    k.program.compiler = MIDDLE_END
+    once = compiled(k.program)
+    assert digest_of(once) != digest_of(k.program)
+    assert digest_of(compiled(once)) == digest_of(once)

@@ -18,7 +18,7 @@ from ..tiles.tile import HBM
 from ..timing import Timeline, simulate
 from ..timing.work import LOAD, ON_CHIP, STORE
 from ..trace.marks import Marks
-from ..trace.program import Program
+from ..trace.program import Program, StorageRecord
 from ..trace.session import MemoryKey
 from ..trace.source import assigned_name
 from .finding import Site
@@ -80,19 +80,24 @@ class Track:
         """The user's line of a row."""
         return Site(*self.program.lines[int(self.program.line_column[row])])
 
+    def _record(self, storage: int) -> StorageRecord:
+        """A tile of the program, or one that the compiler made of a block."""
+        known = self.program.storages
+        return known[storage] if storage < len(known) else self.compiled.storages[storage]
+
     def birthplace(self, storage: int) -> Site:
         """The line that made a tile."""
-        return Site(*self.program.lines[self.program.storages[storage].line])
+        return Site(*self.program.lines[self._record(storage).line])
 
     def name(self, storage: int) -> str:
         """What the user calls a tile, or "a tile"."""
-        record = self.program.storages[storage]
+        record = self._record(storage)
         where = "a tensor" if record.memory == "hbm" else "a tile"
         return record.name or assigned_name(*self.program.lines[record.line]) or where
 
     def describe(self, storage: int) -> str:
         """A tile by name, type, shape and memory."""
-        record = self.program.storages[storage]
+        record = self._record(storage)
         return f"{self.name(storage)}: {record.dtype}{list(record.shape)} in {record.memory}"
 
     def called(self, row: int) -> str:

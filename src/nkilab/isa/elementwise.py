@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -296,18 +295,6 @@ class TensorScalar(Instruction):
     def cost(self) -> list[Step]:
         later = self.machine["vector_operand_ns"]
         return [one_input_step(self, self.runs_on, "TENSOR_SCALAR", self.data, self.dst, later_ns=later)]
-
-    def on_scalar_engine(self) -> TensorScalar | None:
-        """What the compiler makes of it on ScalarE: a copy with scale and bias; None of other operators.
-
-        Before trn2 that is an ACTIVATE, which a kernel cannot ask for by this instruction.
-        """
-        operators = self.op0.name, self.op1 and self.op1.name
-        if operators not in (("multiply", "add"), ("multiply", None), ("add", None)) or self.reverse1:
-            return None
-        other = copy(self)
-        other.steps = (one_input_step(self, "scalar", "ACTIVATE", self.data, self.dst),)
-        return other
 
 
 class ScalarTensorTensor(Instruction):

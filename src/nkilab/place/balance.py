@@ -10,11 +10,17 @@ instructions (NKIBench).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from ..errors import NkilabError
-from ..isa.declare import Instruction
+from ..isa.activations import ACTIVATIONS
+from ..isa.declare import NUMBER, Instruction
 from ..isa.elementwise import TensorCopy, TensorScalar
+from ..isa.scalar_engine import Activation
+from ..tiles.tile import Layout
 from ..trace.program import Program
 from .slots import ENGINES
 
@@ -24,8 +30,10 @@ def balanced(program: Program) -> Program:
     forms = list(program.forms)
     choose = _on_scalar if program.machine["scalar_engine_first"] else _either
     choices: list[list[int]] = []
-    for form in program.forms:
-        others = choose(form)
+    # what was chosen before stays in the table, and is no choice again
+    is_used = np.bincount(program.form_column, minlength=len(forms)) > 0
+    for form, used in zip(program.forms, is_used.tolist(), strict=True):
+        others = choose(form) if used else []
         choices.append(list(range(len(forms), len(forms) + len(others))))
         forms += others
     if not any(choices):
@@ -45,7 +53,8 @@ def _either(form: Instruction) -> list[Instruction]:
     """A copy on VectorE and on ScalarE, if it names no engine and both can do it."""
     if not isinstance(form, TensorCopy) or form.engine != "unknown":
         return []
-    made = [other for engine in ("vector", "scalar") if (other := _copy_on(form, engine)) is not None]
+    found = [_made(TensorCopy, form, form.layouts, (engine,)) for engine in ("vector", "scalar")]
+    made = [other for other in found if other is not None]
     return made if len(made) > 1 else []
 
 
@@ -53,16 +62,38 @@ def _on_scalar(form: Instruction) -> list[Instruction]:
     """A copy or a tensor_scalar on ScalarE, if it names no engine and ScalarE can do it."""
     match form:
         case TensorCopy(engine="unknown"):
-            other: Instruction | None = _copy_on(form, "scalar")
+            other = _made(TensorCopy, form, form.layouts, ("scalar",))
         case TensorScalar(engine="unknown", runs_on="vector"):
-            other = form.on_scalar_engine()
+            other = _activate(form)
         case _:
             return []
     return [] if other is None else [other]
 
 
-def _copy_on(form: TensorCopy, engine: str) -> Instruction | None:
+def _activate(form: TensorScalar) -> Instruction | None:
+    """The ACTIVATE that does what a tensor_scalar does, data * scale + bias; None if none does."""
+    match form.op0.name, form.op1.name if form.op1 is not None else None:
+        case "multiply", None:
+            scale, bias = form.operand0, None
+        case "add", None:
+            scale, bias = NUMBER, form.operand0
+        case "multiply", "add" if not form.reverse1:
+            scale, bias = form.operand0, form.operand1
+        case _:
+            return None
+    if isinstance(scale, Layout) and isinstance(bias, Layout):
+        # an ACTIVATE names them in the other order
+        return None
+    # a number to add is a constant of the compiler's, one per partition
+    layouts = (form.dst, form.data, bias if isinstance(bias, Layout) else None, scale, None)
+    return _made(Activation, form, layouts, (ACTIVATIONS["copy"], None, "idle"))
+
+
+def _made(
+    cls: type[Instruction], form: Instruction, layouts: Sequence[Any], attributes: tuple[Any, ...]
+) -> Instruction | None:
+    """An instruction in the place of a form; None if the chip has none such."""
     try:
-        return TensorCopy(form.machine, form.layouts, (engine,))
+        return cls(form.machine, layouts, attributes)
     except NkilabError:
         return None

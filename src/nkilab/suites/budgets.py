@@ -137,10 +137,10 @@ def watched(predictions: Predictions) -> Generator[None, Any, Any]:
     api = part("api")
     before = api.settings().watch
 
-    def tell(programs: tuple[Any, ...]) -> None:
-        predictions.launched(programs)
+    def tell(shown: Any) -> None:
+        predictions.launched(shown.programs)
         if before is not None:
-            before(programs)
+            before(shown)
 
     with api.chosen(watch=tell):
         yield
