@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from dis import get_instructions
 from functools import cache, cached_property
 from hashlib import sha256
@@ -79,16 +79,11 @@ def _compiled(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     finally:
         config.CACHE_DIR = usual
 
-    is_loaded = False
-
     def run(*arguments: Any) -> Any:
-        nonlocal is_loaded
-        if is_loaded:
+        if entry.signatures:
             return entry(*arguments)
         with numba_events().install_listener("numba:compile", _notice(what)):
-            result = entry(*arguments)
-        is_loaded = True
-        return result
+            return entry(*arguments)
 
     return run
 
@@ -153,11 +148,9 @@ def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) 
         as_array: one array for compiled code instead of a list of objects.
     """
     if as_array:
-        blank, required = _blank(record)
-        assert required <= columns.keys()
-        made = np.full(count, blank)
-        for name, values in columns.items():
-            made[name] = values
+        made = np.empty(count, dtype_of(record))
+        for field in fields(record):
+            made[field.name] = columns.get(field.name, field.default)
         return made.view(np.recarray)
     given = [np.broadcast_to(column, count).tolist() for column in columns.values()]
     assert list(columns) == [field.name for field in fields(record)][: len(columns)]
@@ -168,17 +161,6 @@ def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) 
 def dtype_of(record: type) -> np.dtype:
     """The type of an array of records."""
     return np.dtype([(field.name, COLUMN_TYPES[str(field.type)]) for field in fields(record)], align=True)
-
-
-@cache
-def _blank(record: type) -> tuple[np.ndarray, frozenset[str]]:
-    """One record with the defaults, as an array without axes, and the fields that have none."""
-    made = np.zeros((), dtype_of(record))
-    required = frozenset(field.name for field in fields(record) if field.default is MISSING)
-    for field in fields(record):
-        if field.name not in required:
-            made[field.name] = field.default
-    return made, required
 
 
 def column(records: Any, name: str) -> np.ndarray:

@@ -115,13 +115,6 @@ def cut(view: V, key: Any) -> V | None:
 def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
     """As `cut`, for the usual keys of two and three axes: `[rows, columns]` and `[rows, place, columns]`."""
     known = view.layout
-    rows, columns = key[0], key[-1]
-    is_whole = len(key) == 2 and rows.start is None and rows.stop is None and rows.step is None
-    if is_whole and columns.step is None:
-        start, stop = columns.start, columns.stop
-        # of all partitions some columns, which views of this layout were asked for before
-        if type(start) is int and type(stop) is int and (start, stop) in known.cuts:
-            return type(view)(view.storage, view.offset + start * known.strides[1], known.cuts[start, stop])
     shape, strides, offset = known.shape, known.strides, view.offset
     if len(key) != len(shape) or known.indices:
         return None
@@ -130,6 +123,7 @@ def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
         if not isinstance(place, int) or not 0 <= place < shape[1] or known.partition_axis == 1:
             return cut(view, key)
         offset += place * strides[1]
+    rows, columns = key[0], key[-1]
     if rows.step is not None or columns.step is not None:
         return None
     height, width = shape[0], shape[-1]
@@ -154,9 +148,6 @@ def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
         first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
     counts = (height, width, first) if len(key) == 2 else (height, 0, width, first)
     held = known.cuts.get(counts) or _cut_layout(known, counts)
-    is_on_all = is_whole and known.partition_axis == 0 and first == known.start_partition
-    if is_on_all and start is not None and held is not None:
-        known.cuts[start, stop] = held
     return None if held is None else type(view)(storage, offset, held)
 
 

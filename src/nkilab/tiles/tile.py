@@ -71,8 +71,7 @@ class Layout:
         self.partition_axis = partition_axis
         self.start_partition = start_partition
         self.indices = indices
-        # layouts of slices of such a view, by their shape and first partition; of columns of all partitions
-        # also by start and stop
+        # layouts of slices of such a view, by their shape and first partition
         self.cuts: dict[tuple[int, ...], Layout] = {}
         self.size = prod(shape)
         if partition_axis is None:
