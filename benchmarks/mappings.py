@@ -1,6 +1,6 @@
 """What searching the mappings of a corpus of Einsums gains over the compiler's rules, as a table.
 
-    NKILAB_EINSUM_CORPUS=einsum_corpus.yaml python benchmarks/mappings.py [--seconds 10] [--limit 120] [NAME ...]
+    NKILAB_EINSUM_CORPUS=einsum_corpus.yaml python benchmarks/mappings.py --seconds 10 --limit 120 NAME...
 
 Each cascade is searched in a process of its own, which may take as long as --limit says, compiling included.
 """
