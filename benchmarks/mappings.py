@@ -1,12 +1,13 @@
 """What searching the mappings of a corpus of Einsums gains over the compiler's rules, as a table.
 
-    NKILAB_EINSUM_CORPUS=einsum_corpus.yaml python benchmarks/mappings.py [SECONDS [NAME ...]]
+    NKILAB_EINSUM_CORPUS=einsum_corpus.yaml python benchmarks/mappings.py --seconds 10 --limit 120 NAME...
 
-Each cascade is searched for SECONDS, 10 if not given, in a process of its own, which may take LIMIT.
+Each cascade is searched in a process of its own, which may take as long as --limit says, compiling included.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -20,8 +21,6 @@ from tests.conformance.corpus import corpus
 
 from nkilab import einsum
 
-# seconds that one cascade may take, compiling and searching
-LIMIT = 120
 # extents and type of what is compiled and timed, by cascade
 BENCH: dict[str, tuple[dict[str, int], str]] = {
     "copy_2d": ({"M": 4096, "N": 4096}, "float32"),
@@ -95,28 +94,29 @@ def searched(name: str, seconds: float) -> dict[str, Any]:
     }
 
 
-def in_a_process(name: str, seconds: float) -> dict[str, Any] | str:
+def in_a_process(name: str, seconds: float, limit: float) -> dict[str, Any] | str:
     """The same in a process of its own; why not if it fails."""
-    command = [sys.executable, __file__, str(seconds), name, "--here"]
+    command = [sys.executable, __file__, "--seconds", str(seconds), "--here", name]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
-        return f"takes more than {LIMIT} s"
+        return f"takes more than {limit:g} s"
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:120]
     held: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return held
 
 
-def main(seconds: float, names: list[str]) -> None:
+def main(seconds: float, limit: float, names: list[str]) -> None:
     """Print a row per cascade, and how many are at least as fast."""
     print(f"| Cascade | Rules, us | Search of {seconds:g} s, us | Gain | Kernels | Taken |")
     print("|---|---|---|---|---|---|")
     gains, failed = [], []
     for name in names:
-        held = in_a_process(name, seconds)
+        held = in_a_process(name, seconds, limit)
         if isinstance(held, str):
             failed.append(f"{name}: {held}")
+            print(f"not searched: {failed[-1]}", file=sys.stderr, flush=True)
             continue
         gains.append(held["rules"] / held["found"] - 1)
         print(
@@ -129,14 +129,19 @@ def main(seconds: float, names: list[str]) -> None:
             f"\n{sum(gain >= 0 for gain in gains)} of {len(gains)} are predicted at least as fast; "
             f"the median gain is {median(gains):.1%}, the largest {max(gains):.1%}"
         )
-    for line in failed:
-        print(f"not searched: {line}")
+    if failed:
+        print("\nNot searched:\n" + "\n".join(failed))
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    if words[-1:] == ["--here"]:
-        print(json.dumps(searched(words[1], float(words[0]))))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=10, help="of search for a cascade")
+    parser.add_argument("--limit", type=float, default=120, help="seconds that a cascade may take in all")
+    parser.add_argument("--here", action="store_true", help="search the one cascade in this process")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    given = parser.parse_args()
+    if given.here:
+        print(json.dumps(searched(given.names[0], given.seconds)))
     else:
-        entries = [e.name for e in corpus()]
-        main(float(words[0]) if words else 10, words[1:] or [name for name in entries if name in BENCH])
+        known = [e.name for e in corpus() if e.name in BENCH]
+        main(given.seconds, given.limit, given.names or known)

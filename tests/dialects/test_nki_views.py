@@ -56,6 +56,40 @@ def test_a_view_method_sees_the_elements_that_numpy_sees(name: str) -> None:
     np.testing.assert_array_equal(array_of(make(counted())), expected)
 
 
+@pytest.mark.parametrize("view", ["whole", "partitions", "between", "reinterpreted"])
+def test_columns_cut_a_second_time_are_those_that_numpy_cuts(view: str) -> None:
+    """The second cut of a layout is looked up; tensors that share the layout differ in rows and place."""
+    # per kind views [8 or 4, 6 or 4] of three tensors with other elements each, and the same of NumPy
+    takes: dict[str, Callable[[Any], Any]] = {
+        "whole": lambda t: t[:, 2, :] if t.shape == (8, 6, 4) else t,
+        "partitions": lambda t: t[4:8, 1, :],
+        "between": lambda t: t[:, :, 1],
+        "reinterpreted": lambda t: t[:, 2, :].view("int32" if isinstance(t, Tensor) else np.int32),
+    }
+    for number in range(3):
+        tensor = counted()
+        elements = COUNTED + 1000 * number
+        tensor.storage.allocate(elements.copy())
+        ours, theirs = takes[view](tensor), takes[view](elements)
+        for start, stop in ((0, 4), (1, 3), (1, 3), (3, 4)):
+            cut = ours[:, start:stop]
+            np.testing.assert_array_equal(array_of(cut), theirs[:, start:stop])
+            assert cut.layout.start_partition == (4 if view == "partitions" else 0)
+
+
+@pytest.mark.parametrize("columns", [slice(0.5, 2), slice(0, 9), slice("a", 2)])
+def test_columns_that_are_none_are_refused_after_others_were_cut(columns: slice) -> None:
+    """What is looked up are columns that were cut before, not columns of that kind."""
+    tensor = counted()[:, 2, :]
+    refusals = []
+    for _ in range(2):
+        with pytest.raises(NkilabError) as caught:
+            tensor[:, columns]
+        refusals.append(str(caught.value).partition(": ")[2])
+        assert array_of(tensor[:, 0:2]).tolist() == COUNTED[:, 2, 0:2].tolist()
+    assert refusals[0] == refusals[1]
+
+
 def test_a_rearrangement_that_joins_axes_apart_is_refused() -> None:
     with pytest.raises(
         NkilabError, match="axes 2 and 3 are not contiguous; flatten_dims joins contiguous axes"

@@ -15,6 +15,7 @@ import pytest
 from nkilab._lazy import part
 from nkilab.einsum import compile
 from tests.program import SOURCE, call, told
+from tests.test_wrong_use import piped
 from tests.tune.kernels import FAULTS, SPACE, written
 from tests.views.test_schemas import check
 
@@ -39,6 +40,14 @@ def estimated(folder: Path, columns: int, arg: str = ARG[1]) -> dict:
     """What `nkilab estimate` says of one point: it knows nothing of the tuner."""
     arguments = ("estimate", "kernels.py:copied", "--arg", arg, "--kw", f"columns={columns}", "--json")
     return json.loads(told(call(*arguments, folder=folder))[1])
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["table", "json"])
+def test_a_reader_that_has_enough_ends_a_search_quietly(folder, options):
+    process = piped(folder, *TUNE, *ARG, *options)
+    process.stdout.close()
+    assert (process.wait(60), process.stderr.read()) == (141, "")
+    process.stderr.close()
 
 
 def test_the_best_is_what_estimate_predicts_fastest(folder):
