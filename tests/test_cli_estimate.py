@@ -40,7 +40,9 @@ def test_estimate_takes_several_targets_a_grid_and_keywords(kernels):
     done = estimate(kernels, *args, "--target", "trn1, trn2,gen4")
     found = json.loads(done.stdout)
     assert [f["target"] for f in found] == ["trn1", "trn2", "trn3"]
-    assert all(f["instructions"] == {"dma_copy": 8, "tensor_scalar": 4} for f in found)
+    # on trn1 the compiler makes an ACTIVATE of a multiplication by a number (place/balance.py)
+    scales = ["activation", "tensor_scalar", "tensor_scalar"]
+    assert [f["instructions"] for f in found] == [{"dma_copy": 8, scale: 4} for scale in scales]
 
 
 def test_several_targets_are_columns_of_one_table(kernels):

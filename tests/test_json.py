@@ -115,7 +115,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What the cases read; they run in order, and the first writes NEFFs that later ones read."""
+    """What the cases read, NEFFs of the demo among it."""
     held = tmp_path_factory.mktemp("json")
     written(held)
     (held / "kernels.py").rename(held / "copied.py")
@@ -127,6 +127,7 @@ def folder(tmp_path_factory):
     for name, text in texts.items():
         script(held, text, name)
     np.save(held / "x.npy", np.ones((4, 4), np.float32))
+    assert inside("demo", "--output", "files", folder=held) == 0
     return held
 
 

@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError) as caught:
         write(tmp_path / "file")
-    assert str(caught.value) == f"{tmp_path / 'file'} cannot be written: File exists"
+    assert str(caught.value) == f"{tmp_path / 'file'} cannot be written: file exists"
 
 
 def test_the_command_writes_the_pages_and_says_what_changed(tmp_path: Path, written: dict[str, str]) -> None:

@@ -330,6 +330,7 @@ class Program:
         """How many rows each instruction has."""
         totals: dict[str, int] = {}
         counts = np.bincount(np.asarray(self.form_column, np.int64), minlength=len(self.forms))
-        for form, count in zip(self.forms, counts, strict=True):
-            totals[form.name] = totals.get(form.name, 0) + int(count)
+        for form, count in zip(self.forms, counts.tolist(), strict=True):
+            if count:
+                totals[form.name] = totals.get(form.name, 0) + count
         return totals
