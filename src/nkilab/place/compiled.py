@@ -38,7 +38,6 @@ def compiled(program: Program) -> Program:
         program = balanced(program)
         program = program.with_forms(list(program.forms), program.form_column)
         program.has_static_descriptors = True
-    if program.compiler == MIDDLE_END:
         return _noted(
             program,
             without_redundant_loads(program, Room),
