@@ -1,6 +1,6 @@
 """A process that has nkilab loaded and forks for each run of the program: all of a run but the imports.
 
-Run as a script it answers requests: one line of JSON each on standard input, the wait status on standard output.
+Run as a script it answers requests, one line of JSON each on standard input, with the wait status.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Server:
 
     def run(self, arguments: list[str], folder: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """Run the program with arguments in a folder, as a new process with these variables alone."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as scratch:
             paths = [os.path.join(scratch, name) for name in ("output", "complaint")]
             asked = {"arguments": arguments, "folder": folder, "env": env, "paths": paths}
@@ -92,8 +93,7 @@ def _run() -> None:
     try:
         importlib.import_module("nkilab.cli").main(prog_name="nkilab")
     except SystemExit as request:
-        assert isinstance(request.code, int)
-        status = request.code
+        status = int(request.code or 0)
     except BaseException:
         traceback.print_exc()
     finally:

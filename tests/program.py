@@ -45,7 +45,7 @@ AT_START = ("PYTHON", "NUMBA", "LANG", "LC_")
 def call(*args, folder=None, env=None, python=("-m", "nkilab")):
     """Run the program as a process of its own; standard output, standard error and exit status.
 
-    The process is a fork of one that has nkilab loaded, unless `env` or `python` ask for what only a start shows.
+    The process is forked from one that has nkilab loaded, unless `env` or `python` ask for a start.
     """
     environment = {**os.environ, "PYTHONPATH": SOURCE, **(env or {})}
     is_started = any(name.startswith(AT_START) for name in env or ()) or python != ("-m", "nkilab")
