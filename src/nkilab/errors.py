@@ -100,6 +100,11 @@ class NkilabWarning(UserWarning):
     """Something that runs but does not mean what its author hopes; one per source line."""
 
 
+def told(error: NkilabError, name: str = "nkilab") -> str:
+    """An error as a program of this name prints it: it begins with a place, or else with the name."""
+    return str(error) if error.where else f"{name}: {error}"
+
+
 def reason_of(error: OSError) -> str:
     """Why the system could not do something with a file, as the end of a sentence."""
     return (error.strerror or str(error)).lower()
