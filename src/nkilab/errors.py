@@ -55,6 +55,10 @@ class NkilabError(Exception):
             lines.append(f"  key: {self.key}")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        """The whole message, for whoever shows an error so, as torch.compile does."""
+        return f"{type(self).__name__}({self})"
+
 
 class KernelError(NkilabError):
     """A kernel asks for something the machine or the language does not allow."""

@@ -130,10 +130,23 @@ def _tell(error: BaseException) -> int:
         return EXIT_BUG
     error = error.with_traceback(_without_ours(error.__traceback__))
     traceback.print_exception(error)
+    if hidden := _hidden(error):
+        print(f"\n{told(hidden)}", file=sys.stderr)
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(ROOTS):
         root = error.name.partition(".")[0]
         print(f"nkilab: the environment of {sys.executable} has no module {root}", file=sys.stderr)
     return EXIT_FAULT
+
+
+def _hidden(error: BaseException) -> NkilabError | None:
+    """Our error behind one that PyTorch raised in its place, where the traceback does not show it."""
+    held: BaseException | None = error
+    is_shown = not type(error).__module__.startswith("torch.")
+    while held is not None:
+        if isinstance(held, NkilabError):
+            return None if is_shown else held
+        held = held.__cause__ or held.__context__
+    return None
 
 
 def _is_in_script(error: BaseException) -> bool:
