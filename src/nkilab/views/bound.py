@@ -21,8 +21,8 @@ BOUNDS = {
     "DMA bandwidth": "the DMA engines spend at least 80 % of that time moving bytes",
     "HBM bandwidth": "the HBM stack gives and takes at least 80 % of what it can in that time",
     "DMA issue": "the units that issue transfers are occupied at least 80 % of that time",
-    "DMA latency": "no resource is; on the critical path, transfers take more time than engines",
-    "dependence": "no resource is; on the critical path, engines take at least as much time as transfers",
+    "DMA latency": "no resource is occupied 80 % of the time; on the critical path, transfers take more time than engines",
+    "dependence": "no resource is occupied 80 % of the time; on the critical path, engines take at least as much time as transfers",
     "nothing": "the program has no instructions",
 }
 
