@@ -103,7 +103,11 @@ def test_the_line_that_loads_most_moves_and_the_others_stay() -> None:
     with activate():
         program = compiled_of(added_up(2, kept=6), 26)
     assert loads_of(program) == 6 + 2 * 20
-    assert any(note.startswith("20 more loads are made") for note in program.notes)
+    (found,) = plan(program).findings
+    assert found.message.startswith(
+        "sbuf does not hold all live tiles: trn2 has 212984 bytes per partition, so 20 loads are made again; "
+    )
+    assert "20 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in found.message
 
 
 def test_loads_stay_where_the_rest_does_not_fit_either() -> None:

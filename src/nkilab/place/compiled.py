@@ -44,13 +44,13 @@ def compiled(program: Program) -> Program:
             without_redundant_loads(program, Room),
             "loads are left out: SBUF has room for what an earlier one loaded",
         )
-        return _with_reloads(program)
+        return with_reloads(program)
     window = program.machine["redundant_load_window_bytes"]
     if not window:
         return program
     held = f"loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB"
     ring = without_redundant_loads(program, lambda program, slots: Ring(program, window))
-    return _with_reloads(_noted(program, ring, held))
+    return with_reloads(_noted(program, ring, held))
 
 
 def _noted(program: Program, shorter: Program, told: str) -> Program:
@@ -59,13 +59,3 @@ def _noted(program: Program, shorter: Program, told: str) -> Program:
     if left_out:
         shorter.notes = [*program.notes, f"{left_out} {told}"]
     return shorter
-
-
-def _with_reloads(program: Program) -> Program:
-    """A program whose loads SBUF holds, with a note of how many more it makes."""
-    longer = with_reloads(program)
-    more = len(longer) - len(program)
-    if more:
-        told = f"{more} more loads are made: SBUF does not hold what they load until its next use"
-        longer.notes = [*program.notes, told]
-    return longer

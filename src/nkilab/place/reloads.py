@@ -19,8 +19,10 @@ from ..trace.program import Program
 from .blocks import with_blocks_apart
 from .boxes import boxes_of, told_apart
 from .lifetimes import free_intervals, only_fills
+from .plan import Finding
 from .redundant import loads_of_whole_tiles
 from .slots import Slots, slots_of
+from .spills import crowded
 
 
 def with_reloads(program: Program) -> Program:
@@ -36,7 +38,20 @@ def with_reloads(program: Program) -> Program:
         tried.update(_kind(other, moved).tolist())
         if _fits(other, moved, capacity):
             result = made = other
+    if result is not program:
+        result.findings = [*program.findings, _finding(program, result, capacity)]
     return result
+
+
+def _finding(program: Program, result: Program, capacity: int) -> Finding:
+    """What lives at the first row at which SBUF does not hold it all."""
+    lives = _Lives.of(program, slots_of(program))
+    row = int(np.flatnonzero(lives.used > capacity)[0])
+    live = np.flatnonzero((lives.first >= 0) & (lives.first <= row) & (lives.last >= row))
+    largest = live[np.argsort(-lives.size[live], kind="stable")].tolist()
+    more = len(result) - len(program)
+    told = f", so {more} loads are made again" if more else ", so loads are made late"
+    return crowded(program, capacity, largest, row, told)
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ class Program:
         self.values: list[tuple[Any, ...]] = [()]
         self.storages: list[StorageRecord] = []
         self.notes: list[str] = []
+        # what compiling it found: place.plan.Finding
+        self.findings: list[Any] = []
         # of a launch over several cores: what messages call this program, the core that runs it, and per
         # meeting, in order, who takes part: programs, and which meeting of theirs it is
         self.title = ""
@@ -280,7 +282,7 @@ class Program:
         other = Program(self.machine, self.kernel_name)
         other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
         other.title, other.core, other.met = self.title, self.core, self.met
-        for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "notes"):
+        for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "notes", "findings"):
             setattr(other, table, getattr(self, table))
         other.fill(rows, slots)
         return other
