@@ -12,6 +12,7 @@ from .path import path_of
 # pipeline of a short kernel takes its part of that.
 _BOUND_SHARE = 0.8
 
+_UNOCCUPIED = "no resource is occupied 80 % of the time; on the critical path,"
 BOUNDS = {
     "tensor engine": "TensorE is occupied at least 80 % of the time between first and last event",
     "vector engine": "VectorE is occupied at least 80 % of the time between first and last event",
@@ -21,8 +22,8 @@ BOUNDS = {
     "DMA bandwidth": "the DMA engines spend at least 80 % of that time moving bytes",
     "HBM bandwidth": "the HBM stack gives and takes at least 80 % of what it can in that time",
     "DMA issue": "the units that issue transfers are occupied at least 80 % of that time",
-    "DMA latency": "no resource is occupied 80 % of the time; on the critical path, transfers take more time than engines",
-    "dependence": "no resource is occupied 80 % of the time; on the critical path, engines take at least as much time as transfers",
+    "DMA latency": f"{_UNOCCUPIED} transfers take more time than engines",
+    "dependence": f"{_UNOCCUPIED} engines take at least as much time as transfers",
     "nothing": "the program has no instructions",
 }
 
