@@ -25,6 +25,8 @@ from ._lazy import numba, numba_events
 LONG = 30_000
 # Nothing is allocated by compiled code, so that nothing needs to be counted; division by zero is infinite.
 _OPTIONS = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
+# Records that are read or written at once, column by column: few enough for the cache.
+_PIECE = 2048
 # What a field of a record is in an array, by its annotation.
 COLUMN_TYPES = {"int": "i4", "float": "f8", "bool": "b1"}
 
@@ -148,13 +150,27 @@ def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) 
         as_array: one array for compiled code instead of a list of objects.
     """
     if as_array:
-        made = np.empty(count, dtype_of(record))
-        for field in fields(record):
-            made[field.name] = columns.get(field.name, field.default)
-        return made.view(np.recarray)
+        return _filled(record, columns, count).view(np.recarray)
     given = [np.broadcast_to(column, count).tolist() for column in columns.values()]
     assert list(columns) == [field.name for field in fields(record)][: len(columns)]
     return list(map(record, *given)) if given else [record() for _ in range(count)]
+
+
+def _filled(record: type, columns: dict[str, Any], count: int) -> np.ndarray:
+    """An array of records, written a piece at a time that the cache holds."""
+    made = np.empty(count, dtype_of(record))
+    values = {field.name: columns.get(field.name, field.default) for field in fields(record)}
+    whole = {name: own for name, own in values.items() if np.ndim(own)}
+    alike = np.zeros(1, made.dtype)
+    for name, own in values.items():
+        if name not in whole:
+            alike[name] = own
+    for start in range(0, count, _PIECE):
+        piece = made[start : start + _PIECE]
+        piece[:] = alike
+        for name, own in whole.items():
+            piece[name] = own[start : start + _PIECE]
+    return made
 
 
 @cache
@@ -165,9 +181,21 @@ def dtype_of(record: type) -> np.dtype:
 
 def column(records: Any, name: str) -> np.ndarray:
     """One field of all records of a table."""
-    if isinstance(records, np.ndarray):
-        return np.ascontiguousarray(records[name])
-    return np.array([getattr(record, name) for record in records])
+    (values,) = columns_of(records, name)
+    return values
+
+
+def columns_of(records: Any, *names: str) -> tuple[np.ndarray, ...]:
+    """Several fields of all records of a table, read a piece at a time that the cache holds."""
+    if not isinstance(records, np.ndarray):
+        return tuple(np.array([getattr(record, name) for record in records]) for name in names)
+    plain = records.view(np.ndarray)
+    made = tuple(np.empty(len(plain), plain.dtype[name]) for name in names)
+    for start in range(0, len(plain), _PIECE):
+        piece = plain[start : start + _PIECE]
+        for name, values in zip(names, made, strict=True):
+            values[start : start + _PIECE] = piece[name]
+    return made
 
 
 def numbers(values: Any, *, as_array: bool) -> Any:

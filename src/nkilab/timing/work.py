@@ -14,7 +14,7 @@ import numpy as np
 
 from ..isa.declare import Instruction, Step
 from ..machine import Machine
-from ..place.edges import ANTI, FLOW, Waits
+from ..place.edges import ANTI, FLOW, KINDS, Waits
 from ..place.plan import Plan, Transfer
 from ..place.slots import DMA, ENGINES
 from ..tiles.tile import HBM, PSUM, SBUF, Layout
@@ -130,7 +130,7 @@ def work_of(program: Program, plan: Plan) -> Work:
     order = np.empty(len(row), np.int64)
     order[ordered] = node
     stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
-    waits = _waits(shares, share, engine, plan.waits, chain, first, program.machine)
+    waits = _waits(shares, share, plan.waits, chain, first, program.machine)
     return Work(tuple(shares), share, engine, row, order, stream, *waits)
 
 
@@ -159,25 +159,45 @@ def _with_earlier_shares(
 def _waits(
     shares: list[Share],
     share: np.ndarray,
-    engine: np.ndarray,
     waits: Waits,
     chain: list[tuple[int, int]],
     first: np.ndarray,
     machine: Machine,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Waits between nodes as columns.
+    """Waits between nodes as columns."""
+    later = first[np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))]
+    start, earlier, kind = waits.start, waits.node, waits.kind.astype(np.int64)
+    if chain:
+        later = np.append(later, np.array([n for n, _ in chain], np.int64))
+        order = np.argsort(later, kind="stable")
+        later = later[order]
+        earlier = np.append(earlier, np.array([n for _, n in chain], np.int64))[order]
+        kind = np.append(kind, np.full(len(chain), FLOW))[order]
+        start = np.searchsorted(later, np.arange(len(share) + 1))
+    one, other = share[later], share[earlier]
+    count = len(shares)
+    if count * count * len(KINDS) > len(later):
+        return start, earlier, kind, _delays(shares, one, other, kind, machine)
+    # few kinds of pairs: each is worked out once
+    pairs = np.arange(count * count * len(KINDS))
+    alike, of_kind = np.divmod(pairs, len(KINDS))
+    known = _delays(shares, *np.divmod(alike, count), of_kind, machine)
+    return start, earlier, kind, known[(one * count + other) * len(KINDS) + kind]
+
+
+def _delays(
+    shares: list[Share], later: np.ndarray, earlier: np.ndarray, kind: np.ndarray, machine: Machine
+) -> np.ndarray:
+    """Per pair of shares and kind, nanoseconds between the visible result and the start that it allows.
 
     Within one engine a wait that is none for a result keeps the order alone.
     """
-    later = first[np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))]
-    later = np.append(later, np.array([n for n, _ in chain], np.int64))
-    earlier = np.append(waits.node, np.array([n for _, n in chain], np.int64)).astype(np.int64)
-    kind = np.append(waits.kind, np.full(len(chain), FLOW)).astype(np.int64)
+    engine = np.array([s.engine for s in shares], np.int64)
     same = (engine[later] == engine[earlier]) & (engine[later] != DMA)
     # hw: TensorE reads SBUF and writes PSUM, where it adds in order; it never waits for its own results
     is_order = same & ((kind != FLOW) | (engine[later] == TENSOR))
-    visible = np.array([s.visible_ns for s in shares])[share]
-    drained = np.array([s.busy_ns for s in shares])[share] - visible
+    visible = np.array([s.visible_ns for s in shares])
+    drained = np.array([s.busy_ns for s in shares]) - visible
     signal = np.where(engine[earlier] == DMA, machine["dma_done_ns"], machine["semaphore_ns"])
     delay = np.where(same, 0.0, signal)
     # who waits for a read waits until the reader has taken everything in, not for its result
@@ -186,12 +206,9 @@ def _waits(
     delay -= np.where(is_order, visible[earlier], 0.0)
     # assumed: PSUM takes one product at a time at one place, also of two tiles of the array;
     # weights load meanwhile
-    streaming = np.array([s.busy_ns if s.array_tile else 0.0 for s in shares])[share]
-    loading = np.array([s.background_ns for s in shares])[share]
-    delay += np.where(is_order, np.maximum(streaming[earlier] - loading[later], 0.0), 0.0)
-    order = np.argsort(later, kind="stable")
-    start = np.searchsorted(later[order], np.arange(len(share) + 1))
-    return start, earlier[order], kind[order], delay[order]
+    streaming = np.array([s.busy_ns if s.array_tile else 0.0 for s in shares])
+    loading = np.array([s.background_ns for s in shares])
+    return delay + np.where(is_order, np.maximum(streaming[earlier] - loading[later], 0.0), 0.0)
 
 
 def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
