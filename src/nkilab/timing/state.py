@@ -115,7 +115,8 @@ class Engine:
     Args:
         free: when it accepts the next instruction; TensorE on another tile of the array, if it is on one.
         loaded: when the weights are there that were loaded last.
-        array_free, array_node: when it accepts any instruction, and what it is busy with until then.
+        array_free, array_node: when it accepts any instruction, and what it is busy with until then; kept if
+            the moment has tiles.
         last_start, last_node: what it started last, and when.
         cold_until: until when its clock is slow; of TensorE.
         coming, ready: nodes of `Clock.coming` and `Clock.ready`.
@@ -178,6 +179,7 @@ class Moment:
         engines: how many DMA engines there are.
         moved_limit, hbm_limit: bytes per nanosecond that they move to and from HBM, and that HBM gives.
         hbm_binds: whether transfers can ask for more.
+        has_tiles: whether products run on tiles of the systolic array.
         table: function table that is loaded.
         now: of the transfers.
         next_end, next_queue: when and on which queue the next transfer ends.
@@ -196,6 +198,7 @@ class Moment:
     moved_limit: float
     hbm_limit: float
     hbm_binds: bool
+    has_tiles: bool
     table: int = 0
     now: float = 0.0
     next_end: float = FOREVER
@@ -317,5 +320,6 @@ def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:
         "warm_up_ns": machine["tensor_warm_up_ns"], "slowdown": 1 / machine["tensor_cold_rate"],
         "engines": engines, "moved_limit": moved, "hbm_limit": given,
         "hbm_binds": most_moved > moved or most_given > given,
+        "has_tiles": any(cost.array_tile for cost in costs),
     }  # fmt: skip
     return table(Moment, columns, 1, as_array=as_array)[0]
