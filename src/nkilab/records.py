@@ -7,8 +7,10 @@ numbers; a table of records is a list of such objects, or one array for compiled
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from dis import get_instructions
 from functools import cache, cached_property
@@ -67,14 +69,67 @@ class Job:
         """The compiled function; compiled once on each computer, then kept in the cache folder."""
         return _compiled(self._function, self._what)
 
+    @contextmanager
+    def compiled_beside(self, steps: int, call: tuple[str, str]) -> Iterator[None]:
+        """Let another process compile the job while the body runs, if it must be compiled for so many steps.
+
+        Only where a second core is there and compiled code can be kept; else its first call compiles it.
+
+        Args:
+            steps: of the first call.
+            call: module and name of a function that calls the job with short tables.
+        """
+        if not self._lacks_code(steps):
+            yield
+            return
+        module, name = call
+        own = str(Path(__file__).parents[1])
+        paths = os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(numba().config.CACHE_DIR)}
+        helper = subprocess.Popen(
+            [sys.executable, "-c", f"from {module} import {name}; {name}()"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            yield
+        except BaseException:
+            helper.kill()
+            raise
+        finally:
+            helper.wait()
+
+    def _lacks_code(self, steps: int) -> bool:
+        """Whether it must be compiled, another core can do it, and the outcome can be kept."""
+        if steps < LONG or "compiled" in vars(self) or _cores() < 2 or numba().config.DISABLE_JIT:
+            return False
+        folder = _folder(self._function)
+        return _is_writable(folder) and not any(folder.rglob("*.nbi"))
+
+
+def _cores() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _folder(function: Callable[..., Any]) -> Path:
+    """Where the compiled code of a function is kept.
+
+    numba looks for changes in the file of the first function alone; this folder changes with all of them.
+    """
+    assert isinstance(function, FunctionType)
+    return Path(numba().config.CACHE_DIR) / f"{function.__name__}_{_digest(function)}"
+
 
 def _compiled(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     """`function` compiled; the first call compiles it unless that was done before, and says so."""
     assert isinstance(function, FunctionType)
     config = numba().config
     usual = config.CACHE_DIR
-    # numba looks for changes in the file of the first function alone; this folder changes with all of them
-    config.CACHE_DIR = str(Path(usual) / f"{function.__name__}_{_digest(function)}")
+    config.CACHE_DIR = str(_folder(function))
     try:
         keep = numba().njit(cache=_is_writable(Path(config.CACHE_DIR)), **_OPTIONS)
         entry = keep(_twin(function, {}))
@@ -161,7 +216,7 @@ def _filled(record: type, columns: dict[str, Any], count: int) -> np.ndarray:
     made = np.empty(count, dtype_of(record))
     values = {field.name: columns.get(field.name, field.default) for field in fields(record)}
     whole = {name: own for name, own in values.items() if np.ndim(own)}
-    alike = np.zeros(1, made.dtype)
+    alike: np.ndarray = np.zeros(1, made.dtype)
     for name, own in values.items():
         if name not in whole:
             alike[name] = own
