@@ -25,6 +25,7 @@ from .ledger import (
     own_rows,
     score_of,
 )
+from .ledger.identified import all_telling, bar_of_constants
 from .ledger.picture import svg
 from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
@@ -64,7 +65,8 @@ def run_validation(
         predictor = Predictor(_beside(ledger, load))
         compared = compare(rows, predictor, progress=None if as_json else _told)
         left = _left_out(rows, predictor) if leave_out else {}
-    report = Report(compared, is_own=not ledger, left=left)
+        told = {} if ledger or family else all_telling(rows, predictor)
+    report = Report(compared, is_own=not ledger, left=left, told=told)
     if picture:
         _draw(report, Path(picture))
     if as_json:
@@ -213,12 +215,18 @@ class Report:
         compared: every quantity of every row.
         is_own: whether the ledger is the one that comes with nkilab.
         left: the errors of families under constants that the others were fitted to, if that was asked for.
+        told: per fitted constant rows that tell it, if the ledger is whole.
     """
 
     def __init__(
-        self, compared: Sequence[Compared], *, is_own: bool, left: Mapping[str, float] | None = None
+        self,
+        compared: Sequence[Compared],
+        *,
+        is_own: bool,
+        left: Mapping[str, float] | None = None,
+        told: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self.left = dict(left or {})
+        self.left, self.told = dict(left or {}), dict(told or {})
         self.compared = compared
         self.is_own = is_own
         self.whole = [c for c in compared if c.is_whole]
@@ -244,6 +252,7 @@ class Report:
             name: score for name, group in self.groups.items() if (score := score_of(group)) is not None
         }
         self.bars: list[Bar] = bars_of(self.scores.get("judged kernels"), self.whole)
+        self.bars += [bar_of_constants(self.told)] if self.told else []
         self.exact = [c for c in compared if c.sort == "count"]
         self.activity = [c for c in compared if c.sort == "activity"]
 
@@ -256,6 +265,7 @@ class Report:
             "scores": {name: _score_dict(score) for name, score in self.scores.items()},
             "counts": {"compared": len(self.exact), "equal": sum(_is_equal(c) for c in self.exact)},
             "left_one_out": self.left,
+            "fitted_constants": self.told,
             "activity": {"compared": len(self.activity), "mape": _mape(self.activity)},
             "bars": [_bar_dict(bar) for bar in self.bars],
             "left_out": left_out() if self.is_own else {},
@@ -285,6 +295,8 @@ class Report:
             )
             for family, error in self.left.items():
                 print(f"  {family:<44}{error:>7.1%}")
+        for constant, rows in self.told.items():
+            print(f"{constant:<35} is fitted; told by {', '.join(rows) or 'nothing'}")
         if self.is_own:
             print(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
         for bar in self.bars:
