@@ -123,9 +123,9 @@ TRN2 = Machine(
     profile_extra_ns=fitted(5000.0, "profiles last 6 to 8 us longer than nki.benchmark says"),
     peak_tflops_bf16=documented(78.6432, "128 * 128 * 2 * 2.4 GHz"),
     interval_engines=fitted(
-        0.13, "nine tenths of the kernels bound by engines, each family predicted by constants of the others"
+        0.17, "kernels bound by engines, 7 families, each predicted by constants of the others; Student's t"
     ),
-    interval_dma=fitted(0.18, "as interval_engines, of kernels bound by DMA"),
+    interval_dma=fitted(0.19, "as interval_engines, 10 families of kernels bound by DMA"),
 )
 
 TRN1 = replace(
