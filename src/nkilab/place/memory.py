@@ -2,8 +2,9 @@
 
 Each segment is free or taken, and remembers who held it last. A tile takes the free run whose holders ended
 first in program order: short-lived tiles rotate through everything that is free, which is as much
-multi-buffering as the memory allows, and a tile waits for as little as possible. A tile for which no run of free segments is long enough while enough is free in all is placed
-in pieces: a compiler that sees the whole program would have placed its neighbours closer together.
+multi-buffering as the memory allows, and a tile waits for as little as possible. A tile for which no run of
+free segments is long enough while enough is free in all is placed in pieces: a compiler that sees the whole
+program would have placed its neighbours closer together.
 """
 
 from __future__ import annotations

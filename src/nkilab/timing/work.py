@@ -43,7 +43,8 @@ class Share:
         visible_ns: from the start of the first step until every result is visible; DMA: how much later than
             the first of its DMA engines the last one starts, and ends.
         background_ns: how long its first step takes where that hides behind the one before it (LDWEIGHTS).
-        weights_free_ns: TensorE only: from its start until the weights of the next one may load.
+        weights_free_ns: TensorE only: from its start until the weights of the next one may load; at once
+            where it is on a tile of the array, which is assumed.
         table: function table needed, "" for none.
         lanes: DMA engines that a transfer keeps busy, on average over its duration.
         work_ns: DMA only: engine time of all DMA engines together.
@@ -228,7 +229,8 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
     tile = steps[-1].array_tile
     return Share(
         tuple(steps), ENGINES.index(steps[0].engine), busy, visible,
-        steps[0].hidden_ns if not steps[0].busy_ns else 0.0, busy - steps[-1].busy_ns / steps[-1].passes,
+        steps[0].hidden_ns if not steps[0].busy_ns else 0.0,
+        0.0 if tile else busy - steps[-1].busy_ns / steps[-1].passes,
         tables[0] if tables else "",
         ports=_ports(machine, form, steps), array_tile=tile,
         interval_ns=_interval_ns(machine, steps) if tile else busy,
