@@ -115,7 +115,7 @@ def _made(func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _number_the_device(module: Any) -> None:
-    """Have `Tensor.to` take `xla` for the first one: PyTorch asks a library of the device which one is meant."""
+    """Have `Tensor.to` take `xla` for the first one: PyTorch asks a library of the device which it is."""
     plain = module.Tensor.to
 
     @wraps(plain)
@@ -134,7 +134,7 @@ def _number_the_device(module: Any) -> None:
 
 @cache
 def _tensor_class() -> Any:
-    """The class of its tensors; made, and known to PyTorch, when a script first asks for the device or imports torch_xla."""
+    """The class of its tensors; made, and known to PyTorch, when a script imports torch_xla or asks for it."""
     module = torch()
     library = module.library.Library
     everything, some = library("_", "IMPL", "XLA"), library("aten", "IMPL", "XLA")
