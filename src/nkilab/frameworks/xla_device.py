@@ -134,7 +134,7 @@ def _number_the_device(module: Any) -> None:
 
 @cache
 def _tensor_class() -> Any:
-    """The class of its tensors; made, and known to PyTorch, when a script imports torch_xla or asks for it."""
+    """The class of its tensors; made, and known to PyTorch, when a script imports torch_xla or asks."""
     module = torch()
     library = module.library.Library
     everything, some = library("_", "IMPL", "XLA"), library("aten", "IMPL", "XLA")

@@ -44,9 +44,7 @@ def _from_changes(source: Source, node: ast.ImportFrom, before: str, after: str)
             source, node, f"from {module}", f"from {module.removeprefix('neuronxcc.')}", after, edits
         )
     elif before == BETA1 and module in JIT_MODULES and any(a.name == "nki_jit" for a in node.names):
-        yield _spelling(
-            source, node, f"from {module} import nki_jit", "import nki, and nki.jit", after, []
-        )
+        yield _spelling(source, node, f"from {module} import nki_jit", "import nki, and nki.jit", after, [])
     for alias in node.names:
         use = Use(ast.Name("", ast.Load()), *(split(f"{module}.{alias.name}") or ("", "")))
         if use.name in history() and belongs(use, before) and at(use.name, after) is None:
