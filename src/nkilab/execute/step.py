@@ -71,8 +71,11 @@ def _lanes_left_out(
     These count as unwritten in turn, and are told of where they are stored or reach other partitions.
     None where no such partition is read, or more than whole partitions is unwritten.
     """
-    unwritten = [operands[s] for s in form.read_slots if not operands[s].storage.written.is_full]
-    if not unwritten or mask is not None or not form.is_lanewise:
+    if mask is not None or not form.is_lanewise:
+        return None
+    partly = [operands[s] for s in form.read_slots if not operands[s].storage.written.is_full]
+    unwritten = [view for view in partly if view.storage.written.of(view) != "all"]
+    if not unwritten:
         return None
     if form.reads_dst or form.reads_result(values) or any(operands[s].storage.place for s in form.view_slots):
         return None
