@@ -1,4 +1,4 @@
-"""The memory that tiles are placed in: the oldest free run is taken, neighbours joined, scattered space used."""
+"""The memory that tiles are placed in: what was given back first is taken, neighbours joined, pieces used."""
 
 from __future__ import annotations
 
