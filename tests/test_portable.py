@@ -28,7 +28,7 @@ PLACES = re.compile(r"^(/tmp|/proc|/dev/|/sys/|/usr|/etc|/var|/bin|/opt|/home|~/
 # alone and says so on a system that lacks either. Locks of files, and the cores that a process may use, are
 # looked for, and done without.
 EXCEPTIONS = {
-    "execute/lanes.py": {"os.sched_getaffinity"},
+    "records.py": {"os.sched_getaffinity"},
     "suites/limits.py": {"resource", "signal.SIGALRM", "signal.pthread_kill", "/proc/self/statm"},
     "_lazy.py": {"fcntl"},
 }
