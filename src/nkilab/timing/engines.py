@@ -98,8 +98,8 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     cost, moment = clock.costs[node.share], clock.moment
     start = node.ready
     if cost.background:
-        # weights load into shadow registers, which the previous multiplication frees when it starts
-        begin = max(start, engine.last_start, engine.loaded)
+        # weights load into shadow registers, which a multiplication frees when its last pass starts
+        begin = max(start, engine.weights_free, engine.loaded)
         node.background_start = begin
         start = engine.loaded = begin + cost.background
     if moment.has_tiles:
@@ -115,7 +115,7 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     if engine_number == TENSOR and is_cold(moment, engine, start):
         node.slowdown = moment.slowdown
     busy = cost.busy * node.slowdown
-    node.start = engine.last_start = start
+    node.start, engine.weights_free = start, start + cost.weights_free * node.slowdown
     if node.meets:
         # it takes nothing else until all have come
         engine.free, engine.last_node, engine.array_node = FOREVER, number, number

@@ -11,9 +11,9 @@ from ..place.slots import DMA
 from ..records import columns_of
 from .state import NOTHING, Clock
 from .timeline import REASONS, Timeline
-from .work import Work
+from .work import Work, starts_of
 
-MODEL_VERSION = "4"
+MODEL_VERSION = "5"
 # What is read of the nodes of a finished simulation.
 _READ = (
     "queue", "ready", "issued", "issuer", "slowdown", "start", "done", "background_start", "loads_table",
@@ -92,7 +92,10 @@ def _step_events(work: Work, nodes: Nodes, labels: dict[str, int]) -> Events:
     began = offsets[step] * slower + np.repeat(nodes["start"], each)
     busy *= slower
     lasts = durations[step] + occupied[step] * (slower - 1)
-    here = np.flatnonzero((~of_dma & (occupied == 0))[step])
+    is_background = np.array(
+        [number == 0 and s.background_ns > 0 for s in work.shares for number in range(len(s.steps))], np.bool_
+    )
+    here = np.flatnonzero(is_background[step])
     began[here] = nodes["background_start"][node[here]]
     ended = began + lasts
     here = np.flatnonzero(of_dma[step])
@@ -112,13 +115,10 @@ def _table_events(clock: Clock, nodes: Nodes, labels: dict[str, int]) -> Events:
 
 def _step_columns(steps: tuple[Step, ...], labels: dict[str, int]) -> list[tuple[float, float, float, int]]:
     """Per step: offset from the start of its node, occupancy, duration, label."""
-    offset = 0.0
-    result = []
-    for step in steps:
-        label = labels.setdefault(step.label, len(labels))
-        result.append((offset, step.busy_ns, step.busy_ns + step.latency_ns, label))
-        offset += step.busy_ns
-    return result
+    return [
+        (start, step.busy_ns, step.busy_ns + step.latency_ns, labels.setdefault(step.label, len(labels)))
+        for start, step in zip(starts_of(steps), steps, strict=True)
+    ]
 
 
 def _readiness(work: Work, cause: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

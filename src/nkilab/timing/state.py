@@ -83,7 +83,7 @@ class Cost:
     """What a share costs; see `Share`.
 
     Args:
-        busy, visible, background, lanes, work, kind, issue, start: as there, in nanoseconds.
+        busy, visible, background, weights_free, lanes, work, kind, issue, start: as there, in nanoseconds.
         table: number of its function table, 0 for none.
         hbm_rate: bytes that cross the HBM interface per nanosecond of work.
         moved_rate: the same, of a transfer within HBM counted once: what its DMA engines move.
@@ -94,6 +94,7 @@ class Cost:
     busy: float
     visible: float
     background: float
+    weights_free: float
     table: int
     lanes: float
     work: float
@@ -117,7 +118,7 @@ class Engine:
         loaded: when the weights are there that were loaded last.
         array_free, array_node: when it accepts any instruction, and what it is busy with until then; kept if
             the moment has tiles.
-        last_start, last_node: what it started last, and when.
+        weights_free, last_node: when weights may load again, and what it started last.
         cold_until: until when its clock is slow; of TensorE.
         coming, ready: nodes of `Clock.coming` and `Clock.ready`.
     """
@@ -125,7 +126,7 @@ class Engine:
     free: float
     loaded: float
     array_free: float
-    last_start: float
+    weights_free: float
     last_node: int = NOBODY
     array_node: int = NOBODY
     cold_until: float = NOT_YET
@@ -287,6 +288,7 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
         "busy": [s.busy_ns for s in shares],
         "visible": [s.visible_ns for s in shares],
         "background": [s.background_ns for s in shares],
+        "weights_free": [s.weights_free_ns for s in shares],
         "table": [tables.setdefault(s.table, len(tables)) for s in shares],
         "lanes": [s.lanes for s in shares],
         "work": [s.work_ns for s in shares],
@@ -306,7 +308,10 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
 def _engines(machine: Machine, count: int, *, as_array: bool) -> Any:
     begin = np.full(count, machine["kernel_start_ns"])
     return table(
-        Engine, dict.fromkeys(("free", "loaded", "array_free", "last_start"), begin), count, as_array=as_array
+        Engine,
+        dict.fromkeys(("free", "loaded", "array_free", "weights_free"), begin),
+        count,
+        as_array=as_array,
     )
 
 

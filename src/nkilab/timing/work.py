@@ -42,7 +42,9 @@ class Share:
         busy_ns: how long the engine accepts nothing else.
         visible_ns: from the start of the first step until every result is visible; DMA: how much later than
             the first of its DMA engines the last one starts, and ends.
-        background_ns: how long a step that hides behind the previous one takes (LDWEIGHTS).
+        background_ns: how long its first step takes where that hides behind the one before it (LDWEIGHTS).
+        weights_free_ns: TensorE only: from its start until the weights of the next one may load; at once
+            where it is on a tile of the array, which is assumed.
         table: function table needed, "" for none.
         lanes: DMA engines that a transfer keeps busy, on average over its duration.
         work_ns: DMA only: engine time of all DMA engines together.
@@ -61,6 +63,7 @@ class Share:
     busy_ns: float = 0.0
     visible_ns: float = 0.0
     background_ns: float = 0.0
+    weights_free_ns: float = 0.0
     table: str = ""
     lanes: float = 0.0
     work_ns: float = 0.0
@@ -217,20 +220,42 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
         is_static = (is_static and not form.is_indirect) or getattr(form, "dge_mode", "") == "none"
         return _transfer_share(machine, form, steps, is_static=is_static)
     steps = [_sustained(machine, step) for step in steps]
-    background = [s for s in steps if s.busy_ns == 0.0]
-    busy, visible = 0.0, 0.0
-    for step in steps:
-        if step.busy_ns:
-            visible = max(visible, busy + step.busy_ns + step.latency_ns)
-            busy += step.busy_ns
+    begins = starts_of(steps)
+    ends = [begin + step.busy_ns for begin, step in zip(begins, steps, strict=True) if step.busy_ns]
+    latencies = [step.latency_ns for step in steps if step.busy_ns]
+    busy = max(ends, default=0.0)
+    visible = max((end + latency for end, latency in zip(ends, latencies, strict=True)), default=0.0)
     tables = [s.table for s in steps if s.table not in TABLELESS]
     tile = steps[-1].array_tile
     return Share(
         tuple(steps), ENGINES.index(steps[0].engine), busy, visible,
-        sum(s.hidden_ns for s in background), tables[0] if tables else "",
+        steps[0].hidden_ns if not steps[0].busy_ns else 0.0,
+        0.0 if tile else busy - steps[-1].busy_ns / steps[-1].passes,
+        tables[0] if tables else "",
         ports=_ports(machine, form, steps), array_tile=tile,
         interval_ns=_interval_ns(machine, steps) if tile else busy,
     )  # fmt: skip
+
+
+def starts_of(steps: Sequence[Step]) -> list[float]:
+    """When each step of a share starts, from the start of its first that occupies the engine, in nanoseconds.
+
+    A later hidden one, the weights of the second half of a float32 product, starts with the last pass of the
+    step before it, and the step after it waits until it is done; the first hides behind another share.
+    """
+    result: list[float] = []
+    free = last_pass = 0.0
+    for number, step in enumerate(steps):
+        if step.busy_ns:
+            result.append(free)
+            free += step.busy_ns
+            last_pass = step.busy_ns / step.passes
+        elif number:
+            result.append(free - last_pass)
+            free = max(free, free - last_pass + step.hidden_ns)
+        else:
+            result.append(0.0)
+    return result
 
 
 def _interval_ns(machine: Machine, steps: Sequence[Step]) -> float:
