@@ -178,9 +178,7 @@ TRN1 = replace(
     dma_bytes_per_ns=measured(
         18.1, "performance guide, figure of large transfers: 32 KiB in 1810 ns; the DMA guide says 17"
     ),
-    dma_run_ns=fitted(
-        11.0, "products of autocomp, rows of 256 bytes to 2 KiB: 11.80, 8.07 and 7.62 ms"
-    ),
+    dma_run_ns=fitted(11.0, "products of autocomp, rows of 256 bytes to 2 KiB: 11.80, 8.07 and 7.62 ms"),
     dma_issuing_units=assumed(2, "two rings"),
     hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),
     hbm_stack_bytes_per_ns=measured(410.0, "performance guide figure: 704 MiB in 7.03 ms are 25.61 % MBU"),
