@@ -224,12 +224,14 @@ TRN3 = replace(
 
 MACHINES: dict[str, Machine] = {m.name: m for m in (TRN1, TRN2, TRN3)}
 
-# Other words AWS uses for the same three rows.
-ALIASES = {"inf2": "trn1", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
+# Other words for the same three rows: of AWS, and trn3pre, which published host scripts set.
+ALIASES = {
+    "inf2": "trn1", "trn1n": "trn1", "trn3pre": "trn3", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3",
+}  # fmt: skip
 
 
 def chip_named(name: str) -> Machine:
-    """The row of a chip, by its name or one of AWS's aliases (inf2, gen2, gen3, gen4).
+    """The row of a chip, by its name or one of its other names.
 
     Raises:
         UsageError: if no row has this name.
