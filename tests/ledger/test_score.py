@@ -114,3 +114,9 @@ def test_the_interval_of_a_new_family_counts_each_family_once():
     families = [[0.1, -0.1, 0.1, -0.1], [-0.2], [0.2, 0.2]]
     assert prediction_width(families) == pytest.approx(2.92 * (4 / 3 * 0.03) ** 0.5)
     assert prediction_width([[0.1, 0.2]]) is None
+
+
+def test_half_widths_are_those_of_the_chip_to_the_last_digit():
+    # 2540.0 * 1.15 - 2540.0 * 0.85 over twice 2540 is 0.15000000000000002, which missed a bar of 15 %
+    widths = {compared(100.0, predicted, half=0.15).half_width for predicted in (2540.0, 160.03, 39894.938)}
+    assert widths == {0.15}

@@ -49,9 +49,9 @@ class Compared:
 
     @property
     def half_width(self) -> float:
-        """Half the length of the interval over the prediction."""
+        """Half the length of the interval over the prediction, without what differences round off."""
         low, high = self.interval or (self.predicted, self.predicted)
-        return (high - low) / 2 / self.predicted
+        return round((high - low) / 2 / self.predicted, 9)
 
     @property
     def is_dma_bound(self) -> bool:
