@@ -157,7 +157,7 @@ def test_sixteen_products_that_accumulate() -> None:
 
 def test_one_product_in_float32() -> None:
     # two instructions of two passes, cold; the second one's weights load beside the first
-    product = 128 / 0.384 / 2.4 + 2 * 2 * (1024 + 8) / 2.4 + TENSOR_SEEN
+    product = 256 / 2.4 + 2 * 2 * (1024 + 8) / 2.4 + TENSOR_SEEN
     by_hand = START + transfer(2048) + DONE + product + SIGNAL + EVICT + SIGNAL + transfer(2048) + END
     found = latency(compiled(PRODUCT.replace("COUNT", "1")), (128, 512))
     assert found == pytest.approx(by_hand, abs=0.01)

@@ -132,9 +132,7 @@ def multiplication(form: Any, cycles: float, label: str, passes: float = 1) -> S
     machine = form.machine
     rows = max(cycles, machine["matmul_interval_cycles"]) * passes
     interval = (rows + machine["matmul_overhead_cycles"]) / machine["tensor_clock_ghz"]
-    return Step(
-        "tensor", label, busy_ns=interval, latency_ns=machine["tensor_latency_ns"], passes=float(passes)
-    )
+    return Step("tensor", label, busy_ns=interval, latency_ns=machine["tensor_latency_ns"])
 
 
 LIMITS = (

@@ -98,7 +98,7 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     cost, moment = clock.costs[node.share], clock.moment
     start = node.ready
     if cost.background:
-        # weights load into shadow registers, which a multiplication frees when its last pass starts
+        # weights load into shadow registers, which a multiplication frees when it starts
         begin = max(start, engine.weights_free, engine.loaded)
         node.background_start = begin
         start = engine.loaded = begin + cost.background

@@ -230,7 +230,7 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
     return Share(
         tuple(steps), ENGINES.index(steps[0].engine), busy, visible,
         steps[0].hidden_ns if not steps[0].busy_ns else 0.0,
-        0.0 if tile else busy - steps[-1].busy_ns / steps[-1].passes,
+        0.0 if tile else busy - steps[-1].busy_ns,
         tables[0] if tables else "",
         ports=_ports(machine, form, steps), array_tile=tile,
         interval_ns=_interval_ns(machine, steps) if tile else busy,
@@ -240,19 +240,19 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
 def starts_of(steps: Sequence[Step]) -> list[float]:
     """When each step of a share starts, from the start of its first that occupies the engine, in nanoseconds.
 
-    A later hidden one, the weights of the second half of a float32 product, starts with the last pass of the
-    step before it, and the step after it waits until it is done; the first hides behind another share.
+    A later hidden one, the weights of the second half of a float32 product, starts with the step before it,
+    and the step after it waits until it is done; the first hides behind another share.
     """
     result: list[float] = []
-    free = last_pass = 0.0
+    free = last = 0.0
     for number, step in enumerate(steps):
         if step.busy_ns:
             result.append(free)
             free += step.busy_ns
-            last_pass = step.busy_ns / step.passes
+            last = step.busy_ns
         elif number:
-            result.append(free - last_pass)
-            free = max(free, free - last_pass + step.hidden_ns)
+            result.append(free - last)
+            free = max(free, free - last + step.hidden_ns)
         else:
             result.append(0.0)
     return result
