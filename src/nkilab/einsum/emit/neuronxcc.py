@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ...errors import UnsupportedError
+from ..room import views_of
 from ..tree.expr import expr
 from ..tree.nodes import (
     HBM,
     PSUM,
+    TURNS,
     Activate,
     At,
     Buffer,
@@ -44,8 +46,9 @@ class NeuronxccPrinter(Printer):
     )
 
     def range(self, loop: Loop) -> str:
-        # what min() decides must be known when the loop is traced
-        if loop.count_name or any(isinstance(s, Loop) and s.count_name for s in statements(loop.body)):
+        # what min() decides, and the version of a tile, must be known when the loop is traced
+        ragged = loop.count_name or any(isinstance(s, Loop) and s.count_name for s in statements(loop.body))
+        if ragged or is_ahead(loop):
             kind = "static_range"
         else:
             kind = "sequential_range" if loop.is_sequential else "affine_range"
@@ -167,7 +170,9 @@ class NeuronxccPrinter(Printer):
                 shape = ", ".join(str(c.count) for c in dst.cuts)
                 self.result(dst, "nisa.memset", f"({shape})", number(value), dtype=f"nl.{dst.buffer.dtype}")
             case MatMul(dst, stationary, moving, _):
-                self.result(dst, "nisa.nc_matmul", self.view(stationary), self.view(moving), sign="+=")
+                # a tile that earlier turns wrote is overwritten
+                sign = "=" if dst.buffer.role == TURNS else "+="
+                self.result(dst, "nisa.nc_matmul", self.view(stationary), self.view(moving), sign=sign)
             case _:
                 self.computed(statement)
 
@@ -274,3 +279,9 @@ class NeuronxccPrinter(Printer):
             else:
                 parts.append(str(index.at))
         self.result(s.dst, "nl.load", f"{s.table.buffer.name}[{', '.join([chosen, *parts])}]")
+
+
+def is_ahead(loop: Loop) -> bool:
+    """Whether the turns of a loop choose versions of a tile."""
+    views = (v for s in statements(loop.body) for _, v in views_of(s) if v.buffer.role == TURNS)
+    return any(f"({loop.variable} % 2)" in i.at.names for v in views for i in v.index if isinstance(i, At))

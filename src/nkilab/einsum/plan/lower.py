@@ -10,7 +10,7 @@ from math import prod
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
 from ..tree.expr import expr, name_of
-from ..tree.nodes import Argument, Buffer, Kernel
+from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .build import Builder, Span, whole
 from .context import Context
 from .contraction import Contraction
@@ -20,6 +20,7 @@ from .homes import Homes, state_of
 from .knobs import RULES, Knobs
 from .nest import Cluster, Nest
 from .normal import normal
+from .pipeline import pipelined
 from .product import product_of, products_for
 from .recurrence import without_turns
 from .scan import scan_of
@@ -104,7 +105,16 @@ class _Lowering:
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
             self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
-        return Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title), ctx
+        kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
+        return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+
+    def is_ahead(self, loop: Loop) -> bool:
+        """Whether a loop that can runs its next turn ahead."""
+        ctx, told = self.ctx, f"turns of {loop.variable} ahead"
+        is_taken = ctx.pick(told, ("one", "none")) == "one"
+        if is_taken:
+            ctx.choices.append(f"turns of {loop.variable}: what needs no state runs one turn ahead")
+        return is_taken
 
     # groups
 

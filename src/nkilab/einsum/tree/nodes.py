@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from .expr import Expr, Whole
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
+# the role of a tile whose second axis has a version for even turns of a loop and one for odd ones
+TURNS = "turns"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +26,7 @@ class Buffer:
         shape: extents; on chip the first is the partitions.
         dtype: name of its type.
         memory: hbm, sbuf or psum.
-        role: input, output, scratch or tile.
+        role: input, output, scratch, tile, sum or turns.
         tensor: of the cascade that it holds; "" for none.
     """
 
