@@ -199,7 +199,7 @@ class NeuronxccPrinter(Printer):
                     "nisa.tensor_reduce",
                     f"nl.{op}",
                     self.view(src),
-                    axis="1",
+                    axis=str(len(src.cuts) - 1),
                     keepdims="True",
                     **self.typed(dst),
                 )

@@ -128,7 +128,7 @@ class NkiPrinter(Printer):
                 self.put_call("reciprocal", dst=self.view(dst), data=self.view(src))
             case Reduce(dst, op, src):
                 self.put_call(
-                    "tensor_reduce", dst=self.view(dst), op=f"nl.{op}", data=self.view(src), axis="1"
+                    "tensor_reduce", dst=self.view(dst), op=f"nl.{op}", data=self.view(src), axis=str(len(src.cuts) - 1)
                 )
             case _:
                 self.fused(statement)

@@ -89,10 +89,15 @@ class Context:
         """The type that a tensor has on chip."""
         return self.chip_dtypes.get(tensor, self.dtypes[tensor])
 
+    def place_of(self, view: View) -> Storage | None:
+        """The tile of a tensor that a view lies in; None for a temporary."""
+        held = (s for found in self.storages.values() for s in found if s.buffer is view.buffer)
+        return next(held, None)
+
     def version_of(self, view: View) -> int:
         """The version of the tile that a view lies in; 0 for a temporary."""
-        held = (s for found in self.storages.values() for s in found if s.buffer is view.buffer)
-        return next((s.version for s in held), 0)
+        held = self.place_of(view)
+        return held.version if held is not None else 0
 
     def block_of(self, variable: str) -> int:
         """Elements of a turn of a loop around the present nest."""

@@ -11,6 +11,7 @@ from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
 from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
+from .balance import balanced
 from .build import Builder, Span, whole
 from .context import Context
 from .contraction import Contraction
@@ -106,6 +107,8 @@ class _Lowering:
             self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
+        if ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE":
+            kernel = balanced(kernel, ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
 
     def is_ahead(self, loop: Loop) -> bool:

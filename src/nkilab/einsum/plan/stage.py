@@ -256,22 +256,26 @@ def _is_turned_at_once(
 def _turned_at_once(
     ctx: Context, plain: Access, at: dict[str, Span], part: str, free: str, made: Storage, source: Storage
 ) -> None:
-    """Transpose block by block into one bank of PSUM, and copy it out at once.
+    """Transpose block by block into one bank of PSUM, as many rows as it holds, and copy it out at once.
 
-    A search may give every second copy to ScalarE.
+    A search may have smaller copies, every second of which ScalarE makes.
     """
+    blocks, most = at[part].most // PARTITIONS, at[free].most
+    held = BANK_BYTES // (blocks * PARTITIONS * as_dtype(source.buffer.dtype).storage.itemsize)
+    if at[free].count.value is None or most % PARTITIONS:
+        held = 1
+    each = max(d for d in range(1, held + 1) if d == 1 or most % (d * PARTITIONS) == 0) * PARTITIONS
     engines = ("", "scalar")
-    pairs, rest = divmod(at[free].most, len(engines) * PARTITIONS)
-    is_shared = pairs > 0 and not rest
+    pairs, rest = divmod(most, len(engines) * PARTITIONS)
     told = f"engines that copy {plain.tensor} transposed"
-    if is_shared and ctx.pick(told, ("VectorE", "VectorE and ScalarE")) != "VectorE":
+    if pairs > 0 and not rest and ctx.pick(told, ("VectorE", "VectorE and ScalarE")) != "VectorE":
         with ctx.build.loop("r", pairs) as pair:
             for n, engine in enumerate(engines):
                 start = (pair * len(engines) + n) * PARTITIONS
                 rows = Span(start, expr(PARTITIONS), PARTITIONS)
                 _turned_rows(ctx, plain, at, part, free, made, source, rows, engine)
         return
-    with ctx.build.tiles("r", at[free].most, PARTITIONS) as rows:
+    with ctx.build.tiles("r", most, each) as rows:
         _turned_rows(ctx, plain, at, part, free, made, source, rows, "")
 
 
@@ -286,20 +290,22 @@ def _turned_rows(
     rows: Span,
     engine: str,
 ) -> None:
-    """Transpose some rows, at most 128, and have an engine copy them out."""
-    most, blocks = min(at[free].most, PARTITIONS), at[part].most // PARTITIONS
-    psum = ctx.build.buffer("turned", (PARTITIONS, blocks, most), source.buffer.dtype, nodes.PSUM)
-    here = {**at, free: Span(at[free].start + rows.start, rows.count, rows.most)}
-    with ctx.build.loop("b", blocks) as b:
+    """Transpose some rows, in blocks of at most 128, and have an engine copy them out."""
+    blocks = at[part].most // PARTITIONS
+    psum = ctx.build.buffer("turned", (PARTITIONS, blocks, rows.most), source.buffer.dtype, nodes.PSUM)
+    with ctx.build.tiles("r", rows.most, PARTITIONS) as inner, ctx.build.loop("b", blocks) as b:
+        count = rows.count if inner.most == rows.most else inner.count
+        start = at[free].start + rows.start + inner.start
+        here = {**at, free: Span(start, count, inner.most)}
         block = Span(at[part].start + b * PARTITIONS, expr(PARTITIONS), PARTITIONS)
         straight = fetch(ctx, Want(plain, {**here, part: block}, free, part, source))
-        into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(ZERO, expr(most))))
+        into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(inner.start, expr(inner.most))))
         ctx.build.add(nodes.Transpose(into, straight))
     every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
     ctx.build.add(
         nodes.Copy(
-            View(made.buffer, (*every, Cut(rows.start, expr(most)))),
-            View(psum, (*every, Cut(ZERO, expr(most)))),
+            View(made.buffer, (*every, Cut(rows.start, expr(rows.most)))),
+            View(psum, (*every, Cut(ZERO, expr(rows.most)))),
             engine,
         )
     )

@@ -1,0 +1,188 @@
+"""Sharing out what VectorE and ScalarE can both do: copies out of PSUM.
+
+Copies are VectorE's by rule. Where it has more to do in a part of a kernel than ScalarE and TensorE, ScalarE
+takes over copies, or blocks of them, until both are done at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...machine import Machine
+from ...tiles.dtypes import as_dtype
+from ..room import views_of
+from ..tree.expr import expr
+from ..tree.nodes import (
+    PSUM,
+    Activate,
+    Alloc,
+    Comment,
+    Copy,
+    Cut,
+    Gather,
+    Kernel,
+    Load,
+    Loop,
+    MatMul,
+    Move,
+    Statement,
+    Store,
+    Transpose,
+    View,
+)
+
+# cycles below which no instruction ends
+SHORTEST = 64
+# VectorE is relieved where it has so many times as much to do as the other engines
+MARGIN = 1.1
+
+
+def columns_of(view: View) -> int:
+    """Elements per partition of a view; a ragged one as many as its tile has."""
+    found = 1
+    held = zip(view.index, view.buffer.shape, strict=False)
+    for index, extent in list(held)[1:] if len(view.index) == len(view.buffer.shape) else ():
+        if isinstance(index, Cut):
+            found *= index.count.value or expr(extent).value or 1
+    return found
+
+
+class Loads:
+    """Nanoseconds that instructions keep engines busy, roughly.
+
+    Args:
+        machine: the chip.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def of(self, statement: Statement) -> tuple[str, float]:
+        """The engine of a statement and its time; "" for none."""
+        match statement:
+            case Loop() | Alloc() | Comment() | Load() | Store() | Move() | Gather():
+                return "", 0.0
+            case MatMul(moving=moving) | Transpose(src=moving):
+                passes = self.machine["fp32_passes"] if moving.buffer.dtype == "float32" else 1
+                passes = passes if isinstance(statement, MatMul) else 1
+                cycles = max(columns_of(moving), SHORTEST) * passes + self.machine["matmul_overhead_cycles"]
+                return "tensor", cycles / self.machine["tensor_clock_ghz"]
+            case Copy(dst, _, engine):
+                return engine or "vector", self.copy(statement, columns_of(dst), engine or "vector")
+        columns = max(columns_of(v) for _, v in views_of(statement))
+        if isinstance(statement, Activate):
+            read = self.machine["accumulator_read_cycles"] if statement.total is not None else 0
+            return "scalar", self.busy("scalar", columns) + read / self.machine["scalar_clock_ghz"]
+        engine = getattr(statement, "engine", "") or "vector"
+        return engine, self.busy(engine, columns)
+
+    def busy(self, engine: str, cycles: float) -> float:
+        """Time of an instruction of so many cycles."""
+        if engine == "gpsimd":
+            return float((self.machine["gpsimd_overhead_cycles"] + cycles) / self.machine["gpsimd_clock_ghz"])
+        clock, overhead = self.machine[f"{engine}_clock_ghz"], self.machine[f"{engine}_overhead_ns"]
+        return float(max(cycles, SHORTEST) / clock + overhead)
+
+    def copy(self, copy: Copy, columns: int, engine: str) -> float:
+        """Time of a copy of so many columns."""
+        narrow = all(as_dtype(v.buffer.dtype).storage.itemsize == 2 for v in (copy.dst, copy.src))
+        return self.busy(engine, columns / (2 if narrow and engine == "vector" else 1))
+
+    def total(self, body: list[Statement], turns: int = 1) -> dict[str, float]:
+        """Time per engine of a body with its loops."""
+        found: dict[str, float] = {}
+        for statement, times in weighted(body, turns):
+            engine, time = self.of(statement)
+            found[engine] = found.get(engine, 0.0) + time * times
+        return found
+
+
+def weighted(body: list[Statement], turns: int = 1) -> Iterator[tuple[Statement, int]]:
+    """Statements with how often they run."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield from weighted(statement.body, turns * (expr(statement.trips).value or 1))
+        else:
+            yield statement, turns
+
+
+def balanced(kernel: Kernel, machine: Machine) -> Kernel:
+    """A kernel in which ScalarE takes over copies, nest after nest, where VectorE has most to do."""
+    for statement in kernel.body:
+        if isinstance(statement, Loop):
+            _Part(statement, Loads(machine)).relieve()
+    return kernel
+
+
+class _Part:
+    def __init__(self, loop: Loop, loads: Loads) -> None:
+        self.loop, self.loads = loop, loads
+        held = loads.total([loop])
+        self.vector, self.scalar, self.tensor = (held.get(e, 0.0) for e in ("vector", "scalar", "tensor"))
+
+    def relieve(self) -> None:
+        """Move copies, those with most to do first, as long as that helps."""
+        if self.vector <= MARGIN * max(self.scalar, self.tensor):
+            return
+        copies = [
+            (s, times)
+            for s, times in weighted([self.loop])
+            if isinstance(s, Copy) and not s.engine and s.src.buffer.memory == PSUM
+            and as_dtype(s.dst.buffer.dtype).is_float
+        ]  # fmt: skip
+        for copy, times in sorted(copies, key=lambda c: -c[1] * columns_of(c[0].dst)):
+            self.share(copy, times)
+
+    def share(self, copy: Copy, times: int) -> None:
+        """Give as many blocks of a copy to ScalarE as lets both end soonest."""
+        columns, blocks = columns_of(copy.dst), _blocks(copy)
+        whole = self.loads.copy(copy, columns, "vector") * times
+
+        def ends(taken: int) -> tuple[float, float]:
+            part = columns * taken // blocks
+            vector = self.loads.copy(copy, columns - part, "vector") * times if taken < blocks else 0.0
+            scalar = self.loads.copy(copy, part, "scalar") * times if taken else 0.0
+            return self.vector - whole + vector, self.scalar + scalar
+
+        best = min(range(blocks + 1), key=lambda n: max(ends(n)))
+        if max(ends(best)) * MARGIN**0.25 < max(self.vector, self.scalar):
+            self.vector, self.scalar = ends(best)
+            _exchange(self.loop.body, copy, _split(copy, blocks - best, blocks))
+
+
+def _blocks(copy: Copy) -> int:
+    """Pieces that a copy may be cut into: those along an axis between partitions and columns."""
+    cuts = copy.dst.cuts, copy.src.cuts
+    if [len(c) for c in cuts] != [3, 3] or cuts[0][1].count != cuts[1][1].count:
+        return 1
+    return cuts[0][1].count.value or 1
+
+
+def _split(copy: Copy, first: int, blocks: int) -> list[Statement]:
+    if first == 0:
+        return [replace(copy, engine="scalar")]
+    rest = blocks - first
+    return [
+        replace(copy, dst=_piece(copy.dst, 0, first), src=_piece(copy.src, 0, first)),
+        Copy(_piece(copy.dst, first, rest), _piece(copy.src, first, rest), "scalar"),
+    ]
+
+
+def _piece(view: View, start: int, count: int) -> View:
+    place = [n for n, i in enumerate(view.index) if isinstance(i, Cut)][1]
+    held = view.cuts[1]
+    cut = Cut(held.start + start * held.step, expr(count), held.step)
+    return replace(view, index=(*view.index[:place], cut, *view.index[place + 1 :]))
+
+
+def _exchange(body: list[Statement], old: Statement, new: list[Statement]) -> None:
+    for place, statement in enumerate(body):
+        if statement is old:
+            body[place : place + 1] = new
+            return
+        if isinstance(statement, Loop):
+            _exchange(statement.body, old, new)
+
+
+__all__ = ["Loads", "balanced"]
