@@ -1,11 +1,11 @@
 """Proofs over a loop tree, with integer sets, before it is printed.
 
 Proved for every tree without open parameters: what a statement touches lies inside its buffer; every
-element that a statement reads of a tile was written by statements before it, loops around both held
-fixed, or, in a tile with versions for two turns, by the turn before, and by nothing since; every element of an output is stored; a sum is read outside of the loops that it runs over alone;
-partitions and operands of TensorE are within the chip's limits; and the tiles that live at once fit into SBUF
-and the banks of PSUM. A proof that fails is a fault of the compiler, never of the specification; that of room
-says that another plan is needed.
+element that a statement reads of a tile was written by statements before it, loops around both held fixed, or,
+in a tile with versions for two turns, by the turn before, and by nothing since; every element of an output is
+stored; a sum is read outside of the loops that it runs over alone; partitions and operands of TensorE are
+within the chip's limits; and the tiles that live at once fit into SBUF and the banks of PSUM. A proof that
+fails is a fault of the compiler, never of the specification; that of room says that another plan is needed.
 """
 
 from __future__ import annotations
@@ -252,7 +252,9 @@ def _is_within(wanted: Any, found: Iterable[Any]) -> bool:
 
 def _chooses(loop: Loop, view: View) -> bool:
     """Whether the turns of a loop choose the version of a tile."""
-    return any(f"({loop.variable} % 2)" in str(i) or f"({loop.variable} + 1) % 2" in str(i) for i in view.index)
+    return any(
+        f"({loop.variable} % 2)" in str(i) or f"({loop.variable} + 1) % 2" in str(i) for i in view.index
+    )
 
 
 def _where(touches: Any, variable: str, claim: str) -> Any:

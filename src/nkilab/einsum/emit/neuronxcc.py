@@ -93,9 +93,9 @@ class NeuronxccPrinter(Printer):
         return self.view(view)
 
     def in_blocks(self, view: View) -> str:
-        """A view one of whose axes is seen as blocks of 128: grids of indices, partitions first."""
+        """A view one of whose axes is seen as blocks of 128: grids of indices, then partitions come first."""
         count = len(view.cuts) + 1
-        parts, place = [], 1
+        parts, place = [], 2
 
         def grid(extent: object, axis: int) -> str:
             return f"nl.arange({extent})[{', '.join(':' if n == axis else 'None' for n in range(count))}]"
@@ -106,11 +106,11 @@ class NeuronxccPrinter(Printer):
                 continue
             start = f"{index.start} + " if index.start.value != 0 else ""
             if axis == view.folded:
-                parts.append(f"{start}{grid(128, 0)} + 128 * {grid(index.count // 128, place)}")
+                parts.append(f"{start}{grid(128, 0)} + 128 * {grid(index.count // 128, 1)}")
             else:
                 step = f"{index.step} * " if index.step != 1 else ""
                 parts.append(f"{start}{step}{grid(index.count, place)}")
-            place += 1
+                place += 1
         return f"{self.base(view)}[{', '.join(parts)}]"
 
     def in_order(self, view: View) -> str:

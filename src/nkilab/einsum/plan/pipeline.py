@@ -2,9 +2,9 @@
 
 Engines take their instructions in order. Where a turn waits for the state that the turn before leaves, an
 engine waits too, though the next turn has work for it that needs no state. So the statements of a loop are
-divided: early ones touch nothing that late ones write, in any turn. Early ones of the first turn run before the
-loop; each turn then runs its late statements and the early ones of the next; the late ones of the last turn run
-behind the loop. Tiles that early statements hand to late ones have two versions, for even and odd turns.
+divided: early ones touch nothing that late ones write, in any turn. Early ones of the first turn run before
+the loop; each turn then runs its late statements and the early ones of the next; the late ones of the last turn
+run behind the loop. Tiles that early statements hand to late ones have two versions, for even and odd turns.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def engines_of(statement: Statement) -> set[str]:
 def early_of(units: Sequence[Unit]) -> list[Unit]:
     """The units that run a turn ahead.
 
-    Wide ones must not depend on what a turn before wrote. Narrow ones, a few elements per partition, come along
-    with a state of their own, if nothing else touches that.
+    Wide ones must not depend on what a turn before wrote. Narrow ones, a few elements per partition, come
+    along with a state of their own, if nothing else touches that.
     """
     local = {id(a.buffer) for u in units for a in u.before if isinstance(a, Alloc)}
     written = frozenset[int]().union(*(u.writes for u in units))
@@ -176,9 +176,7 @@ class Pipeline:
         next_version, version = name_of(f"(({i} + 1) % 2)"), name_of(f"({i} % 2)")
         first, rest = self.divided()
         body: list[Statement] = []
-        place = next(
-            (n for n, u in enumerate(self.late) if "tensor" in engines_of(u.statement)), 0
-        )
+        place = next((n for n, u in enumerate(self.late) if "tensor" in engines_of(u.statement)), 0)
         ahead = self.turn(first, i + 1, next_version, is_copy=False)
         body += self.turn(self.late[:place], i, version, is_copy=False)
         body += [Comment("the turn after this one, as far as it needs no other"), *ahead]
@@ -217,9 +215,7 @@ class Pipeline:
             if handed is None:
                 return replace(held, buffer=buffers.get(id(held.buffer), held.buffer))
             place = 1 + len(held.index) - len(held.buffer.shape)
-            return replace(
-                held, buffer=handed, index=(*held.index[:place], At(version), *held.index[place:])
-            )
+            return replace(held, buffer=handed, index=(*held.index[:place], At(version), *held.index[place:]))
 
         change = Change({self.loop.variable: at}, view, buffers)
         body = [

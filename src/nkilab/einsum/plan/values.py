@@ -189,7 +189,9 @@ class Tile:
         if key not in cache:
             with build.hoisted(held.depth):
                 made = self.ctx.temporary("negated", PARTITIONS, count.value)
-                every = View(source.buffer, (nodes.Cut(ZERO, expr(PARTITIONS)), nodes.Cut(ZERO, count), nodes.At(ZERO)))
+                every = View(
+                    source.buffer, (nodes.Cut(ZERO, expr(PARTITIONS)), nodes.Cut(ZERO, count), nodes.At(ZERO))
+                )
                 self.add(nodes.Activate(part_of(made, PARTITIONS, count), "copy", every, -1.0))
             cache[key] = made
         return View(cache[key], (source.index[0], nodes.Cut(block.at, expr(1))))
