@@ -312,10 +312,18 @@ def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
 
 def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
     """A tile whose rows lie along the columns in HBM: loaded as it lies, then transposed."""
+    from .bulk import turned_in_bulk
+
     columns = want.columns
     tile = ctx.temporary(
         f"{want.access.tensor.lower()}_turned", want.rows.most, columns.most, storage.buffer.dtype
     )
+
+    def whole(rows: Span, block: Span) -> View:
+        return part_of(tile, rows.count, block.count, block.start)
+
+    if want.rows.most <= PARTITIONS and turned_in_bulk(ctx, want, storage, whole):
+        return part_of(tile, want.rows.count, columns.count)
 
     def block(span: Span, column: Expr) -> None:
         spans = {**want.spans, want.free: span}

@@ -10,6 +10,7 @@ from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
 from .build import Span, whole
+from .bulk import turned_in_bulk
 from .context import Context
 from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
 from .storage import PARTITIONS, Storage, positions, tile_shape
@@ -175,6 +176,8 @@ def _copied(
     if source.is_hbm and _is_loaded_in_blocks(plain, at, part, free, made):
         _loaded_in_blocks(ctx, plain, at, part, made, source)
         return
+    if _is_turned_in_bulk(ctx, plain, at, part, free, made, source):
+        return
     if part and at[part].most > PARTITIONS:
         total = at[part].count.value
         assert total is not None
@@ -195,6 +198,34 @@ def _copied(
             _copied(ctx, plain, here, part, [last, *rest[1:]], made, source)
         return
     _copied_tile(ctx, plain, at, part, last, made, source)
+
+
+def _is_turned_in_bulk(
+    ctx: Context,
+    plain: Access,
+    at: dict[str, Span],
+    part: str,
+    free: list[str],
+    made: Storage,
+    source: Storage,
+) -> bool:
+    """Fill a tile whose partitions run along the last axis in HBM; whether it is done."""
+    if not source.is_hbm or not part or not free or plain.indices[-1].plain != part:
+        return False
+    last = _last_free(plain, at, free, source)
+
+    def into(columns: Span, rows: Span) -> View:
+        spans = {
+            **at,
+            part: Span(at[part].start + columns.start, columns.count, columns.most),
+            last: Span(at[last].start + rows.start, rows.count, rows.most),
+        }
+        return made.view(positions(plain, spans))
+
+    want = Want(plain, at, part, last, source)
+    if len(free) == 1 or not all(at[n].count.value for n in free):
+        return turned_in_bulk(ctx, want, source, into)
+    return False
 
 
 def _is_loaded_in_blocks(
