@@ -34,6 +34,8 @@ from ..tree.nodes import (
 
 # cycles below which no instruction ends
 SHORTEST = 64
+# columns of a piece of a copy
+PIECE = 128
 # VectorE is relieved where it has so many times as much to do as the other engines
 MARGIN = 1.1
 
@@ -152,17 +154,22 @@ class _Part:
 
 
 def _blocks(copy: Copy) -> int:
-    """Pieces that a copy may be cut into: those along an axis between partitions and columns."""
+    """Pieces that a copy may be cut into: blocks, or 128 columns of a single one."""
     cuts = copy.dst.cuts, copy.src.cuts
-    if [len(c) for c in cuts] != [3, 3] or cuts[0][1].count != cuts[1][1].count:
+    if len(cuts[0]) != len(cuts[1]) or len(cuts[0]) not in (2, 3) or cuts[0][1].count != cuts[1][1].count:
         return 1
-    return cuts[0][1].count.value or 1
+    count = cuts[0][1].count.value or 1
+    if len(cuts[0]) == 3:
+        return count
+    return count // PIECE if count % PIECE == 0 else 1
 
 
 def _split(copy: Copy, first: int, blocks: int) -> list[Statement]:
     if first == 0:
         return [replace(copy, engine="scalar")]
     rest = blocks - first
+    if len(copy.dst.cuts) == 2:
+        first, rest = first * PIECE, rest * PIECE
     return [
         replace(copy, dst=_piece(copy.dst, 0, first), src=_piece(copy.src, 0, first)),
         Copy(_piece(copy.dst, first, rest), _piece(copy.src, first, rest), "scalar"),

@@ -39,6 +39,16 @@ def turned_in_bulk(ctx: Context, want: Want, storage: Storage, into: Callable[[S
     return True
 
 
+def turned_in_psum(ctx: Context, want: Want, storage: Storage) -> View | None:
+    """What is wanted as a transposed tile in PSUM, if it fits into one bank; None if it does not."""
+    plan = _Bulk(ctx, want, storage, lambda _, __: View(storage.buffer, ()))
+    if not plan.is_possible or plan.columns.most > PARTITIONS or plan.rows.most * plan.size > BANK_BYTES:
+        return None
+    straight = plan.loaded(*(Span(ZERO, expr(s.most), s.most) for s in (plan.rows, plan.columns)))
+    height, blocks = plan.columns.most, plan.rows.most // PARTITIONS
+    return plan.bank(straight, ZERO, ZERO, height, blocks)
+
+
 class _Bulk:
     def __init__(
         self, ctx: Context, want: Want, storage: Storage, into: Callable[[Span, Span], View]
@@ -87,26 +97,23 @@ class _Bulk:
         with ExitStack() as stack:
             block = stack.enter_context(build.tiles("b", columns.most, height))
             group = stack.enter_context(build.tiles("g", rows.most, along * PARTITIONS))
-            psum = build.buffer(
-                "turned", (height, along * PARTITIONS), straight.dtype, nodes.PSUM
-            )
-            with build.loop("r", along) as r:
-                source = View(
-                    straight,
-                    (
-                        Cut(ZERO, expr(PARTITIONS)),
-                        *([At(group.start // PARTITIONS + r)] if len(straight.shape) == 3 else []),
-                        Cut(block.start, expr(height)),
-                    ),
-                )
-                dst = View(psum, (Cut(ZERO, expr(height)), Cut(r * PARTITIONS, expr(PARTITIONS))))
-                build.add(nodes.Transpose(dst, source))
-            done = View(psum, (Cut(ZERO, expr(height)), Cut(ZERO, expr(along * PARTITIONS))))
+            done = self.bank(straight, block.start, group.start, height, along)
             place = self.into(
                 Span(columns.start + block.start, expr(height), height),
                 Span(rows.start + group.start, expr(along * PARTITIONS), along * PARTITIONS),
             )
             build.add(nodes.Copy(place, done))
+
+    def bank(self, straight: nodes.Buffer, column: Expr, row: Expr, height: int, blocks: int) -> View:
+        """Blocks of 128 rows of some columns, transposed side by side into one bank of PSUM."""
+        build = self.ctx.build
+        psum = build.buffer("turned", (height, blocks * PARTITIONS), straight.dtype, nodes.PSUM)
+        with build.loop("r", blocks) as r:
+            place = [At(row // PARTITIONS + r)] if len(straight.shape) == 3 else []
+            source = View(straight, (Cut(ZERO, expr(PARTITIONS)), *place, Cut(column, expr(height))))
+            dst = View(psum, (Cut(ZERO, expr(height)), Cut(r * PARTITIONS, expr(PARTITIONS))))
+            build.add(nodes.Transpose(dst, source))
+        return View(psum, (Cut(ZERO, expr(height)), Cut(ZERO, expr(blocks * PARTITIONS))))
 
     def loaded(self, rows: Span, columns: Span) -> nodes.Buffer:
         """Rows as they lie, in blocks of 128."""

@@ -11,6 +11,7 @@ from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Gather
 from .build import Span
 from .context import Context
+from .fetch import Want, is_fetched
 from .stage import leaving
 from .storage import PARTITIONS, Storage
 
@@ -237,6 +238,8 @@ def transfer_ns(
             return TURN_NS * blocks
         return 0.0 if rows == 1 else TURN_NS * -(-columns // 512)
     if access.tensor not in ctx.storages and not is_out:
+        return 0.0
+    if not is_out and is_fetched(ctx, Want(access, spans, part, free)):
         return 0.0
     size = ctx.bytes_of(ctx.dtypes[access.tensor])
     last = len(access.indices) - 1

@@ -262,7 +262,8 @@ class Nest:
             return Value(number=self.ctx.number(operand))
         if operand.tensor in self.locals:
             return self.locals[operand.tensor]
-        want = Want(operand, self.spans, self.choice.part, self.choice.free, self.staged.get(str(operand)))
+        staged = self.staged.get(str(operand))
+        want = Want(operand, self.spans, self.choice.part, self.choice.free, staged, may_stay=True)
         view = fetch(self.ctx, want)
         is_column = not want.has(self.choice.free) and self.columns.most > 1
         return Value(view=view, is_column=is_column)

@@ -192,12 +192,12 @@ class Pipeline:
         ]
 
     def divided(self) -> tuple[list[Unit], list[Unit]]:
-        """Early units up to the first that ScalarE or GpSimdE has a part in, and the rest.
+        """Early units up to the first small one of ScalarE or GpSimdE, and the rest.
 
         The rest is a chain of small steps that ends a turn: engines that wait for it have nothing left to do.
         """
         for n, unit in enumerate(self.early):
-            if engines_of(unit.statement) & {"scalar", "gpsimd"}:
+            if engines_of(unit.statement) & {"scalar", "gpsimd"} and not _is_wide(unit.statement):
                 return self.early[:n], self.early[n:]
         return self.early, []
 
