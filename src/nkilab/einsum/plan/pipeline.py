@@ -16,6 +16,7 @@ from ...machine import Machine
 from ..room import NoRoomError, proved_room, views_of
 from ..tree.expr import ZERO, Expr, expr, name_of
 from ..tree.nodes import (
+    HBM,
     TURNS,
     Activate,
     Alloc,
@@ -37,6 +38,8 @@ from ..tree.nodes import (
 )
 from ..tree.rewrite import Change, copied
 
+# fields of statements that name what they write
+WRITTEN = ("dst", "total")
 # loops of fewer turns stay as they are
 FEWEST_TURNS = 4
 # elements per partition from which an instruction is worth being ahead
@@ -86,7 +89,7 @@ def _touched(statement: Statement) -> tuple[frozenset[int], frozenset[int]]:
     reads, writes = set(), set()
     for inner in statements([statement]):
         for name, view in views_of(inner):
-            (writes if name in ("dst", "total") else reads).add(id(view.buffer))
+            (writes if name in WRITTEN else reads).add(id(view.buffer))
     return frozenset(reads), frozenset(writes)
 
 
@@ -111,14 +114,37 @@ def engines_of(statement: Statement) -> set[str]:
 def early_of(units: Sequence[Unit]) -> list[Unit]:
     """The units that run a turn ahead.
 
-    Wide ones must not depend on what a turn before wrote. Narrow ones, a few elements per partition, come
-    along with a state of their own, if nothing else touches that.
+    Where turns hand on a state, those that do not need it. Narrow ones, a few elements per partition, come
+    along with a state of their own, if nothing else touches that. Where turns are independent, all before the
+    last product that waits for what other engines made of products before.
     """
-    local = {id(a.buffer) for u in units for a in u.before if isinstance(a, Alloc)}
-    written = frozenset[int]().union(*(u.writes for u in units))
-    free = _without(units, [u for u in units if u.touches & written - local])
+    inner = [s for u in units for s in (*u.before, *statements([u.statement])) if isinstance(s, Alloc)]
+    local = {id(s.buffer) for s in inner}
+    state = {
+        id(v.buffer)
+        for u in units
+        for s in statements([u.statement])
+        for n, v in views_of(s)
+        if n in WRITTEN and v.buffer.memory != HBM and id(v.buffer) not in local
+    }
+    free = _without(units, [u for u in units if u.touches & state])
     late = [u for u in units if u not in free and _is_wide(u.statement)]
-    return _without(units, late, local)
+    return _without(units, late or _last_products(units), local)
+
+
+def _last_products(units: Sequence[Unit]) -> list[Unit]:
+    """Units from the first on that needs TensorE as often in turn with other engines as any does."""
+    changes: dict[int, int] = {}
+    most, place = 1, len(units)
+    for number, unit in enumerate(units):
+        # odd on TensorE, even where other engines work on what it made
+        level = max((changes.get(n, 0) for n in unit.reads), default=0)
+        is_tensor = "tensor" in engines_of(unit.statement)
+        level += (level % 2 == 0) if is_tensor else (level % 2 == 1)
+        changes |= dict.fromkeys(unit.writes, level)
+        if is_tensor and level > most:
+            most, place = level, number
+    return list(units[place:])
 
 
 def _without(units: Sequence[Unit], late: Sequence[Unit], local: Collection[int] = ()) -> list[Unit]:
