@@ -17,9 +17,8 @@ from ..tree.nodes import At, Cut, View
 from .build import Span
 from .context import Context
 from .fetch import Want
-from .storage import PARTITIONS, Storage, positions
+from .storage import BANK_BYTES, PARTITIONS, Storage, positions
 
-BANK_BYTES = 2048
 
 
 def turned_in_bulk(ctx: Context, want: Want, storage: Storage, into: Callable[[Span, Span], View]) -> bool:

@@ -13,9 +13,8 @@ from .build import Span, whole
 from .bulk import turned_in_bulk
 from .context import Context
 from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
-from .storage import PARTITIONS, Storage, positions, tile_shape
+from .storage import BANK_BYTES, PARTITIONS, Storage, positions, tile_shape
 
-BANK_BYTES = 2048
 # elements between those that are read, up to which whole rows are loaded
 MOST_STRIDE = 8
 
