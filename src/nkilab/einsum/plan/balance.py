@@ -1,7 +1,8 @@
-"""Sharing out what VectorE and ScalarE can both do: copies out of PSUM.
+"""Sharing out what VectorE and ScalarE can both do: sums of rows, and copies out of PSUM.
 
-Copies are VectorE's by rule. Where it has more to do in a part of a kernel than ScalarE and TensorE, ScalarE
-takes over copies, or blocks of them, until both are done at the same time.
+Both are VectorE's by rule. Where it has more to do in a part of a kernel than ScalarE and TensorE, ScalarE
+takes over sums, which it adds up while it copies, and copies or blocks of them, until both are done at the
+same time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..room import views_of
 from ..tree.expr import expr
 from ..tree.nodes import (
     PSUM,
+    SBUF,
     Activate,
     Alloc,
     Comment,
@@ -26,6 +28,8 @@ from ..tree.nodes import (
     Loop,
     MatMul,
     Move,
+    Reduce,
+    Scale,
     Statement,
     Store,
     Transpose,
@@ -34,6 +38,7 @@ from ..tree.nodes import (
 
 # cycles below which no instruction ends
 SHORTEST = 64
+PARTITIONS = 128
 # columns of a piece of a copy
 PIECE = 128
 # VectorE is relieved where it has so many times as much to do as the other engines
@@ -63,8 +68,10 @@ class Loads:
     def of(self, statement: Statement) -> tuple[str, float]:
         """The engine of a statement and its time; "" for none."""
         match statement:
-            case Loop() | Alloc() | Comment() | Load() | Store() | Move() | Gather():
+            case Loop() | Alloc() | Comment():
                 return "", 0.0
+            case Load() | Store() | Move() | Gather():
+                return "dma", self.transfer(statement.src if isinstance(statement, Store) else statement.dst)
             case MatMul(moving=moving) | Transpose(src=moving):
                 passes = self.machine["fp32_passes"] if moving.buffer.dtype == "float32" else 1
                 passes = passes if isinstance(statement, MatMul) else 1
@@ -77,7 +84,14 @@ class Loads:
             read = self.machine["accumulator_read_cycles"] if statement.total is not None else 0
             return "scalar", self.busy("scalar", columns) + read / self.machine["scalar_clock_ghz"]
         engine = getattr(statement, "engine", "") or "vector"
-        return engine, self.busy(engine, columns)
+        speed = self.speed(statement.dst, statement.src) if isinstance(statement, Scale) else 1.0
+        return engine, self.busy(engine, columns / speed)
+
+    def transfer(self, view: View) -> float:
+        """Time of a transfer: until the next may be issued, or to move its bytes, whichever is longer."""
+        rows = view.index[0].count.value if isinstance(view.index[0], Cut) else 1
+        size = (rows or PARTITIONS) * columns_of(view) * as_dtype(view.buffer.dtype).storage.itemsize
+        return float(max(self.machine["dma_issue_ns"], size / self.machine["hbm_bytes_per_ns"]))
 
     def busy(self, engine: str, cycles: float) -> float:
         """Time of an instruction of so many cycles."""
@@ -88,8 +102,15 @@ class Loads:
 
     def copy(self, copy: Copy, columns: int, engine: str) -> float:
         """Time of a copy of so many columns."""
-        narrow = all(as_dtype(v.buffer.dtype).storage.itemsize == 2 for v in (copy.dst, copy.src))
-        return self.busy(engine, columns / (2 if narrow and engine == "vector" else 1))
+        return self.busy(engine, columns / (self.speed(copy.dst, copy.src) if engine == "vector" else 1.0))
+
+    def speed(self, *views: View) -> float:
+        """Elements per cycle that VectorE takes of one tile."""
+        sizes = {as_dtype(v.buffer.dtype).storage.itemsize for v in views}
+        in_sbuf = all(v.buffer.memory == SBUF for v in views)
+        if sizes == {2}:
+            return float(self.machine["vector_mode_speedup"]) if in_sbuf else 2.0
+        return float(self.machine["vector_fp32_lanes"]) if sizes == {4} and in_sbuf else 1.0
 
     def total(self, body: list[Statement], turns: int = 1) -> dict[str, float]:
         """Time per engine of a body with its loops."""
@@ -121,12 +142,16 @@ class _Part:
     def __init__(self, loop: Loop, loads: Loads) -> None:
         self.loop, self.loads = loop, loads
         held = loads.total([loop])
-        self.vector, self.scalar, self.tensor = (held.get(e, 0.0) for e in ("vector", "scalar", "tensor"))
+        self.vector, self.scalar = (held.get(e, 0.0) for e in ("vector", "scalar"))
+        self.others = held.get("tensor", 0.0)
 
     def relieve(self) -> None:
         """Move copies, those with most to do first, as long as that helps."""
-        if self.vector <= MARGIN * max(self.scalar, self.tensor):
+        if self.vector <= MARGIN * max(self.scalar, self.others):
             return
+        for statement, times in weighted([self.loop]):
+            if isinstance(statement, Reduce) and statement.op == "add":
+                self.summed(statement, times)
         copies = [
             (s, times)
             for s, times in weighted([self.loop])
@@ -135,6 +160,18 @@ class _Part:
         ]  # fmt: skip
         for copy, times in sorted(copies, key=lambda c: -c[1] * columns_of(c[0].dst)):
             self.share(copy, times)
+
+    def summed(self, reduce: Reduce, times: int) -> None:
+        """Give a sum of rows to ScalarE, which copies the rows onto themselves meanwhile, if both end sooner."""
+        src = reduce.src
+        if len(src.cuts) != 2 or not as_dtype(src.buffer.dtype).is_float:
+            return
+        other = Activate(src, "copy", src, total=reduce.dst)
+        vector = self.vector - self.loads.of(reduce)[1] * times
+        scalar = self.scalar + self.loads.of(other)[1] * times
+        if max(vector, scalar) < max(self.vector, self.scalar):
+            self.vector, self.scalar = vector, scalar
+            _exchange(self.loop.body, reduce, [other])
 
     def share(self, copy: Copy, times: int) -> None:
         """Give as many blocks of a copy to ScalarE as lets both end soonest."""

@@ -37,6 +37,7 @@ from ..tree.nodes import (
     statements,
 )
 from ..tree.rewrite import Change, copied
+from .balance import Loads
 
 # fields of statements that name what they write
 WRITTEN = ("dst", "total")
@@ -111,6 +112,19 @@ def engines_of(statement: Statement) -> set[str]:
     return found
 
 
+def local_to(units: Sequence[Unit]) -> set[int]:
+    """Tiles that a turn makes."""
+    inner = [s for u in units for s in (*u.before, *statements([u.statement])) if isinstance(s, Alloc)]
+    return {id(s.buffer) for s in inner}
+
+
+def state_of(units: Sequence[Unit]) -> set[int]:
+    """Tiles that turns write and do not make."""
+    every = (s for u in units for s in statements([u.statement]))
+    written = (v.buffer for s in every for n, v in views_of(s) if n in WRITTEN and v.buffer.memory != HBM)
+    return {id(b) for b in written} - local_to(units)
+
+
 def early_of(units: Sequence[Unit]) -> list[Unit]:
     """The units that run a turn ahead.
 
@@ -118,15 +132,7 @@ def early_of(units: Sequence[Unit]) -> list[Unit]:
     along with a state of their own, if nothing else touches that. Where turns are independent, all before the
     last product that waits for what other engines made of products before.
     """
-    inner = [s for u in units for s in (*u.before, *statements([u.statement])) if isinstance(s, Alloc)]
-    local = {id(s.buffer) for s in inner}
-    state = {
-        id(v.buffer)
-        for u in units
-        for s in statements([u.statement])
-        for n, v in views_of(s)
-        if n in WRITTEN and v.buffer.memory != HBM and id(v.buffer) not in local
-    }
+    local, state = local_to(units), state_of(units)
     free = _without(units, [u for u in units if u.touches & state])
     late = [u for u in units if u not in free and _is_wide(u.statement)]
     return _without(units, late or _last_products(units), local)
@@ -170,6 +176,7 @@ class Pipeline:
     def __init__(self, loop: Loop) -> None:
         self.loop, self.units = loop, units_of(loop.body)
         self.early = early_of(self.units)
+        self.has_state = bool(state_of(self.units))
         self.late = [u for u in self.units if u not in self.early]
         self.local = {id(a.buffer): a.buffer for u in self.units for a in u.before if isinstance(a, Alloc)}
         written = frozenset().union(*(u.writes for u in self.early))
@@ -187,6 +194,11 @@ class Pipeline:
             for held in (self.early, self.late)
         )
         return bool(ahead & behind - {"dma"}) and all(map(self.may_have_versions, self.early))
+
+    def is_bound(self, loads: Loads) -> bool:
+        """Whether turns that hand on no state take the engines longer, one after another, than transfers."""
+        held = loads.total([self.loop])
+        return self.has_state or sum(held.values()) > 2 * held.get("dma", 0.0)
 
     def may_have_versions(self, unit: Unit) -> bool:
         """Whether sums that a unit hands on are single products: one in PSUM that is cut begins at zeros."""
@@ -281,6 +293,7 @@ def pipelined(kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> 
 class _Kernel:
     def __init__(self, kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> None:
         self.kernel, self.machine, self.may = kernel, machine, may
+        self.loads = Loads(machine)
 
     def changed(self) -> Kernel:
         self.body(self.kernel.body)
@@ -291,7 +304,7 @@ class _Kernel:
         for loop in [s for s in body if isinstance(s, Loop)]:
             self.body(loop.body)
             held = Pipeline(loop)
-            if not held.is_useful or not self.may(loop):
+            if not held.is_useful or not held.is_bound(self.loads) or not self.may(loop):
                 continue
             try:
                 found = held.statements()

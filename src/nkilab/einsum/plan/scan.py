@@ -73,7 +73,7 @@ class Scan:
         """Some turns: what they take in turned along the columns, one scan, and the last state kept."""
         ctx, op = self.ctx, OPERATORS[self.update.map_op].alu
         rows, turns = spans[self.part], spans[self.turn]
-        taken = fetch(ctx, Want(self.read, spans, self.part, self.turn))
+        taken = fetch(ctx, Want(self.read, spans, self.part, self.turn, may_stay=True))
         state = ctx.chip(self.update.name)
         assert state is not None
         carry = state.view(positions(self.update.output, spans))
