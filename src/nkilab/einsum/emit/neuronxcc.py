@@ -106,7 +106,8 @@ class NeuronxccPrinter(Printer):
                 continue
             start = f"{index.start} + " if index.start.value != 0 else ""
             if axis == view.folded:
-                parts.append(f"{start}{grid(128, 0)} + 128 * {grid(index.count // 128, 1)}")
+                first, second = (1, 0) if view.is_turned else (0, 1)
+                parts.append(f"{start}{grid(128, first)} + 128 * {grid(index.count // 128, second)}")
             else:
                 step = f"{index.step} * " if index.step != 1 else ""
                 parts.append(f"{start}{step}{grid(index.count, place)}")

@@ -20,7 +20,6 @@ from .fetch import Want
 from .storage import BANK_BYTES, PARTITIONS, Storage, positions
 
 
-
 def turned_in_bulk(ctx: Context, want: Want, storage: Storage, into: Callable[[Span, Span], View]) -> bool:
     """Bring what is wanted on chip transposed; whether that is possible.
 
@@ -62,14 +61,22 @@ class _Bulk:
         want, counts = self.want, [self.rows.count.value, self.columns.count.value]
         if self.storage.buffer.dtype in ("int32", "uint32") or self.storage.buffer.role == "scratch":
             return False
-        axes = [next((i for i in want.access.indices if v in i.variables), None) for v in (want.part, want.free)]
-        steps = [i.coefficient(v) for i, v in zip(axes, (want.part, want.free), strict=True) if isinstance(i, Affine)]
+        axes = [
+            next((i for i in want.access.indices if v in i.variables), None) for v in (want.part, want.free)
+        ]
+        steps = [
+            i.coefficient(v)
+            for i, v in zip(axes, (want.part, want.free), strict=True)
+            if isinstance(i, Affine)
+        ]
         if steps != [1, 1] or axes[0] is axes[1] or axes[0] is not want.access.indices[-1]:
             return False
         if any(c is None for c in counts) or self.rows.most % PARTITIONS:
             return False
         columns = self.columns.most
-        return (columns <= PARTITIONS or columns % PARTITIONS == 0) and max(self.rows.most, columns) > PARTITIONS
+        return (columns <= PARTITIONS or columns % PARTITIONS == 0) and max(
+            self.rows.most, columns
+        ) > PARTITIONS
 
     def lower(self) -> None:
         """Transfers of up to a mebibyte, and what is made of each."""
@@ -119,7 +126,9 @@ class _Bulk:
         want, build = self.want, self.ctx.build
         blocks = rows.most // PARTITIONS
         shape = (PARTITIONS, blocks, columns.most) if blocks > 1 else (PARTITIONS, columns.most)
-        tile = build.buffer(f"{want.access.tensor.lower()}_rows", shape, self.storage.buffer.dtype, nodes.SBUF)
+        tile = build.buffer(
+            f"{want.access.tensor.lower()}_rows", shape, self.storage.buffer.dtype, nodes.SBUF
+        )
         spans = {
             **want.spans,
             want.free: Span(self.rows.start + rows.start, rows.count, rows.most),

@@ -222,7 +222,9 @@ def _stored_at_once(
             piece = columns_of(source, (group.start + r) * PARTITIONS, expr(PARTITIONS))
             build.add(nodes.Transpose(View(psum, (every, At(r), Cut(ZERO, expr(height)))), piece))
         whole = View(psum, (every, Cut(ZERO, expr(each)), Cut(ZERO, expr(height))))
-        build.add(nodes.Copy(View(made, (every, Cut(group.start, expr(each)), Cut(ZERO, expr(height)))), whole))
+        build.add(
+            nodes.Copy(View(made, (every, Cut(group.start, expr(each)), Cut(ZERO, expr(height)))), whole)
+        )
     at = positions(einsum.output, spans)
     dst = View(hbm.buffer, tuple(at), folded=axes[1])
     build.add(nodes.Store(dst, View(made, (every, Cut(ZERO, expr(blocks)), Cut(ZERO, expr(height))))))

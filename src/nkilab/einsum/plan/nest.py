@@ -13,10 +13,11 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import View
 from .build import Span, point
 from .choose import Choice, choose, ordered
+from .chunk import chunks_of
 from .context import Context, part_of
 from .deliver import Target, deliver, targets_of
 from .fetch import Want, fetch
-from .stage import is_window, leaves, stage, staged_bytes
+from .stage import is_window, leaves, stage, staged_before, staged_bytes
 from .storage import PARTITIONS, Storage
 from .values import Tile, Value
 
@@ -81,6 +82,7 @@ class Nest:
             for a in e.accesses
             if not a.gathers and self.ctx.storages.get(a.tensor) and leaves(self.ctx, a, self.spans)
         }
+        self.staged |= self.staged_before()
         reduced = self.reduced
         with ExitStack() as stack:
             comment = self.cluster.title
@@ -88,8 +90,16 @@ class Nest:
             if choice.free and choice.free not in reduced:
                 order.append(choice.free)
             looped = [v for v in order if v and v not in reduced and not self.is_settled(v)]
+            chunks = None
+            if looped == [choice.part]:
+                chunks = chunks_of(
+                    self.ctx, self.cluster.einsums, self.targets, choice, self.spans, self.staged
+                )
             for variable in ordered(self.ctx, self.cluster.einsums, self.spans, choice, looped):
-                stack.enter_context(self.tiled(variable, comment))
+                if chunks is not None:
+                    stack.enter_context(chunks.turns(self.spans, self.staged, self.targets, comment))
+                else:
+                    stack.enter_context(self.tiled(variable, comment))
                 comment = ""
             if comment:
                 build.add(nodes.Comment(comment))
@@ -103,6 +113,16 @@ class Nest:
                 self.tile(sums)
             for one in sums:
                 self.finished(one)
+
+    def staged_before(self) -> dict[str, Storage]:
+        """Operands that an earlier nest brought on chip as this one wants them."""
+        found = {}
+        for access in (a for e in self.cluster.einsums for a in e.accesses):
+            held = self.ctx.storages.get(access.tensor)
+            if held and all(s.is_hbm for s in held) and self.choice.part in access.variables:
+                before = staged_before(self.ctx, access, self.spans, self.choice.part)
+                found |= {str(access): before} if before is not None else {}
+        return found
 
     def windows(self) -> dict[str, Storage]:
         """Operands read at strides or in overlapping windows: loaded once, as they lie, if there is room."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from ...errors import UnsupportedError
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine
@@ -11,7 +13,7 @@ from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
 from .build import Span, whole
 from .bulk import turned_in_bulk
-from .context import Context
+from .context import Context, part_of
 from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
 from .storage import BANK_BYTES, PARTITIONS, Storage, positions, tile_shape
 
@@ -115,15 +117,13 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
         dtype: of the tile.
     """
     extents, dims, bases = extents_of(access, spans, part)
-    source = next((s for s in ctx.storage_of(access) if not s.is_hbm), ctx.storage_of(access)[0])
+    source, key = _source_of(ctx, access), _key_of(ctx, access, spans, part, dtype)
     names: frozenset[str] = frozenset().union(*(b.names for b in bases))
     for index in access.indices:
         assert isinstance(index, Affine)
         for v in index.variables:
             names |= spans[v].count.names
     depth = max(ctx.build.depth_of(names), source.depth)
-    counts = tuple((v, str(spans[v].count)) for v in access.variables)
-    key = ("stage", access.tensor, tuple(bases), tuple(extents), part, dtype, counts, source.version)
     for scope in ctx.build.scopes[: depth + 1]:
         if key in scope.cache:
             held: Storage = scope.cache[key]
@@ -136,6 +136,26 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
         _filled(ctx, access, spans, part, made, source)
         ctx.build.scopes[-1].cache[key] = made
     return made
+
+
+def _source_of(ctx: Context, access: Access) -> Storage:
+    return next((s for s in ctx.storage_of(access) if not s.is_hbm), ctx.storage_of(access)[0])
+
+
+def _key_of(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> Hashable:
+    extents, _, bases = extents_of(access, spans, part)
+    axis = next((n for n, i in enumerate(access.indices) if part and i.plain == part), None)
+    counts = tuple(str(spans[v].count) for v in access.variables)
+    version = _source_of(ctx, access).version
+    return ("stage", access.tensor, tuple(bases), tuple(extents), axis, dtype, counts, version)
+
+
+def staged_before(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> Storage | None:
+    """The tile that an earlier nest brought on chip for the same part of an operand; None if there is none."""
+    if access.gathers or not all(isinstance(i, Affine) for i in access.indices):
+        return None
+    key = _key_of(ctx, access, spans, part, ctx.dtypes[access.tensor])
+    return next((s.cache[key] for s in ctx.build.scopes if key in s.cache), None)
 
 
 def _filled(
@@ -175,6 +195,8 @@ def _copied(
     if source.is_hbm and _is_loaded_in_blocks(plain, at, part, free, made):
         _loaded_in_blocks(ctx, plain, at, part, made, source)
         return
+    if source.is_hbm and part and not free and _loaded_as_rows(ctx, plain, at, part, made, source):
+        return
     if _is_turned_in_bulk(ctx, plain, at, part, free, made, source):
         return
     if part and at[part].most > PARTITIONS:
@@ -197,6 +219,25 @@ def _copied(
             _copied(ctx, plain, here, part, [last, *rest[1:]], made, source)
         return
     _copied_tile(ctx, plain, at, part, last, made, source)
+
+
+def _loaded_as_rows(
+    ctx: Context, plain: Access, at: dict[str, Span], part: str, made: Storage, source: Storage
+) -> bool:
+    """Fill blocks of one element per partition from rows of 128, transposed; whether that is possible."""
+    span, axis = at[part], next(a for a, i in enumerate(plain.indices) if i.plain == part)
+    blocks, rest = divmod(span.count.value or 0, PARTITIONS)
+    dtype = source.buffer.dtype
+    if rest or not 1 < blocks <= PARTITIONS or axis != len(plain.indices) - 1 or dtype in ("int32", "uint32"):
+        return False
+    rows = part_of(
+        ctx.temporary(f"{plain.tensor.lower()}_rows", blocks, PARTITIONS, dtype), blocks, PARTITIONS
+    )
+    index = tuple(positions(plain, at))
+    ctx.build.add(nodes.Load(rows, View(source.buffer, index, is_turned=True, folded=axis)))
+    into = View(made.buffer, (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)), At(ZERO)))
+    turn(ctx, rows, into, PARTITIONS)
+    return True
 
 
 def _is_turned_in_bulk(
@@ -464,4 +505,4 @@ def _padded(
     _copied(ctx, plain, at, part_name, free, made, source)
 
 
-__all__ = ["At", "extents_of", "is_window", "leaves", "stage", "staged_bytes"]
+__all__ = ["At", "extents_of", "is_window", "leaves", "stage", "staged_before", "staged_bytes"]

@@ -64,7 +64,7 @@ class View:
         is_turned: whether its two cut axes are swapped, in HBM alone.
         repeat: partitions over which a part without a partition axis is repeated, in HBM alone; or None.
 
-        folded: axis of HBM whose cut, a multiple of 128, is seen as [128, blocks], in front;
+        folded: axis of HBM whose cut, a multiple of 128, is seen as [128, blocks], in front, or turned;
             None for none.
 
         order: of its cut axes, where it is not that of HBM; () where it is.
