@@ -87,9 +87,8 @@ class NeuronxccPrinter(Printer):
                 seen += 1
             return f"{self.base(view)}[{', '.join(parts)}]"
         if view.repeat is not None:
-            cuts = view.cuts
-            columns = cuts[0].count if cuts else expr(1)
-            return f"{self.view(self.with_row(view))}.broadcast_to(({view.repeat}, {columns}))"
+            counts = ", ".join(str(c.count) for c in view.cuts) or "1"
+            return f"{self.view(self.with_row(view))}.broadcast_to(({view.repeat}, {counts}))"
         return self.view(view)
 
     def in_blocks(self, view: View) -> str:

@@ -52,6 +52,7 @@ class Context:
         memories: tensors that stay in PSUM.
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
         chip_dtypes: types of tensors on chip, where they differ.
+        turns: per variable of a block, the turns whose operands come on chip together.
         points: choices that were made, in order.
     """
 
@@ -70,6 +71,7 @@ class Context:
     memories: dict[str, str] = field(default_factory=dict)
     barred: dict[str, set[int]] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
+    turns: dict[str, Span] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
 
     def pick(self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str) -> Option:

@@ -19,6 +19,7 @@ from .fetch import Want, fetch
 from .product import BANK, Product, matmul_dtype
 from .stage import leaves, stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage, positions
+from .turns import piece_of
 
 
 # bytes per partition of results that one transfer stores
@@ -403,7 +404,8 @@ class Contraction:
         ctx, over = self.ctx, spans[self.product.over]
         if access is None:
             return part_of(ctx.constant(1.0, self.dtype), over.count, 1)
-        view = fetch(ctx, Want(access, spans, self.product.over, own, self.held.get(n)))
+        want = Want(access, spans, self.product.over, own, self.held.get(n))
+        view = fetch(ctx, want if want.storage else replace(want, storage=piece_of(ctx, want)))
         if view.buffer.dtype != self.dtype:
             cast = part_of(
                 ctx.temporary(

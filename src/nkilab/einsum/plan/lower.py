@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from math import prod
 
@@ -27,6 +27,7 @@ from .recurrence import without_turns
 from .scan import scan_of
 from .stage import leaving
 from .storage import PARTITIONS, in_hbm
+from .turns import turns_at_once
 from .units import Units
 
 # how much longer products may take in the tiles of a loop that others share
@@ -271,9 +272,21 @@ class _Lowering:
         if recurrence is not None:
             recurrence.lower()
             return
-        with ctx.build.tiles(
-            block.variable, extent, 1, is_sequential=True, comment=f"turns of {block.variable}"
-        ) as span:
+        each, told = turns_at_once(ctx, block.body, block.variable, extent), f"turns of {block.variable}"
+        with ExitStack() as stack:
+            chunk = stack.enter_context(
+                ctx.build.tiles(f"{block.variable}_chunk", extent, each, is_sequential=True, comment=told)
+                if each < extent
+                else nullcontext(whole(extent))
+            )
+            if each < extent:
+                ctx.turns[block.variable] = chunk
+            turn = stack.enter_context(
+                ctx.build.tiles(
+                    block.variable, each, 1, is_sequential=True, comment=told if each == extent else ""
+                )
+            )
+            span = Span(chunk.start + turn.start, turn.count, 1)
             ctx.loops.append((block.variable, extent))
             known = {t: list(ctx.storages.get(t, ())) for t in written}
             for tensor in written:
@@ -282,6 +295,7 @@ class _Lowering:
                     storage.changed()
             self.lower_run(list(block.body), {**outer, block.variable: span}, later | state_of(block))
         ctx.loops.pop()
+        ctx.turns.pop(block.variable, None)
         for tensor in written:
             kept = known[tensor] if extent > 1 else ctx.storages.get(tensor, [])
             ctx.storages[tensor] = kept

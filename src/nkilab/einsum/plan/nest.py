@@ -19,6 +19,7 @@ from .deliver import Target, deliver, targets_of
 from .fetch import Want, fetch
 from .stage import is_window, leaves, stage, staged_before, staged_bytes
 from .storage import PARTITIONS, Storage
+from .turns import piece_of, rows_of
 from .values import Tile, Value
 
 
@@ -284,7 +285,9 @@ class Nest:
             return self.locals[operand.tensor]
         staged = self.staged.get(str(operand))
         want = Want(operand, self.spans, self.choice.part, self.choice.free, staged, may_stay=True)
-        view = fetch(self.ctx, want)
+        if staged is None:
+            want = replace(want, storage=piece_of(self.ctx, want))
+        view = (rows_of(self.ctx, want) if staged is None else None) or fetch(self.ctx, want)
         is_column = not want.has(self.choice.free) and self.columns.most > 1
         return Value(view=view, is_column=is_column)
 

@@ -43,6 +43,8 @@ from .balance import Loads
 WRITTEN = ("dst", "total")
 # loops of fewer turns stay as they are
 FEWEST_TURNS = 4
+# part of the work of a loop from which running ahead is worth a longer kernel
+LEAST = 0.05
 # elements per partition from which an instruction is worth being ahead
 WIDE = 64
 
@@ -196,9 +198,11 @@ class Pipeline:
         return bool(ahead & behind - {"dma"}) and all(map(self.may_have_versions, self.early))
 
     def is_bound(self, loads: Loads) -> bool:
-        """Whether turns that hand on no state take the engines longer, one after another, than transfers."""
-        held = loads.total([self.loop])
-        return self.has_state or sum(held.values()) > 2 * held.get("dma", 0.0)
+        """Whether what runs ahead has a part in the time, and transfers do not take all of it anyway."""
+        held, ahead = (loads.total(body) for body in ([self.loop], [u.statement for u in self.early]))
+        work, early = (sum(t for e, t in part.items() if e != "dma") for part in (held, ahead))
+        early *= expr(self.loop.trips).value or 1
+        return early > LEAST * work and (self.has_state or work > held.get("dma", 0.0))
 
     def may_have_versions(self, unit: Unit) -> bool:
         """Whether sums that a unit hands on are single products: one in PSUM that is cut begins at zeros."""
