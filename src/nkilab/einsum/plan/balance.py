@@ -162,7 +162,7 @@ class _Part:
             self.share(copy, times)
 
     def summed(self, reduce: Reduce, times: int) -> None:
-        """Give a sum of rows to ScalarE, which copies the rows onto themselves meanwhile, if both end sooner."""
+        """Give a sum of rows to ScalarE, which copies them onto themselves, if both end sooner."""
         src = reduce.src
         if len(src.cuts) != 2 or not as_dtype(src.buffer.dtype).is_float:
             return

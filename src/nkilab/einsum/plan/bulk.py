@@ -1,4 +1,4 @@
-"""Operands that lie turned in HBM: loaded as they lie, many rows in one transfer, and transposed bank by bank.
+"""Operands that lie turned in HBM: loaded as they lie, many rows at once, and transposed bank by bank.
 
 A transfer costs as much to issue as half a microsecond of moving bytes, and every instruction an overhead. So
 whole blocks of rows come at once, and what TensorE transposes fills a bank of PSUM before it is copied out.
@@ -16,8 +16,8 @@ from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
 from .build import Span
 from .context import Context
-from .fetch import Want
 from .storage import BANK_BYTES, PARTITIONS, Storage, positions
+from .want import Want
 
 
 def turned_in_bulk(ctx: Context, want: Want, storage: Storage, into: Callable[[Span, Span], View]) -> bool:
@@ -142,11 +142,11 @@ class _Bulk:
 
 
 def _largest(extent: int, unit: int, most: int) -> int:
-    """The largest part of an extent, in units, that divides it and is no more than so much; a unit at least."""
+    """The largest part of an extent, in whole units, that divides it and is at most so much, or a unit."""
     if extent <= max(most, unit):
         return extent
     units = extent // unit
     return max((d for d in range(1, units + 1) if units % d == 0 and d * unit <= most), default=1) * unit
 
 
-__all__ = ["Expr", "turned_in_bulk"]
+__all__ = ["turned_in_bulk", "turned_in_psum"]

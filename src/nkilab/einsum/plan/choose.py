@@ -11,9 +11,10 @@ from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Gather
 from .build import Span
 from .context import Context
-from .fetch import Want, is_fetched
-from .stage import leaving
+from .fetch import is_fetched
+from .reach import leaving
 from .storage import PARTITIONS, Storage
+from .want import Want
 
 # nanoseconds that an instruction, a transfer and a transposed block cost whatever their size
 INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0

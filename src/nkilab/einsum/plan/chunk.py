@@ -14,7 +14,8 @@ from .build import Span
 from .choose import Choice
 from .context import Context
 from .deliver import Target
-from .stage import leaves, stage
+from .reach import leaves
+from .stage import stage
 from .storage import PARTITIONS, Storage, positions
 
 # bytes of a block from which it is worth a transfer of its own
@@ -103,7 +104,12 @@ def chunks_of(
     part, span = choice.part, spans.get(choice.part)
     if not part or span is None or choice.block(part) != PARTITIONS or choice.loops:
         return None
-    if span.count.value != span.most or span.most % PARTITIONS or span.most == PARTITIONS or any(part in e.reduced for e in einsums):
+    if (
+        span.count.value != span.most
+        or span.most % PARTITIONS
+        or span.most == PARTITIONS
+        or any(part in e.reduced for e in einsums)
+    ):
         return None
     made = {e.name for e in einsums}
     loaded = {
@@ -140,7 +146,12 @@ def _is_small(
 ) -> bool:
     """Whether an operand in HBM, or a result, lies straight and a block of it is little."""
     held = ctx.storages.get(access.tensor, ())
-    if access.gathers or any(v in ctx.turns for v in access.variables) or not held or (not is_out and not all(s.is_hbm for s in held)):
+    if (
+        access.gathers
+        or any(v in ctx.turns for v in access.variables)
+        or not held
+        or (not is_out and not all(s.is_hbm for s in held))
+    ):
         return False
     if not all(isinstance(i, Affine) and len(i.variables) <= 1 for i in access.indices):
         return False

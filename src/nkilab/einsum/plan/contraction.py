@@ -15,12 +15,13 @@ from .build import Builder, Span
 from .choose import is_settled
 from .context import Context, part_of
 from .deliver import deliver, targets_of
-from .fetch import Want, fetch
+from .fetch import fetch
 from .product import BANK, Product, matmul_dtype
-from .stage import leaves, stage, staged_bytes, widened
+from .reach import leaves
+from .stage import stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage, positions
 from .turns import piece_of
-
+from .want import Want
 
 # bytes per partition of results that one transfer stores
 MOST_STORED = 16 * 1024

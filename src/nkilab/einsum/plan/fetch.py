@@ -8,7 +8,6 @@ partition. What is fetched is fetched in the outermost scope that knows its plac
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Gather
@@ -16,47 +15,14 @@ from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span, names_in
+from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of
 from .storage import PARTITIONS, Storage, positions
+from .want import Want
 
 BANK = 512
 # strided transfers up to this many elements are left as they are
 FEW = 2048
-
-
-@dataclass(frozen=True)
-class Want:
-    """What a nest wants of an operand.
-
-    Args:
-        access: of the operand.
-        spans: of every variable.
-        part: variable on the partitions; "" for none.
-        free: variable along the columns; "" for none.
-        storage: a place to take it from; None for the best known.
-        may_stay: whether what is transposed for it may stay in PSUM: VectorE and ScalarE alone read it.
-    """
-
-    access: Access
-    spans: dict[str, Span]
-    part: str = ""
-    free: str = ""
-    storage: Storage | None = None
-    may_stay: bool = False
-
-    def has(self, variable: str) -> bool:
-        """Whether the access runs along a variable of more than one value."""
-        return bool(variable) and variable in self.access.variables and not self.spans[variable].is_point
-
-    @property
-    def rows(self) -> Span:
-        """What the partitions cover."""
-        return self.spans[self.part] if self.part else Span(ZERO, expr(1), 1)
-
-    @property
-    def columns(self) -> Span:
-        """What the columns cover."""
-        return self.spans[self.free] if self.has(self.free) else Span(ZERO, expr(1), 1)
 
 
 def fetch(ctx: Context, want: Want) -> View:
@@ -331,8 +297,6 @@ def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
 
 def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
     """A tile whose rows lie along the columns in HBM: loaded as it lies, then transposed."""
-    from .bulk import turned_in_bulk, turned_in_psum
-
     columns = want.columns
     in_psum = turned_in_psum(ctx, want, storage) if want.may_stay else None
     if in_psum is not None:

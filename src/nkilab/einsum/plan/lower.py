@@ -23,9 +23,9 @@ from .nest import Cluster, Nest
 from .normal import normal
 from .pipeline import pipelined
 from .product import product_of, products_for
+from .reach import leaving
 from .recurrence import without_turns
 from .scan import scan_of
-from .stage import leaving
 from .storage import PARTITIONS, in_hbm
 from .turns import turns_at_once
 from .units import Units

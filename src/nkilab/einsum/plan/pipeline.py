@@ -3,8 +3,8 @@
 Engines take their instructions in order. Where a turn waits for the state that the turn before leaves, an
 engine waits too, though the next turn has work for it that needs no state. So the statements of a loop are
 divided: early ones touch nothing that late ones write, in any turn. Early ones of the first turn run before
-the loop; each turn then runs its late statements and the early ones of the next; the late ones of the last turn
-run behind the loop. Tiles that early statements hand to late ones have two versions, for even and odd turns.
+the loop; each turn then runs its late statements and the early ones of the next; those of the last turn run
+behind the loop. Tiles that early statements hand to late ones have two versions, for even and odd turns.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def units_of(body: Sequence[Statement]) -> list[Unit]:
 
 
 def _touched(statement: Statement) -> tuple[frozenset[int], frozenset[int]]:
-    reads, writes = set(), set()
+    reads: set[int] = set()
+    writes: set[int] = set()
     for inner in statements([statement]):
         for name, view in views_of(inner):
             (writes if name in WRITTEN else reads).add(id(view.buffer))
@@ -199,7 +200,7 @@ class Pipeline:
 
     def is_bound(self, loads: Loads) -> bool:
         """Whether what runs ahead has a part in the time, and transfers do not take all of it anyway."""
-        held, ahead = (loads.total(body) for body in ([self.loop], [u.statement for u in self.early]))
+        held, ahead = loads.total([self.loop]), loads.total([u.statement for u in self.early])
         work, early = (sum(t for e, t in part.items() if e != "dma") for part in (held, ahead))
         early *= expr(self.loop.trips).value or 1
         return early > LEAST * work and (self.has_state or work > held.get("dma", 0.0))

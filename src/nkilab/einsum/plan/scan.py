@@ -14,8 +14,9 @@ from .build import Span
 from .choose import is_settled
 from .context import Context, part_of
 from .deliver import deliver, targets_of
-from .fetch import Want, fetch
+from .fetch import fetch
 from .storage import PARTITIONS, positions
+from .want import Want
 
 # turns of one instruction
 COLUMNS = 512

@@ -7,63 +7,16 @@ from collections.abc import Hashable
 from ...errors import UnsupportedError
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine
-from ..language.extents import bounds
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
 from .build import Span, whole
 from .bulk import turned_in_bulk
 from .context import Context, part_of
-from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
+from .fetch import FEW, fetch, lies_right, turn, two_axes
+from .reach import leaves, reach
 from .storage import BANK_BYTES, PARTITIONS, Storage, positions, tile_shape
-
-# elements between those that are read, up to which whole rows are loaded
-MOST_STRIDE = 8
-
-
-def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
-    """The least position of an index over spans, and how many positions it reaches over."""
-    start, most = expr(index.constant), 1
-    for name, c in index.terms:
-        span = spans[name]
-        start = start + span.start * c
-        if c < 0:
-            start = start + (span.most - 1) * c
-        most += abs(c) * (span.most - 1)
-    return start, most
-
-
-def leaves(ctx: Context, access: Access, spans: dict[str, Span]) -> bool:
-    """Whether an access reads outside of its tensor, where values are 0."""
-    return bool(leaving(ctx, access, spans))
-
-
-def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine]:
-    """The indices of an access that run outside of its tensor, whatever loops around it choose."""
-    found = []
-    for rank, index in zip(ctx.cascade.tensors[access.tensor].ranks, access.indices, strict=True):
-        if isinstance(index, Affine):
-            extents = {n: ctx.cascade.sizes.get(n.upper(), spans[n].most) for n in index.variables}
-            low, high = bounds(index.at(ctx.cascade.sizes), extents)
-            if low < 0 or high >= ctx.cascade.sizes[rank]:
-                found.append(index)
-    return found
-
-
-def is_window(access: Access, spans: dict[str, Span], part: str) -> bool:
-    """Whether an access has an index of several variables, or a stride, that one transfer would cover."""
-    is_found = False
-    for index in access.indices:
-        if not isinstance(index, Affine):
-            return False
-        wide = [v for v in index.variables if not spans[v].is_point]
-        if not wide or index.plain:
-            continue
-        if part in wide or any(spans[v].count.value != spans[v].most for v in wide):
-            return False
-        steps = [index.coefficient(v) for v in wide]
-        is_found |= min(steps) > 0 and (len(wide) > 1 or 1 < steps[0] <= MOST_STRIDE)
-    return is_found
+from .want import Want
 
 
 def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, Span] | None:
@@ -151,7 +104,7 @@ def _key_of(ctx: Context, access: Access, spans: dict[str, Span], part: str, dty
 
 
 def staged_before(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> Storage | None:
-    """The tile that an earlier nest brought on chip for the same part of an operand; None if there is none."""
+    """The tile that an earlier nest brought on chip for the same part of an operand; None if none did."""
     if access.gathers or not all(isinstance(i, Affine) for i in access.indices):
         return None
     key = _key_of(ctx, access, spans, part, ctx.dtypes[access.tensor])
@@ -505,4 +458,4 @@ def _padded(
     _copied(ctx, plain, at, part_name, free, made, source)
 
 
-__all__ = ["At", "extents_of", "is_window", "leaves", "stage", "staged_before", "staged_bytes"]
+__all__ = ["extents_of", "stage", "staged_before", "staged_bytes", "widened"]

@@ -1,4 +1,4 @@
-"""Operands that turns of a loop read one small piece after the other: brought on chip for many turns at once."""
+"""Operands that turns of a loop read small piece by piece: brought on chip for many turns at once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View
 from .build import Span
 from .context import Context
-from .fetch import Want
-from .stage import leaves, stage, staged_bytes
+from .reach import leaves
+from .stage import stage, staged_bytes
 from .storage import Storage, positions
+from .want import Want
 
 # turns whose pieces come at once, and loops of how many turns are cut
 MOST_TURNS, FEWEST_TURNS = 32, 64
@@ -37,7 +38,10 @@ def _is_piece(ctx: Context, access: Access, variable: str) -> bool:
         return False
     if not all(isinstance(i, Affine) for i in access.indices):
         return False
-    size = prod(ctx.cascade.shape(access.tensor)) // ctx.cascade.shape(access.tensor)[access.indices.index(own[0])]
+    size = (
+        prod(ctx.cascade.shape(access.tensor))
+        // ctx.cascade.shape(access.tensor)[access.indices.index(own[0])]
+    )
     return size * ctx.bytes_of(ctx.dtypes[access.tensor]) < WORTH
 
 
@@ -77,7 +81,11 @@ def rows_of(ctx: Context, want: Want) -> View | None:
     order = [v for i in want.access.indices for v in i.variables if not spans[v].is_point]
     held = want.access.tensor, variable, want.rows.most, turns.start, tuple(order), columns.count
     size = turns.most * columns.most * ctx.bytes_of(ctx.dtypes[want.access.tensor])
-    if set(wide) - {want.free} or order not in ([variable], [variable, want.free]) or columns.count.value is None:
+    if (
+        set(wide) - {want.free}
+        or order not in ([variable], [variable, want.free])
+        or columns.count.value is None
+    ):
         return None
     if size > min(MOST_BYTES, ctx.room() * 0.2):
         return None
