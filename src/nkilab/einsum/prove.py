@@ -2,7 +2,7 @@
 
 Proved for every tree without open parameters: what a statement touches lies inside its buffer; every
 element that a statement reads of a tile was written by statements before it, loops around both held fixed,
-or, in a tile with versions for two turns, by the turn before, and by nothing since; every element of an output
+or, in a tile with versions for two turns, by the turn before, and by nothing since; each element of an output
 is stored; a sum is read outside of the loops that it runs over alone; partitions and operands of TensorE are
 within the chip's limits; and the tiles that live at once fit into SBUF and the banks of PSUM. A proof that
 fails is a fault of the compiler, never of the specification; that of room says that another plan is needed.
