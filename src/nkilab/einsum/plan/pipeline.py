@@ -55,12 +55,14 @@ class Unit:
 
     Args:
         statement: it.
-        before: comments, and tiles that it is the first to touch.
+        before: the making of tiles that it is the first to touch.
+        comments: that stand above it, or above units before it.
         reads, writes: identities of buffers.
     """
 
     statement: Statement
-    before: tuple[Comment | Alloc, ...]
+    before: tuple[Alloc, ...]
+    comments: tuple[Comment, ...]
     reads: frozenset[int]
     writes: frozenset[int]
 
@@ -73,18 +75,20 @@ class Unit:
 def units_of(body: Sequence[Statement]) -> list[Unit]:
     """The statements of a body with what belongs before them."""
     found: list[Unit] = []
-    comments: list[Comment | Alloc] = []
+    comments: tuple[Comment, ...] = ()
     made: dict[int, Alloc] = {}
+    is_new = True
     for statement in body:
         if isinstance(statement, Comment):
-            comments.append(statement)
+            comments = (*(() if is_new else comments), statement)
+            is_new = False
         elif isinstance(statement, Alloc):
             made[id(statement.buffer)] = statement
         else:
             reads, writes = _touched(statement)
             tiles = [made.pop(n) for n in list(made) if n in reads | writes]
-            found.append(Unit(statement, (*tiles, *comments), reads, writes))
-            comments = []
+            found.append(Unit(statement, tuple(tiles), comments, reads, writes))
+            is_new = True
     return found
 
 
@@ -181,7 +185,7 @@ class Pipeline:
         self.early = early_of(self.units)
         self.has_state = bool(state_of(self.units))
         self.late = [u for u in self.units if u not in self.early]
-        self.local = {id(a.buffer): a.buffer for u in self.units for a in u.before if isinstance(a, Alloc)}
+        self.local = {id(a.buffer): a.buffer for u in self.units for a in u.before}
         written = frozenset().union(*(u.writes for u in self.early))
         handed = written & frozenset().union(*(u.reads for u in self.late))
         self.handed = {n: _versions(b) for n, b in self.local.items() if n in handed}
@@ -261,12 +265,13 @@ class Pipeline:
             return replace(held, buffer=handed, index=(*held.index[:place], At(version), *held.index[place:]))
 
         change = Change({self.loop.variable: at}, view, buffers)
-        body = [
-            s
-            for u in units
-            for s in (*u.before, u.statement)
-            if not (isinstance(s, Alloc) and id(s.buffer) in self.handed)
-        ]
+        body: list[Statement] = []
+        shown: tuple[Comment, ...] = ()
+        for unit in units:
+            body += [a for a in unit.before if id(a.buffer) not in self.handed]
+            body += unit.comments if unit.comments is not shown else ()
+            shown = unit.comments
+            body.append(unit.statement)
         return copied(body, change)
 
 
@@ -304,24 +309,32 @@ class _Kernel:
         self.body(self.kernel.body)
         return self.kernel
 
-    def body(self, body: list[Statement]) -> None:
-        """Change the loops of a body in place, the inner ones first."""
+    def body(self, body: list[Statement]) -> bool:
+        """Change the loops of a body in place, the innermost that can be; whether one was."""
+        is_changed = False
         for loop in [s for s in body if isinstance(s, Loop)]:
-            self.body(loop.body)
-            held = Pipeline(loop)
-            if not held.is_useful or not held.is_bound(self.loads) or not self.may(loop):
-                continue
-            try:
-                found = held.statements()
-            except ValueError:
-                # an index is a quotient or a minimum of turns
-                continue
-            place, before = next(n for n, s in enumerate(body) if s is loop), list(body)
-            body[place : place + 1] = found
-            try:
-                proved_room(self.kernel, self.machine)
-            except NoRoomError:
-                body[:] = before
+            # a loop around one that is written out already would be written out twice over
+            is_changed |= self.body(loop.body) or self.ahead(loop, body)
+        return is_changed
+
+    def ahead(self, loop: Loop, body: list[Statement]) -> bool:
+        """Change one loop of a body; whether that is useful and fits."""
+        held = Pipeline(loop)
+        if not held.is_useful or not held.is_bound(self.loads) or not self.may(loop):
+            return False
+        try:
+            found = held.statements()
+        except ValueError:
+            # an index is a quotient or a minimum of turns
+            return False
+        place, before = next(n for n, s in enumerate(body) if s is loop), list(body)
+        body[place : place + 1] = found
+        try:
+            proved_room(self.kernel, self.machine)
+        except NoRoomError:
+            body[:] = before
+            return False
+        return True
 
 
 __all__ = ["Pipeline", "early_of", "engines_of", "pipelined", "units_of"]
