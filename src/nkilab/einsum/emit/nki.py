@@ -124,6 +124,12 @@ class NkiPrinter(Printer):
                     op=f"nl.{op}",
                     **({"engine": f"nisa.engine.{engine}"} if engine else {}),
                 )
+            case _:
+                self.single(statement)
+
+    def single(self, statement: Statement) -> None:
+        """Instructions of one tile and one operator."""
+        match statement:
             case Invert(dst, src):
                 self.put_call("reciprocal", dst=self.view(dst), data=self.view(src))
             case Reduce(dst, op, src):

@@ -111,13 +111,7 @@ def chunks_of(
         or any(part in e.reduced for e in einsums)
     ):
         return None
-    made = {e.name for e in einsums}
-    loaded = {
-        str(a): a
-        for e in einsums
-        for a in e.accesses
-        if a.tensor not in made and str(a) not in staged and _is_small(ctx, a, choice, spans)
-    }
+    loaded = _loaded(ctx, einsums, choice, spans, staged)
     # a column per block takes so little room that all of it is brought on chip before the loops
     for name, access in list(loaded.items()):
         if choice.free not in access.variables and span.most // PARTITIONS <= PARTITIONS:
@@ -134,6 +128,23 @@ def chunks_of(
     most = min(ctx.knobs.transfer_bytes // PARTITIONS, int(max(ctx.room(), 0) * 0.2))
     each = max((d for d in range(1, blocks + 1) if blocks % d == 0 and d * row <= most), default=1)
     return Chunks(ctx, choice, each, list(loaded.values()), stored) if each > 1 else None
+
+
+def _loaded(
+    ctx: Context,
+    einsums: Sequence[Einsum],
+    choice: Choice,
+    spans: dict[str, Span],
+    staged: dict[str, Storage],
+) -> dict[str, Access]:
+    """Operands of which a block is little, and that are not on chip yet."""
+    made = {e.name for e in einsums}
+    return {
+        str(a): a
+        for e in einsums
+        for a in e.accesses
+        if a.tensor not in made and str(a) not in staged and _is_small(ctx, a, choice, spans)
+    }
 
 
 def _row_bytes(ctx: Context, access: Access, choice: Choice, spans: dict[str, Span]) -> int:

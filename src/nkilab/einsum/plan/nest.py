@@ -80,13 +80,7 @@ class Nest:
         if is_folded(self.ctx, self.cluster.einsums, self.targets, choice, self.spans):
             self.fold()
             return
-        self.staged = {
-            str(a): stage(self.ctx, a, self.spans, choice.part, self.ctx.dtypes[a.tensor])
-            for e in self.cluster.einsums
-            for a in e.accesses
-            if not a.gathers and self.ctx.storages.get(a.tensor) and leaves(self.ctx, a, self.spans)
-        }
-        self.staged |= self.staged_before()
+        self.staged = self.padded() | self.staged_before()
         reduced = self.reduced
         with ExitStack() as stack:
             comment = self.cluster.title
@@ -117,6 +111,15 @@ class Nest:
                 self.tile(sums)
             for one in sums:
                 self.finished(one)
+
+    def padded(self) -> dict[str, Storage]:
+        """Operands that are read beyond their edges, with zeros around them."""
+        return {
+            str(a): stage(self.ctx, a, self.spans, self.choice.part, self.ctx.dtypes[a.tensor])
+            for e in self.cluster.einsums
+            for a in e.accesses
+            if not a.gathers and self.ctx.storages.get(a.tensor) and leaves(self.ctx, a, self.spans)
+        }
 
     def staged_before(self) -> dict[str, Storage]:
         """Operands that an earlier nest brought on chip as this one wants them."""
