@@ -2,62 +2,22 @@
 
 Proved for every tree without open parameters: what a statement touches lies inside its buffer; every
 element that a statement reads of a tile was written by statements before it, loops around both held
-fixed; every element of an output is stored; a sum is read outside of the loops that it runs over alone;
-partitions and operands of TensorE are within the chip's limits; and the tiles that live at once fit into SBUF
-and the banks of PSUM. A proof that fails is a fault of the compiler, never of the specification; that of room
-says that another plan is needed.
+fixed; every element of an output is stored; a sum adds every value of what it runs over once, and is read
+after that (`sums.py`); partitions and operands of TensorE are within the chip's limits; and the tiles that
+live at once fit into SBUF and the banks of PSUM. A proof that fails is a fault of the compiler, never of the
+specification; that of room says that another plan is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
-
 from .._lazy import islpy
 from ..machine import Machine
-from .room import proved_room, size_of, views_of
+from .room import proved_room, size_of
+from .sets import Access, ProofError, accesses_of, box, touched, turns
+from .sums import proved_sums
 from .tree import nodes
-from .tree.expr import Expr, expr
-from .tree.nodes import (
-    HBM,
-    PSUM,
-    SBUF,
-    Alloc,
-    At,
-    Buffer,
-    Comment,
-    Cut,
-    Kernel,
-    Loop,
-    MatMul,
-    Statement,
-    Store,
-    View,
-)
-
-
-@dataclass(frozen=True)
-class Access:
-    """One access of a statement.
-
-    Args:
-        view: what it touches.
-        is_write: whether it writes it.
-        loops: around the statement, the outermost first.
-        number: of the statement, in order.
-        statement: the statement.
-    """
-
-    view: View
-    is_write: bool
-    loops: tuple[Loop, ...]
-    number: int
-    statement: Statement
-
-
-class ProofError(AssertionError):
-    """The compiler made a tree that does not hold what it promises."""
+from .tree.expr import expr
+from .tree.nodes import HBM, PSUM, SBUF, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally
 
 
 def prove(kernel: Kernel, machine: Machine) -> list[str]:
@@ -71,9 +31,9 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
         return [
             "extents are parameters: layouts are compared by their digits, divisibility and room are asserted"
         ]
-    accesses = list(_accesses(kernel.body))
+    accesses = list(accesses_of(kernel.body))
     _limits(kernel, machine)
-    _sums(accesses)
+    sums = proved_sums(accesses)
     inside = _inside(accesses)
     covered = _covered(accesses)
     stored = _stored(kernel, accesses)
@@ -81,90 +41,9 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
         f"{inside} accesses lie inside their tensors",
         f"{covered} reads of tiles find every element written before",
         f"every element of {', '.join(stored)} is stored",
+        f"{sums} sums add every value once, and are read after that",
         f"tiles fit: {proved_room(kernel, machine)}",
     ]
-
-
-def _accesses(body: list[Statement]) -> Iterator[Access]:
-    number = 0
-
-    def walk(body: list[Statement], loops: tuple[Loop, ...]) -> Iterator[Access]:
-        nonlocal number
-        for statement in body:
-            if isinstance(statement, Loop):
-                yield from walk(statement.body, (*loops, statement))
-            elif not isinstance(statement, Alloc | Comment):
-                number += 1
-                for name, view in views_of(statement):
-                    is_write = name in ("dst", "total")
-                    yield Access(view, is_write, loops, number, statement)
-
-    yield from walk(body, ())
-
-
-# sets
-
-
-def _bounds(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[str]]]:
-    """Constraints on loop variables, and what the counts of ragged tiles are at most."""
-    held, counts = [], {}
-    for loop in loops:
-        held.append(f"0 <= {loop.variable} < {loop.trips}")
-        if loop.count_name and loop.count is not None:
-            text = str(loop.count)
-            first, _, rest = text.removeprefix("min(").removesuffix(")").partition(", ")
-            counts[loop.count_name] = [first, rest]
-    return held, counts
-
-
-def _index(view: View, counts: dict[str, list[str]], prefix: str = "d") -> list[str]:
-    """Constraints that put a point d0, d1, ... into a view."""
-    shape = view.buffer.shape or (1,)
-    index = view.index[len(view.index) - len(shape) :]
-    held = []
-    for axis, i in enumerate(index):
-        d = f"{prefix}{axis}"
-        if isinstance(i, At):
-            held.append(f"{d} = {_isl(i.at)}")
-            continue
-        limits = counts.get(str(i.count), [str(i.count)])
-        if i.step == 1:
-            held.append(f"{_isl(i.start)} <= {d}")
-            held.extend(f"{d} < {_isl(i.start)} + {_text(limit)}" for limit in limits)
-        else:
-            e = f"e{axis}"
-            held.append(f"exists {e}: 0 <= {e} and {d} = {_isl(i.start)} + {i.step} * {e}")
-            held[-1] += "".join(f" and {e} < {_text(limit)}" for limit in limits)
-    return held
-
-
-def _isl(value: Expr) -> str:
-    return _text(str(value))
-
-
-def _text(value: str) -> str:
-    return f"({value})"
-
-
-def touched(access: Access, fixed: tuple[Loop, ...] = ()) -> Any:
-    """The elements that an access touches in all turns of its loops, those in `fixed` left as parameters."""
-    rank = len(access.view.buffer.shape or (1,))
-    held, counts = _bounds(access.loops)
-    held += _index(access.view, counts)
-    names = [loop.variable for loop in fixed]
-    free = [loop.variable for loop in access.loops if loop.variable not in names]
-    points = ", ".join(f"d{n}" for n in range(rank))
-    inner = " and ".join(f"({h})" for h in held)
-    body = f"exists ({', '.join(free)}: {inner})" if free else inner
-    return islpy().Set(f"[{', '.join(names)}] -> {{ [{points}] : {body} }}")
-
-
-def box(buffer: Buffer) -> Any:
-    """All elements of a buffer."""
-    shape = [str(e) for e in (buffer.shape or (1,))]
-    points = ", ".join(f"d{n}" for n in range(len(shape)))
-    inside = " and ".join(f"0 <= d{n} < {e}" for n, e in enumerate(shape))
-    return islpy().Set(f"{{ [{points}] : {inside} }}")
 
 
 # claims
@@ -189,7 +68,7 @@ def _covered(accesses: list[Access]) -> int:
             writes.setdefault(id(access.view.buffer), []).append(access)
     count = 0
     for read in accesses:
-        if read.is_write or read.view.buffer.memory == HBM:
+        if read.is_write or read.view.buffer.memory == HBM or isinstance(read.statement, Tally):
             continue
         before = [w for w in writes.get(id(read.view.buffer), []) if w.number < read.number]
         found = None
@@ -218,25 +97,13 @@ def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
     return told
 
 
-def _sums(accesses: list[Access]) -> None:
-    """A sum is read outside of the loops that it alone runs over."""
-    over: dict[int, set[str]] = {}
-    for access in accesses:
-        if isinstance(access.statement, MatMul) and access.is_write:
-            over.setdefault(id(access.view.buffer), set()).update(access.statement.over)
-    for access in accesses:
-        running = over.get(id(access.view.buffer), set())
-        if not access.is_write and running & {loop.variable for loop in access.loops}:
-            raise ProofError(f"{access.statement} reads {access.view.buffer.name} before its sum is complete")
-
-
 def _tiles_are_not_empty(loop: Loop) -> None:
     """Every turn of a loop has at least one element left."""
-    held, counts = _bounds((loop,))
+    held, counts = turns((loop,))
     for limits in counts.values():
-        turns = islpy().Set(f"{{ [{loop.variable}] : {held[0]} }}")
-        filled = " and ".join(f"{_text(limit)} >= 1" for limit in limits)
-        if not turns.is_subset(islpy().Set(f"{{ [{loop.variable}] : {filled} }}")):
+        every = islpy().Set(f"{{ [{loop.variable}] : {held[0]} }}")
+        filled = " and ".join(f"({limit}) >= 1" for limit in limits)
+        if not every.is_subset(islpy().Set(f"{{ [{loop.variable}] : {filled} }}")):
             raise ProofError(f"a turn of {loop.variable} has nothing left; it touches more than there is")
 
 

@@ -11,7 +11,7 @@ from .compiled import CompiledEinsum
 from .language.ast import Cascade, Einsum
 from .roofline import is_contraction
 from .tree.expr import expr
-from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements
+from .tree.nodes import HBM, Alloc, Buffer, Comment, Load, Loop, Statement, Store, Tally, statements
 
 SCHEMA = "nkilab.einsum/1"
 ENGINES = {"hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines",
@@ -172,9 +172,7 @@ def _tree(body: list[Statement], depth: int) -> list[str]:
                 + (" (in order)" if statement.is_sequential else "")
             )
             told += _tree(statement.body, depth + 1)
-    counts = Counter(
-        type(s).__name__ for s in body if not isinstance(s, Loop | Alloc) and type(s).__name__ != "Comment"
-    )
+    counts = Counter(type(s).__name__ for s in body if not isinstance(s, Loop | Alloc | Comment | Tally))
     if counts:
         told.insert(0, pad + ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items()))
     return told
@@ -214,7 +212,7 @@ def _instructions(compiled: CompiledEinsum) -> list[str]:
         if text and "=" in text:
             close()
             title = text
-        elif not isinstance(statement, Loop | Alloc) and not text:
+        elif not isinstance(statement, Loop | Alloc | Tally) and not text:
             counts[type(statement).__name__] += 1
     close()
     return told

@@ -20,7 +20,7 @@ from .plan.context import Context, Point
 from .plan.knobs import Knobs
 from .plan.lower import lower
 from .tree.expr import expr
-from .tree.nodes import Alloc, Comment, Kernel, Loop, Statement
+from .tree.nodes import Alloc, Comment, Kernel, Loop, Statement, Tally
 
 GROUP_BLOCKS = (0, 1, 2, 4, 8)
 COLUMNS = (16384, 4096, 2048, 1024)
@@ -253,7 +253,7 @@ def run_by(body: list[Statement]) -> int:
     for statement in body:
         if isinstance(statement, Loop):
             total += (expr(statement.trips).value or 1) * run_by(statement.body)
-        elif not isinstance(statement, Alloc | Comment):
+        elif not isinstance(statement, Alloc | Comment | Tally):
             total += 1
     return total
 

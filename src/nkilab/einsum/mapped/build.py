@@ -21,7 +21,7 @@ from ..plan.values import Tile, Value
 from ..prove import prove
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
-from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, View
+from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, Summed, Tally, View
 from ..written.ranks import Group, Ranks
 from .claims import asserts
 from .decide import Decisions, Plan
@@ -255,6 +255,7 @@ class _Build:
                 dst = self.view(name, name, plan)
                 source = self.view(einsum.reads[0], name, plan)
                 self.ctx.build.add(nodes.Combine(dst, dst, OPERATORS[einsum.reduce_op].alu, source))
+                self.tally(plan, dst)
             case "SimpleTensorScalar" | "SimpleTensorTensor" | "Activation":
                 self.elementwise(plan)
             case other:
@@ -281,10 +282,33 @@ class _Build:
         dst, source = self.view(name, name, plan), self.view(plan.einsum.reads[0], name, plan)
         if not self.is_summed_by_loops(plan):
             self.ctx.build.add(nodes.Reduce(dst, op, source))
+            self.tally(plan, dst)
             return
         partial = self.like(plan, "partial", 1)
         self.ctx.build.add(nodes.Reduce(partial, op, source))
         self.ctx.build.add(nodes.Combine(dst, dst, op, partial))
+        self.tally(plan, dst)
+
+    def tally(self, plan: Plan, into: View) -> None:
+        """Note what a statement added to the sum of an Einsum: values of each part of what is summed over."""
+        name, added = plan.einsum.name, []
+        for variable in plan.einsum.reduced:
+            parts = self.ranks.names_after(name, variable.upper())
+            if any(self.ranks.edge_of(name, r) for r in parts):
+                # the inner part of a rank has fewer values in the last turn of the outer
+                whole = digit(self.ranks, name, variable.upper())
+                cut = self.along(whole, name, plan, list(parts), self.ranks.placement(name, name))
+                held = cut if isinstance(cut, Cut) else Cut(cut.at, expr(1))
+                added.append((variable, held.start, held.count, whole.extent))
+                continue
+            for rank in parts:
+                group, extent = self.ranks.group(name, rank), extent_of(self.ranks, name, rank)
+                if rank in plan.consumed or group is None or group.variable not in self.variables:
+                    added.append((rank.lower(), ZERO, extent, extent))
+                else:
+                    added.append((rank.lower(), name_of(self.variables[group.variable]), expr(1), extent))
+        summed = (Summed(v, at, count, ZERO, expr(n), expr(n).value or 0) for v, at, count, n in added)
+        self.ctx.build.add(Tally(into, tuple(summed)))
 
     def is_summed_by_loops(self, plan: Plan) -> bool:
         """Whether a loop runs over a rank that an Einsum reduces."""
@@ -379,6 +403,7 @@ class _Build:
                 running,
             )
         )
+        self.tally(plan, self.view(name, name, plan))
 
     def elementwise(self, plan: Plan) -> None:
         einsum, name = plan.einsum, plan.einsum.name

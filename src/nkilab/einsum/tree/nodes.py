@@ -302,6 +302,40 @@ class Comment(Statement):
 
 
 @dataclass(frozen=True)
+class Summed:
+    """The values of a variable that one addition to a sum takes, and those that the sum is made of.
+
+    Args:
+        variable: that is summed over.
+        start, count: the values that are added.
+        whole_start, whole_count: all values of the sum.
+        extent: all values that the variable has.
+    """
+
+    variable: str
+    start: Expr
+    count: Expr
+    whole_start: Expr
+    whole_count: Expr
+    extent: int
+
+
+@dataclass(frozen=True)
+class Tally(Statement):
+    """What the statement before it adds to a sum. It is proved, and not printed.
+
+    Args:
+        into: the elements that take it up.
+        added: values that are added, per variable that is summed over.
+        is_across: whether the partitions of the place are added up in the end, each having a part of the sum.
+    """
+
+    into: View
+    added: tuple[Summed, ...]
+    is_across: bool = False
+
+
+@dataclass(frozen=True)
 class Argument:
     """A parameter of the kernel.
 
