@@ -36,6 +36,7 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
     sums = proved_sums(accesses)
     inside = _inside(accesses)
     covered = _covered(accesses)
+    _are_alike(kernel)
     stored = _stored(kernel, accesses)
     return [
         f"{inside} accesses lie inside their tensors",
@@ -81,6 +82,20 @@ def _covered(accesses: list[Access]) -> int:
             raise ProofError(f"{read.statement} reads of {read.view.buffer.name} what nothing wrote before")
         count += 1
     return count
+
+
+ALIKE = {nodes.Copy: ("src",), nodes.Combine: ("left", "right"), nodes.Activate: ("src",), nodes.Invert: ("src",),
+         nodes.Scale: ("src",), nodes.ScaleCombine: ("src", "right"), nodes.Select: ("src",)}  # fmt: skip
+
+
+def _are_alike(kernel: Kernel) -> None:
+    """What is computed element by element has as many elements on both sides, axis by axis."""
+    for statement in nodes.statements(kernel.body):
+        for name in ALIKE.get(type(statement), ()):
+            counts = [[c.count for c in view.cuts if c.count.value != 1]
+                      for view in (statement.dst, getattr(statement, name))]  # fmt: skip
+            if counts[0] != counts[1]:
+                raise ProofError(f"{statement} has other elements on its two sides")
 
 
 def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:

@@ -61,7 +61,8 @@ def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> It
     """Per transfer of a tree, the HBM tensor and the bytes of all turns; ragged tiles count whole."""
     for statement in body:
         if isinstance(statement, Loop):
-            yield from transfers(statement.body, times * expr(statement.trips).at(names), names)
+            known = {**names, statement.count_name: statement.most_count}
+            yield from transfers(statement.body, times * expr(statement.trips).at(known), known)
         elif isinstance(statement, Load | Store):
             hbm, chip = (
                 (statement.src, statement.dst)

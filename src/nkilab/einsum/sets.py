@@ -8,7 +8,7 @@ from typing import Any
 
 from .._lazy import islpy
 from .room import views_of
-from .tree.expr import Expr
+from .tree.expr import Expr, expr
 from .tree.nodes import Alloc, At, Buffer, Comment, Loop, Statement, Tally, View
 
 
@@ -57,9 +57,11 @@ def accesses_of(body: list[Statement]) -> Iterator[Access]:
 
 def turns(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[str]]]:
     """Constraints on loop variables, and what the counts of ragged tiles are at most."""
-    held, counts = [], {}
+    held: list[str] = []
+    counts: dict[str, list[str]] = {}
     for loop in loops:
-        held.append(f"0 <= {loop.variable} < {loop.trips}")
+        limits = limits_of(expr(loop.trips), counts)
+        held.append(" and ".join([f"0 <= {loop.variable}", *(f"{loop.variable} < ({n})" for n in limits)]))
         if loop.count_name and loop.count is not None:
             text = str(loop.count)
             first, _, rest = text.removeprefix("min(").removesuffix(")").partition(", ")

@@ -210,7 +210,7 @@ def at_key(node: Node) -> Node:
 
 def close_to(name: str, known: Sequence[str]) -> str:
     """A change that names what was probably meant; "" if nothing is close."""
-    match = nearest(name, known)
+    match = nearest(name, known, alike=0.5)
     return f"write {match[0]}, if that is meant" if match else ""
 
 

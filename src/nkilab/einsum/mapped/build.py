@@ -18,7 +18,6 @@ from ..language.spec import Placement, Spec
 from ..plan.build import Builder, Scope
 from ..plan.context import Context, part_of
 from ..plan.values import Tile, Value
-from ..prove import prove
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, Summed, Tally, View
@@ -52,9 +51,7 @@ def build(spec: Spec, machine: Machine, name: str, title: str) -> tuple[Kernel, 
     Raises:
         UnsupportedError: if it has an instruction, or a combination, that is not served.
     """
-    kernel, notes = _Build(spec, machine, name, title).kernel()
-    prove(kernel, machine)
-    return kernel, notes
+    return _Build(spec, machine, name, title).kernel()
 
 
 class _Build:
@@ -116,14 +113,19 @@ class _Build:
         """Whether an Einsum left loops around those that it stays in: it runs before them."""
         return self.plans[name].is_apart
 
-    def allocate_hbm(self, tensor: str) -> None:
+    def allocate_hbm(self, tensor: str, role: str = "output") -> None:
         placed = self.ranks.placement(tensor, tensor)
         axes = hbm_axes(self.ranks, placed)
         self.ctx.build.taken.discard(tensor)
-        buffer = self.ctx.build.buffer(
-            tensor, tuple(d.extent for d in axes), self.ctx.dtypes[tensor], HBM, "output", tensor
-        )
+        shape = tuple(d.extent for d in axes) or (1,)
+        buffer = self.ctx.build.buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, role, tensor)
         self.places[tensor] = Place(buffer, [], axes)
+
+    def need_place(self, tensor: str) -> None:
+        """Make the place in HBM of a tensor that is stored and read again."""
+        if tensor not in self.places:
+            with self.ctx.build.hoisted(0):
+                self.allocate_hbm(tensor, "scratch")
 
     def covered(self, einsum: str, rank: str) -> Expr:
         """How many values of a rank a statement covers: fewer in the last turn over a rank with an edge."""
@@ -162,10 +164,10 @@ class _Build:
             str(self.einsums[n].text) for n in together if len(self.plans[n].loops) == depth + 1
         )
         body: list[nodes.Statement] = []
-        trips, is_ordered = extent_of(self.ranks, name, rank), self.carries(group, together)
+        trips, is_ordered = self.covered(name, rank), self.carries(group, together)
         base, before = self.ranks.edge_of(name, rank), self.counts
         count_name, count = "", None
-        if base:
+        if base and rank != f"{base}0":
             part = self.spec.partitioning[name][base][0]
             count_name = self.ctx.build.fresh(f"{variable}_count")
             count = at_most(part, extent_of(self.ranks, "", base) - name_of(variable) * part)
@@ -238,6 +240,7 @@ class _Build:
                 source = self.in_order(einsum.reads[0], name, plan)
                 self.ctx.build.add(nodes.Load(self.view(name, name, plan), source))
             case "Store":
+                self.need_place(name)
                 target = self.in_order(name, einsum.reads[0], plan, einsum.reads[0])
                 self.ctx.build.add(nodes.Store(target, self.view(einsum.reads[0], name, plan)))
             case "BroadcastTo":
@@ -327,17 +330,13 @@ class _Build:
 
     def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
         """What a broadcast covers of an HBM tensor, its digits taken together where they lie side by side."""
-        name = plan.einsum.name
+        name, axes = plan.einsum.name, self.axes_seen(tensor, einsum)
         if any(self.ranks.edge_of(name, r) for r in self.spec.loop_order[name]):
-            ranks = list(self.spec.loop_order[name])
-            cut = tuple(self.along(a, name, plan, ranks, self.ranks.placement(name, name)) for a in held.axes)
-            if [isinstance(i, Cut) for i in cut] != [False] * (len(cut) - 1) + [True]:
-                raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
-            return View(held.buffer, cut)
+            return self.row_of_parts(plan, tensor, axes, held)
         own = {digit(self.ranks, name, r): r for r in self.spec.loop_order[name]}
         index: list[At | Cut] = []
         covered: list[Digit] = []
-        for one in held.axes:
+        for one in axes:
             rank = own.get(one)
             group = self.ranks.group(name, rank) if rank is not None else None
             if rank is not None and rank not in plan.consumed and group is not None:
@@ -345,21 +344,42 @@ class _Build:
             else:
                 covered.append(one)
         rest = merged(covered)
-        if held.axes[len(index) :] != covered or len(rest) != 1:
+        if axes[len(index) :] != covered or len(rest) != 1:
             raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
-        shape = (*(d.extent for d in held.axes[: len(index)]), rest[0].extent)
+        shape = (*(d.extent for d in axes[: len(index)]), rest[0].extent)
         flat = Buffer(held.buffer.name, shape, held.buffer.dtype, HBM, held.buffer.role, tensor)
         if shape != held.buffer.shape:
             text = ", ".join(str(expr(e)) for e in shape)
             flat = Buffer(f"{held.buffer.name}.reshape(({text}))", shape, flat.dtype, HBM, flat.role, tensor)
         return View(flat, (*index, Cut(ZERO, expr(rest[0].extent))))
 
+    def row_of_parts(self, plan: Plan, tensor: str, axes: list[Digit], held: Place) -> View:
+        """What a broadcast covers where the last part of a rank is shorter: the trailing axes as one."""
+        name = plan.einsum.name
+        ranks, placed = list(self.spec.loop_order[name]), self.ranks.placement(name, name)
+        index = [self.along(a, name, plan, ranks, placed) for a in axes]
+        first = next((n for n, i in enumerate(index) if isinstance(i, Cut)), len(index) - 1)
+        tail = [i if isinstance(i, Cut) else Cut(i.at, expr(1)) for i in index[first:]]
+        inner = [expr(a.extent) for a in axes[first + 1 :]]
+        is_whole = all(c == Cut(ZERO, e) or e.value == 1 for c, e in zip(tail[1:], inner))
+        if not is_whole or tail[0].step != 1:
+            raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
+        if not inner:
+            return View(held.buffer, (*index[:first], tail[0]))
+        size = expr(1)
+        for extent in inner:
+            size = size * extent
+        shape = (*held.buffer.shape[:first], expr(held.buffer.shape[first]) * size)
+        text = ", ".join(str(expr(e)) for e in shape)
+        flat = replace(held.buffer, name=f"{held.buffer.name}.reshape(({text},))", shape=shape)
+        return View(flat, (*index[:first], Cut(tail[0].start * size, tail[0].count * size)))
+
     def in_order(self, tensor: str, chip: str, plan: Plan, seen_as: str = "") -> View:
         """The part of an HBM tensor that a transfer covers, its axes in the order of the tile `chip`."""
         name = plan.einsum.name
         view = self.view(tensor, name, plan)
         tile = self.ranks.placement(seen_as or name, name)
-        cuts = [a for a, i in zip(self.places[tensor].axes, view.index) if isinstance(i, Cut)]
+        cuts = [a for a, i in zip(self.axes_seen(tensor, name), view.index) if isinstance(i, Cut)]
         is_plain = self.ranks.placement(tensor, name).is_plain
         wanted: list[Digit] = []
         for rank in (*tile.outer, *tile.inner):
@@ -388,6 +408,9 @@ class _Build:
                 stationary = access
             else:
                 moving = access
+        if not digits(self.ranks, name, made.outer):
+            # of a result of one partition either operand may be stationary
+            stationary, moving = einsum.accesses
         if stationary is None or moving is None:
             raise UnsupportedError(f"no operand of {name} has the rank that its partitions have")
         running = tuple(
@@ -420,6 +443,8 @@ class _Build:
                 is_column = view.cuts[-1].count.value == 1 and not self.is_one(plan)
                 operands.append(Value(view=view, is_column=is_column))
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+        if einsum.condition is not None:
+            value = self.selected(plan, value, tile)
         if self.is_fused(name):
             self.pending[name] = value
             reader = next(e.name for e in self.einsums.values() if name in e.reads)
@@ -429,6 +454,33 @@ class _Build:
             return
         assert widest is not None
         tile.into(value, widest)
+
+    def selected(self, plan: Plan, value: Value, tile: Tile) -> Value:
+        """The value where the condition of an Einsum holds, its number elsewhere."""
+        einsum, name = plan.einsum, plan.einsum.name
+        condition = einsum.condition
+        assert condition is not None
+        placed, whole = self.ranks.placement(name, name), condition.difference
+        offset, steps = expr(whole.constant), [0, 0]
+        for variable, c in whole.at(self.spec.cascade.sizes).terms:
+            rank = variable.upper()
+            parts = list(self.ranks.names_after(name, rank))
+            at = self.along(digit(self.ranks, name, rank), name, plan, parts, placed)
+            offset = offset + (at.start if isinstance(at, Cut) else at.at) * c
+            if isinstance(at, Cut):
+                # a covered part of a rank lies on the partitions or along the columns
+                steps[not any(r in placed.outer and r in plan.consumed for r in parts)] += c * at.step
+        offset = offset + whole.at(self.spec.cascade.sizes).constant - whole.constant
+        made = self.like(plan, f"{name.lower()}_selected")
+        source = made
+        if value.is_scalar:
+            tile.fill(made, value.number if value.number is not None else 0.0)
+            if value.number is None:
+                tile.add(nodes.Scale(made, made, "add", tile.scalar(value)))
+        else:
+            source = tile.in_sbuf(tile.view(value))
+        tile.add(nodes.Select(made, source, offset, *steps, condition.relation, einsum.otherwise))
+        return Value(view=made)
 
     def is_one(self, plan: Plan) -> bool:
         """Whether the result has one column."""
@@ -464,7 +516,7 @@ class _Build:
         index: list[At | Cut] = []
         if held.buffer.memory != HBM:
             index.append(Cut(ZERO, self.rows_of(placed, held)))
-        for axis in held.axes:
+        for axis in self.axes_seen(tensor, einsum):
             index.append(self.along(axis, einsum, plan, names, placed))
         if held.buffer.memory != HBM:
             if not held.axes:
@@ -474,6 +526,15 @@ class _Build:
                 assert isinstance(last, At)
                 index[-1] = Cut(last.at, expr(1))
         return View(held.buffer, tuple(index))
+
+    def axes_seen(self, tensor: str, einsum: str) -> list[Digit]:
+        """The axes of a tensor by the names that ranks have in an Einsum, which may index it by others."""
+        held, placed = self.places[tensor], self.ranks.placement(tensor, einsum)
+        if held.buffer.memory != HBM or not placed.is_plain:
+            return held.axes
+        one = self.einsums[einsum]
+        access = next(a for a in (one.output, *one.accesses) if a.tensor == tensor)
+        return [replace(d, base=i.plain.upper()) for d, i in zip(held.axes, access.indices, strict=True)]
 
     def rows_of(self, placed: Placement, held: Place) -> Expr:
         """Partitions that a statement covers."""

@@ -293,6 +293,11 @@ class Loop(Statement):
     count: Expr | None = None
     comment: str = ""
 
+    @property
+    def most_count(self) -> int:
+        """Elements of a full tile, where the last is ragged; 0 where all are full."""
+        return int(str(self.count).removeprefix("min(").partition(",")[0]) if self.count is not None else 0
+
 
 @dataclass(frozen=True)
 class Comment(Statement):
