@@ -112,20 +112,22 @@ def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
     return told
 
 
-def _tiles_are_not_empty(loop: Loop) -> None:
+def _tiles_are_not_empty(body: list[nodes.Statement], loops: tuple[Loop, ...]) -> None:
     """Every turn of a loop has at least one element left."""
-    held, counts = turns((loop,))
-    for limits in counts.values():
-        every = islpy().Set(f"{{ [{loop.variable}] : {held[0]} }}")
-        filled = " and ".join(f"({limit}) >= 1" for limit in limits)
-        if not every.is_subset(islpy().Set(f"{{ [{loop.variable}] : {filled} }}")):
-            raise ProofError(f"a turn of {loop.variable} has nothing left; it touches more than there is")
+    for loop in (s for s in body if isinstance(s, Loop)):
+        held, counts = turns((*loops, loop))
+        names = ", ".join(one.variable for one in (*loops, loop))
+        if loop.count_name:
+            every = islpy().Set(f"{{ [{names}] : {' and '.join(held)} }}")
+            filled = " and ".join(f"({limit}) >= 1" for limit in counts[loop.count_name])
+            if not every.is_subset(islpy().Set(f"{{ [{names}] : {filled} }}")):
+                raise ProofError(f"a turn of {loop.variable} has nothing left; it touches more than there is")
+        _tiles_are_not_empty(loop.body, (*loops, loop))
 
 
 def _limits(kernel: Kernel, machine: Machine) -> None:
+    _tiles_are_not_empty(kernel.body, ())
     for statement in nodes.statements(kernel.body):
-        if isinstance(statement, Loop):
-            _tiles_are_not_empty(statement)
         if isinstance(statement, Alloc) and statement.buffer.memory != HBM:
             rows = expr(statement.buffer.shape[0]).value or 0
             if rows > machine["partitions"]:

@@ -62,7 +62,7 @@ def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> It
     for statement in body:
         if isinstance(statement, Loop):
             known = {**names, statement.count_name: statement.most_count}
-            yield from transfers(statement.body, times * expr(statement.trips).at(known), known)
+            yield from transfers(statement.body, times * statement.turns_at(known), known)
         elif isinstance(statement, Load | Store):
             hbm, chip = (
                 (statement.src, statement.dst)

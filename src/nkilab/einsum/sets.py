@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -60,13 +61,22 @@ def turns(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[str]]]:
     held: list[str] = []
     counts: dict[str, list[str]] = {}
     for loop in loops:
-        limits = limits_of(expr(loop.trips), counts)
-        held.append(" and ".join([f"0 <= {loop.variable}", *(f"{loop.variable} < ({n})" for n in limits)]))
+        limits = limits_of(expr(loop.trips) if loop.total is None else loop.total, counts)
+        begun = f"{loop.each} * {loop.variable}"
+        held.append(" and ".join([f"0 <= {loop.variable}", *(f"{begun} < ({n})" for n in limits)]))
         if loop.count_name and loop.count is not None:
             text = str(loop.count)
             first, _, rest = text.removeprefix("min(").removesuffix(")").partition(", ")
-            counts[loop.count_name] = [first, rest]
+            counts[loop.count_name] = [first, *_with_limits(rest, counts)]
     return held, counts
+
+
+def _with_limits(text: str, counts: dict[str, list[str]]) -> list[str]:
+    """A text about the count of a loop around, once for each thing that count is at most."""
+    for name, limits in counts.items():
+        if re.search(rf"\b{name}\b", text):
+            return [re.sub(rf"\b{name}\b", f"({limit})", text) for limit in limits]
+    return [text]
 
 
 def points(view: View, counts: dict[str, list[str]], prefix: str = "d") -> list[str]:

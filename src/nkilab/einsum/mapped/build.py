@@ -8,6 +8,7 @@ other read become one instruction.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
@@ -127,11 +128,17 @@ class _Build:
             with self.ctx.build.hoisted(0):
                 self.allocate_hbm(tensor, "scratch")
 
-    def covered(self, einsum: str, rank: str) -> Expr:
-        """How many values of a rank a statement covers: fewer in the last turn over a rank with an edge."""
-        base = self.ranks.edge_of(einsum, rank)
-        inner = bool(base) and rank == f"{base}0"
-        return self.counts[base] if inner and base in self.counts else extent_of(self.ranks, einsum, rank)
+    def covered(self, einsum: str, ranks: Iterable[str]) -> Expr:
+        """How many values of ranks a statement covers: fewer in the last turn over a rank with an edge."""
+        total, edges = expr(1), []
+        for rank in ranks:
+            base = self.ranks.edge_of(einsum, rank)
+            if not base:
+                total = total * extent_of(self.ranks, einsum, rank)
+            elif base not in edges:
+                edges.append(base)
+                total = total * self.counts.get(base, extent_of(self.ranks, "", base))
+        return total
 
     def emit(self, names: list[str], depth: int) -> None:
         """Statements and loops of Einsums at a depth, in order; those with the same next loop share it."""
@@ -164,15 +171,20 @@ class _Build:
             str(self.einsums[n].text) for n in together if len(self.plans[n].loops) == depth + 1
         )
         body: list[nodes.Statement] = []
-        trips, is_ordered = self.covered(name, rank), self.carries(group, together)
+        trips, is_ordered = extent_of(self.ranks, name, rank), self.carries(group, together)
         base, before = self.ranks.edge_of(name, rank), self.counts
-        count_name, count = "", None
-        if base and rank != f"{base}0":
-            part = self.spec.partitioning[name][base][0]
+        count_name, count, total, each = "", None, before.get(base), digit(self.ranks, name, rank).stride
+        if base and each > 1:
             count_name = self.ctx.build.fresh(f"{variable}_count")
-            count = at_most(part, extent_of(self.ranks, "", base) - name_of(variable) * part)
+            left = total if total is not None else extent_of(self.ranks, "", base)
+            count = at_most(each, left - name_of(variable) * each)
             self.counts = {**before, base: name_of(count_name)}
-        self.ctx.build.add(Loop(variable, trips, body, is_ordered, count_name, count, comment))
+        if total is not None:
+            # of a part that is shorter there are fewer parts
+            trips = total if each == 1 else name_of(f"(({total} + {each - 1}) // {each})")
+        each = each if total is not None else 1
+        made = Loop(variable, trips, body, is_ordered, count_name, count, comment, total, each)
+        self.ctx.build.add(made)
         self.ctx.build.scopes.append(Scope(body=body))
         self.variables = {**self.variables, group.variable: variable}
         self.emit(together, depth + 1)
@@ -495,12 +507,13 @@ class _Build:
         name = plan.einsum.name
         placed = self.ranks.placement(name, name)
         rows, width = expr(1), expr(1)
-        count, wide = expr(1), expr(1)
         for rank in placed.outer:
-            rows, count = rows * extent_of(self.ranks, name, rank), count * self.covered(name, rank)
+            rows = rows * extent_of(self.ranks, name, rank)
         for rank in placed.inner:
             if rank in plan.consumed:
-                width, wide = width * extent_of(self.ranks, name, rank), wide * self.covered(name, rank)
+                width = width * extent_of(self.ranks, name, rank)
+        count = self.covered(name, placed.outer)
+        wide = self.covered(name, [r for r in placed.inner if r in plan.consumed])
         width, wide = (expr(columns), expr(columns)) if columns else (width, wide)
         buffer = Buffer(self.ctx.build.fresh(hint), (rows, width), "float32", SBUF)
         self.ctx.build.add(Alloc(buffer))
@@ -540,10 +553,7 @@ class _Build:
         """Partitions that a statement covers."""
         if not any(self.ranks.edge_of(placed.einsum, r) for r in placed.outer):
             return expr(held.buffer.shape[0])
-        rows = expr(1)
-        for rank in placed.outer:
-            rows = rows * self.covered(placed.einsum, rank)
-        return rows
+        return self.covered(placed.einsum, placed.outer)
 
     def along(self, axis: Digit, einsum: str, plan: Plan, names: list[str], placed: Placement) -> At | Cut:
         """The positions along one axis: what loops chose, and what the statement covers."""
@@ -559,8 +569,11 @@ class _Build:
                 continue
             group = self.ranks.group(einsum, rank)
             factor = own.stride // axis.stride
-            if rank in plan.consumed:
-                count = self.covered(einsum, rank) * (count if count is not None else 1)
+            if rank in plan.consumed and self.ranks.edge_of(einsum, rank):
+                # the covered parts are the inner ones, side by side
+                count, step = self.covered(einsum, [rank]), 1
+            elif rank in plan.consumed:
+                count = extent_of(self.ranks, einsum, rank) * (count if count is not None else 1)
                 step = min(step, factor) if count is not None else factor
             elif group is not None and group.variable in self.variables:
                 start = start + name_of(self.variables[group.variable]) * factor

@@ -7,10 +7,10 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .expr import Expr, Whole
+from .expr import Expr, Whole, expr
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
 
@@ -283,6 +283,7 @@ class Loop(Statement):
         count_name: name of the number of elements in a ragged tile; "" where all tiles are full.
         count: what it is.
         comment: above the loop.
+        total, each: where the trips depend on a loop around it: elements that turns of `each` go through.
     """
 
     variable: str
@@ -292,6 +293,14 @@ class Loop(Statement):
     count_name: str = ""
     count: Expr | None = None
     comment: str = ""
+    total: Expr | None = None
+    each: int = 1
+
+    def turns_at(self, names: Mapping[str, int]) -> int:
+        """How often it runs, given the values of names."""
+        if self.total is not None:
+            return -(-self.total.at(names) // self.each)
+        return expr(self.trips).at(names)
 
     @property
     def most_count(self) -> int:
