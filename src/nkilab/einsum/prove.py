@@ -10,14 +10,16 @@ specification; that of room says that another plan is needed.
 
 from __future__ import annotations
 
+from math import prod
+
 from .._lazy import islpy
 from ..machine import Machine
 from .room import proved_room, size_of
-from .sets import Access, ProofError, accesses_of, box, touched, turns
+from .sets import Access, ProofError, accesses_of, box, told, touched, turns
 from .sums import proved_sums
 from .tree import nodes
-from .tree.expr import expr
-from .tree.nodes import HBM, PSUM, SBUF, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally
+from .tree.expr import Expr, expr
+from .tree.nodes import HBM, PSUM, SBUF, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally, View
 
 
 def prove(kernel: Kernel, machine: Machine) -> list[str]:
@@ -58,7 +60,7 @@ def _inside(accesses: list[Access]) -> int:
             continue
         seen.add(key)
         if not touched(access).is_subset(box(access.view.buffer)):
-            raise ProofError(f"{access.statement} touches more than {access.view.buffer.name} has")
+            raise ProofError(f"{told(access.statement)} touches more than {access.view.buffer.name} has")
     return len(seen)
 
 
@@ -79,27 +81,45 @@ def _covered(accesses: list[Access]) -> int:
             found = here if found is None else found.union(here)
         wanted = touched(read, read.loops)
         if found is None or not wanted.is_subset(found):
-            raise ProofError(f"{read.statement} reads of {read.view.buffer.name} what nothing wrote before")
+            raise ProofError(f"{told(read.statement)} reads of {read.view.buffer.name} what nothing wrote before")
         count += 1
     return count
 
 
 ALIKE = {nodes.Copy: ("src",), nodes.Combine: ("left", "right"), nodes.Activate: ("src",), nodes.Invert: ("src",),
-         nodes.Scale: ("src",), nodes.ScaleCombine: ("src", "right"), nodes.Select: ("src",)}  # fmt: skip
+         nodes.Scale: ("src",), nodes.ScaleCombine: ("src", "right"), nodes.Select: ("src",),
+         nodes.Load: ("src",), nodes.Store: ("src",), nodes.Move: ("src",)}  # fmt: skip
 
 
 def _are_alike(kernel: Kernel) -> None:
-    """What is computed element by element has as many elements on both sides, axis by axis."""
+    """What is copied, or computed element by element, has as many elements on both sides, axis by axis."""
     for statement in nodes.statements(kernel.body):
         for name in ALIKE.get(type(statement), ()):
-            counts = [[c.count for c in view.cuts if c.count.value != 1]
-                      for view in (statement.dst, getattr(statement, name))]  # fmt: skip
+            views = (statement.dst, getattr(statement, name))  # type: ignore[attr-defined]
+            if any(view.folded is not None for view in views):
+                continue
+            counts = [_counts(view) for view in views]
+            if isinstance(statement, nodes.Load | nodes.Store):
+                # behind the partitions a transfer may cut what is moved into other axes
+                counts = [[*c[:1], prod(c[1:], start=expr(1))] for c in counts]
             if counts[0] != counts[1]:
-                raise ProofError(f"{statement} has other elements on its two sides")
+                raise ProofError(f"{told(statement)} has other elements on its two sides")
+
+
+def _counts(view: View) -> list[Expr]:
+    """Elements along the axes of a view, as it is turned or repeated; those of one left out."""
+    counts = [cut.count for cut in view.cuts]
+    if view.order:
+        counts = [counts[n] for n in view.order]
+    if view.is_turned:
+        counts = counts[::-1]
+    if view.repeat is not None:
+        counts = [view.repeat, *counts]
+    return [c for c in counts if c.value != 1]
 
 
 def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
-    told = []
+    names = []
     for output in kernel.outputs:
         found = None
         for access in accesses:
@@ -108,8 +128,8 @@ def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
                 found = here if found is None else found.union(here)
         if found is None or not box(output).is_subset(found):
             raise ProofError(f"{output.name} is not stored whole")
-        told.append(output.name)
-    return told
+        names.append(output.name)
+    return names
 
 
 def _tiles_are_not_empty(body: list[nodes.Statement], loops: tuple[Loop, ...]) -> None:

@@ -36,6 +36,12 @@ class Access:
     statement: Statement
 
 
+def told(statement: Statement) -> str:
+    """A statement in a few words."""
+    dst = getattr(statement, "dst", None)
+    return f"{type(statement).__name__}{f' into {dst.buffer.name}' if dst is not None else ''}"
+
+
 def accesses_of(body: list[Statement]) -> Iterator[Access]:
     """Every access of a body, in order; a tally has the number of the statement that it tells of."""
     number = 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._lazy import islpy
 from .room import views_of
-from .sets import Access, ProofError, points, turns, within
+from .sets import Access, ProofError, points, told, turns, within
 from .tree.expr import ZERO
 from .tree.nodes import Fill, Loop, MatMul, Statement, Tally
 
@@ -75,10 +75,10 @@ def adds(statement: Statement) -> bool:
     return dst is not None and any(view == dst for view in views.values())
 
 
-def _sum(told: Access, held: list[Access]) -> Sum:
-    tally = told.statement
+def _sum(tallied: Access, held: list[Access]) -> Sum:
+    tally = tallied.statement
     assert isinstance(tally, Tally)
-    adding = next((a for a in held if a.number == told.number and a.is_write), None)
+    adding = next((a for a in held if a.number == tallied.number and a.is_write), None)
     if adding is None:
         raise ProofError(f"nothing adds to {tally.into.buffer.name} what is told of it")
     statement, loops, begun = adding.statement, adding.loops, adding.number
@@ -87,12 +87,12 @@ def _sum(told: Access, held: list[Access]) -> Sum:
         fixed = tuple(loop for loop in loops if loop.variable not in statement.over)
         begun = min(a.number for a in held if a.is_write and _is_same_sum(adding, a))
     elif adds(statement):
-        first = [a for a in held if isinstance(a.statement, Fill) and a.number < told.number]
+        first = [a for a in held if isinstance(a.statement, Fill) and a.number < tallied.number]
         if not first:
             raise ProofError(f"the sum {tally.into.buffer.name} is taken up before it is begun")
         begun = first[-1].number
         fixed = tuple(a for a, b in zip(loops, first[-1].loops) if a is b)
-    return Sum(tally, statement, loops, told.number, fixed, begun)
+    return Sum(tally, statement, loops, tallied.number, fixed, begun)
 
 
 def _is_same_sum(first: Access, second: Access) -> bool:
@@ -108,12 +108,12 @@ def _summed_by(access: Access) -> set[int]:
     return {id(loop) for loop in access.loops if loop.variable in over}
 
 
-def _need_tallies(held: list[Access], told: set[int]) -> None:
+def _need_tallies(held: list[Access], tallied: set[int]) -> None:
     """Every statement that adds to a sum tells what, and nothing else adds to it."""
     for access in held:
         is_adding = access.is_write and adds(access.statement)
-        if is_adding and access.number not in told and (told or isinstance(access.statement, MatMul)):
-            raise ProofError(f"{access.statement} adds to {access.view.buffer.name} once more")
+        if is_adding and access.number not in tallied and (tallied or isinstance(access.statement, MatMul)):
+            raise ProofError(f"{told(access.statement)} adds to {access.view.buffer.name} once more")
 
 
 def _together(sums: list[Sum]) -> list[list[Sum]]:
@@ -184,7 +184,7 @@ def _is_read_after(one: Sum, sums: list[Sum], held: list[Access]) -> None:
             continue
         is_inside = any(loop is r for loop in read.loops for r in one.running)
         if is_inside or one.begun < read.number < last:
-            raise ProofError(f"{read.statement} reads {name} before its sum is complete")
+            raise ProofError(f"{told(read.statement)} reads {name} before its sum is complete")
 
 
 def _is_whole(one: Sum, held: list[Access], tallies: dict[int, Tally]) -> None:
@@ -194,8 +194,8 @@ def _is_whole(one: Sum, held: list[Access], tallies: dict[int, Tally]) -> None:
         if mine.whole_start == ZERO and mine.whole_count.value == mine.extent:
             continue
         for read in reads:
-            told = tallies[read.number].added if read.number in tallies else ()
-            theirs = [(s.start, s.count) for s in told if s.variable == mine.variable]
+            added = tallies[read.number].added if read.number in tallies else ()
+            theirs = [(s.start, s.count) for s in added if s.variable == mine.variable]
             if theirs != [(mine.whole_start, mine.whole_count)]:
                 name = one.tally.into.buffer.name
-                raise ProofError(f"{read.statement} reads a part of {name} as if it were the whole sum")
+                raise ProofError(f"{told(read.statement)} reads a part of {name} as if it were the whole sum")

@@ -300,6 +300,9 @@ class _Completion:
             return False
         if all(self.given.cascade.sizes.get(r) == 1 for r in ranks):
             return False
+        # several parts of a rank on the partitions are one axis of what is moved
+        if any(len(self.partition_of(p.name, p, p.part or p.source_part)) > 1 for p in movers):
+            return False
         first, *others = [{r: self.splits[p.name].get(r) for r in ranks} for p in movers]
         return all(o == first for o in others)
 
