@@ -22,7 +22,7 @@ from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.spec import Spec
 from .mapped.complete import is_whole
-from .mapped.expand import copied
+from .mapped.copies import copied
 from .mapped.kernel import kernel_of
 from .plan.context import Context
 from .plan.knobs import RULES, Knobs

@@ -81,14 +81,19 @@ def _covered(accesses: list[Access]) -> int:
             found = here if found is None else found.union(here)
         wanted = touched(read, read.loops)
         if found is None or not wanted.is_subset(found):
-            raise ProofError(f"{told(read.statement)} reads of {read.view.buffer.name} what nothing wrote before")
+            name = read.view.buffer.name
+            raise ProofError(f"{told(read.statement)} reads of {name} what nothing wrote before")
         count += 1
     return count
 
 
-ALIKE = {nodes.Copy: ("src",), nodes.Combine: ("left", "right"), nodes.Activate: ("src",), nodes.Invert: ("src",),
-         nodes.Scale: ("src",), nodes.ScaleCombine: ("src", "right"), nodes.Select: ("src",),
-         nodes.Load: ("src",), nodes.Store: ("src",), nodes.Move: ("src",)}  # fmt: skip
+COMPUTED = (nodes.Copy, nodes.Activate, nodes.Invert, nodes.Scale, nodes.Select)
+MOVED = (nodes.Load, nodes.Store, nodes.Move)
+ALIKE: dict[type[nodes.Statement], tuple[str, ...]] = {
+    **dict.fromkeys((*COMPUTED, *MOVED), ("src",)),
+    nodes.Combine: ("left", "right"),
+    nodes.ScaleCombine: ("src", "right"),
+}
 
 
 def _are_alike(kernel: Kernel) -> None:

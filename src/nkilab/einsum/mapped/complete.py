@@ -323,7 +323,8 @@ class _Completion:
             for r in self.all_ranks(piece, piece.einsum.output.variables)
             if self.digit(piece.name, r) == wanted
         ]
-        return own[0] if own else rank
+        # parts of one element are alike: the one of the same name
+        return rank if rank in own or not own else own[0]
 
     def seen_by(self, made: Placement, piece: Piece, variables: tuple[str, ...], node: Node) -> Placement:
         """The same layout in the ranks of another Einsum."""

@@ -80,8 +80,3 @@ class _Joined:
             role = old.role if old.role == "input" or old.tensor in self.outputs else "scratch"
             self.tensors[old.tensor] = replace(old, role=role)
         return self.tensors[old.tensor]
-
-
-
-
-

@@ -6,18 +6,20 @@ from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ...machine import Machine
-from ..checks.judge import judge
+from ..checks.judge import GIVEN, judge
 from ..grades import Finding, Grade, enforce
 from ..language.ast import Cascade
 from ..language.extents import sized
-from ..language.spec import Spec
+from ..language.spec import Placement, Spec
 from ..plan.lower import lower
 from ..prove import prove
 from ..tree.nodes import Kernel
 from .build import build
-from .complete import completed
+from .complete import completed, is_whole
+from .culprit import FAILURES, explained, is_told
 from .join import joined
 from .sections import Section, is_free, sections_of
+from .words import clipped
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,7 @@ class Mapped:
     proofs: tuple[str, ...]
 
 
-def kernel_of(
-    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool
-) -> Mapped:
+def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
     """The kernel of a specification with a mapping.
 
     Args:
@@ -56,6 +56,21 @@ def kernel_of(
         UnsupportedError: if a mapping has no words for an Einsum that one is given for.
     """
     _need_used_inputs(spec.cascade)
+    spec = clipped(spec)
+    try:
+        return _made(spec, machine, title, found, strict)
+    except FAILURES as error:
+        if is_whole(spec) or is_told(error):
+            raise
+
+        def build(rest: Spec) -> Mapped:
+            enforce(judge(rest, machine, GIVEN))
+            return _made(rest, machine, title, (), False)
+
+        raise explained(spec, error, build) from error
+
+
+def _made(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
     maker = _Maker(machine, spec.kernel_name, title, strict, list(found))
     if is_free(spec):
         tree, whole = maker.mapped(spec)
@@ -86,7 +101,8 @@ class _Maker:
 
     def sections(self, sections: list[Section], spec: Spec) -> tuple[Kernel, Spec]:
         """Sections one after the other in one kernel; the specification has what was completed of all."""
-        kernels, placements, types = [], {}, dict(spec.dtypes)
+        kernels, types = [], dict(spec.dtypes)
+        placements: dict[tuple[str, str], Placement] = {}
         splits = dict(spec.partitioning)
         for section in sections:
             held = replace(section.spec, dtypes=types)
@@ -118,5 +134,3 @@ def _need_used_inputs(cascade: Cascade) -> None:
             error = UnsupportedError(f"{tensor} is used by no Einsum, and a mapping places it nowhere",
                                      hint="leave it out")  # fmt: skip
             raise error.located(str(cascade.tensors[tensor].place), "einsum.declaration")
-
-

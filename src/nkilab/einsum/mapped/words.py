@@ -24,6 +24,24 @@ def given_names(spec: Spec) -> set[str]:
     return found | {e for _, e in spec.placements} | {e for held in spec.rank_order.values() for e in held}
 
 
+def clipped(spec: Spec) -> Spec:
+    """A specification whose parts are no larger than what is split: a rank of 3 has no part of 128."""
+    sizes = spec.cascade.sizes
+    splits = {
+        einsum: {r: _clipped(shapes, sizes[r]) if r in sizes else shapes for r, shapes in held.items()}
+        for einsum, held in spec.partitioning.items()
+    }
+    return replace(spec, partitioning=splits)
+
+
+def _clipped(shapes: tuple[int, ...], size: int) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in reversed(shapes):
+        inner = found[0] if found else 1
+        found.insert(0, min(part, -(-size // inner) * inner))
+    return tuple(found)
+
+
 def is_plain(einsum: Einsum) -> bool:
     """Whether an Einsum reads tensors, and every index of it is a variable of its own."""
     accesses = (einsum.output, *einsum.accesses)
