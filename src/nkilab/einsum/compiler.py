@@ -24,6 +24,7 @@ from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
 from .mapped.kernel import kernel_of
+from .mapped.parts import with_parts
 from .plan.context import Context
 from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
@@ -82,6 +83,8 @@ def compile(
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)
+    known, parts = with_parts(known, machine)
+    held = replace(held, partitioning=known.partitioning)
     held, known, copies = _with_copies(held, known, machine)
     is_partial = held.is_mapped and not is_whole(held)
     found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
@@ -89,7 +92,8 @@ def compile(
     if held.is_mapped:
         _need_nothing_beside("search" if search else "dtypes" if dtypes and not is_partial else "")
         held = _typed(known, dtypes) if is_partial else held
-        return _mapped(held, cascade, machine, dialect, found, strict)
+        result = _mapped(held, cascade, machine, dialect, found, strict)
+        return replace(result, changes=(*parts, *result.changes))
     cascade = sized(cascade)
     _need_forward_indices(cascade)
     cascade, unread = live(cascade)
