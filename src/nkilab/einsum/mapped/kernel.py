@@ -57,6 +57,9 @@ def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ..
     """
     _need_used_inputs(spec.cascade)
     spec = clipped(spec)
+    if not is_free(spec):
+        # Einsums without a mapping are compiled for their extents
+        spec = replace(spec, cascade=sized(spec.cascade))
     try:
         return _made(spec, machine, title, found, strict)
     except FAILURES as error:
@@ -75,10 +78,9 @@ def _made(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], 
     if is_free(spec):
         tree, whole = maker.mapped(spec)
     else:
-        known = replace(spec, cascade=sized(spec.cascade))
-        sections, notes = sections_of(known)
+        sections, notes = sections_of(spec)
         maker.changes += notes
-        tree, whole = maker.sections(sections, known)
+        tree, whole = maker.sections(sections, spec)
     proofs = prove(tree, machine)
     return Mapped(tree, whole, tuple(maker.found), tuple(dict.fromkeys(maker.changes)), tuple(proofs))
 
