@@ -120,6 +120,8 @@ class _Build:
             loops = self.plans[name].loops
             if len(loops) == depth:
                 self.allocate(name, depth)
+                if not depth:
+                    self.ctx.build.add(nodes.Comment(self.text_of(name)))
                 self.statement(self.plans[name])
                 done.add(name)
                 continue
@@ -138,9 +140,7 @@ class _Build:
     def loop(self, group: Group, name: str, together: list[str], depth: int) -> None:
         rank = next(r for e, r in group.members if e == name)
         variable = self.ctx.build.fresh(group.variable)
-        comment = "; ".join(
-            str(self.einsums[n].text) for n in together if len(self.plans[n].loops) == depth + 1
-        )
+        comment = "; ".join(self.text_of(n) for n in together if len(self.plans[n].loops) == depth + 1)
         body: list[nodes.Statement] = []
         trips, is_ordered = extent_of(self.ranks, name, rank), self.carries(group, together)
         base, before = self.ranks.edge_of(name, rank), self.views.counts
@@ -162,6 +162,10 @@ class _Build:
         self.ctx.build.scopes.pop()
         self.views.counts = before
         self.ctx.build.taken -= {variable, count_name}
+
+    def text_of(self, name: str) -> str:
+        """An Einsum as it is written."""
+        return self.einsums[name].text or str(self.einsums[name])
 
     def carries(self, group: Group, together: list[str]) -> bool:
         """Whether a turn of a loop adds to what the turn before left."""

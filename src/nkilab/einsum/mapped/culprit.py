@@ -55,9 +55,13 @@ def explained(spec: Spec, error: Exception, build: Callable[[Spec], object]) -> 
 
 def is_told(error: Exception) -> bool:
     """Whether an error stands at an entry that is given, not at what was completed or at an expression."""
-    path = error.called if isinstance(error, NkilabError) else ""
-    is_entry = path.startswith(("mapping.", "binding.", "format.")) and (path.count(".") > 1 or "[" in path)
-    return is_entry and "(completed)" not in path
+    return isinstance(error, NkilabError) and is_entry(error.called)
+
+
+def is_entry(path: str) -> bool:
+    """Whether a path leads to what is given for one Einsum or tensor."""
+    is_part = path.startswith(("mapping.", "binding.", "format.")) and (path.count(".") > 1 or "[" in path)
+    return is_part and "(completed)" not in path
 
 
 def entries_of(spec: Spec) -> Iterator[Entry]:

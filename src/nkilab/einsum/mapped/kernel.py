@@ -16,7 +16,7 @@ from ..prove import prove
 from ..tree.nodes import Kernel
 from .build import build
 from .complete import completed, is_whole
-from .culprit import FAILURES, explained, is_told
+from .culprit import FAILURES, explained, is_entry, is_told
 from .join import joined
 from .sections import Section, is_free, sections_of
 from .words import clipped
@@ -125,7 +125,7 @@ class _Maker:
 def _is_told(finding: Finding, before: set[tuple[str, str]]) -> bool:
     """Whether a finding in a completed mapping is one about what is given, or says that both do not fit."""
     is_new = (finding.row.id, finding.place) not in before
-    return is_new and (finding.grade is Grade.ERROR or not finding.node.path.endswith("(completed)"))
+    return is_new and (finding.grade is Grade.ERROR or is_entry(finding.node.path))
 
 
 def _need_used_inputs(cascade: Cascade) -> None:

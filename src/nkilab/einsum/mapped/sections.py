@@ -38,7 +38,11 @@ def is_free(spec: Spec) -> bool:
     """Whether every Einsum has a form that a mapping has words for as it stands."""
     has_ranks = all(t.ranks for t in spec.cascade.tensors.values())
     return has_ranks and all(
-        isinstance(s, Einsum) and is_plain(s) and s.condition is None and len(s.operands) <= 2
+        isinstance(s, Einsum)
+        and is_plain(s)
+        and s.condition is None
+        and len(s.operands) <= 2
+        and bool(s.reduced) == bool(s.reduce_op)
         for s in spec.cascade.steps
     )
 

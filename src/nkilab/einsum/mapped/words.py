@@ -133,6 +133,9 @@ class Words:
 
     def pieces(self, einsum: Einsum) -> list[Einsum]:
         """A map of two operands at most, with a condition or with a sum."""
+        if not einsum.reduced:
+            # a sum of one term is the term
+            einsum = replace(einsum, reduce_op="")
         if is_contraction(einsum) and len(einsum.accesses) == 2:
             return self.product(einsum)
         found: list[Einsum] = []
