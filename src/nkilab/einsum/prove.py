@@ -13,6 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from .._lazy import islpy
+from ..errors import UnsupportedError
 from ..machine import Machine
 from .room import proved_room, size_of
 from .sets import Access, ProofError, accesses_of, box, told, touched, turns
@@ -20,6 +21,9 @@ from .sums import proved_sums
 from .tree import nodes
 from .tree.expr import Expr, expr
 from .tree.nodes import HBM, PSUM, SBUF, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally, View
+
+# statements that a kernel may run, all loops unrolled
+MOST_STATEMENTS = 4_000_000
 
 
 def prove(kernel: Kernel, machine: Machine) -> list[str]:
@@ -29,6 +33,12 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
         ProofError: with the first claim that fails.
         NoRoomError: if the tiles do not fit.
     """
+    count = nodes.run_by(kernel.body)
+    if count > MOST_STATEMENTS:
+        raise UnsupportedError(
+            f"the kernel runs {count:,} statements, loops unrolled; at most {MOST_STATEMENTS:,} are compiled",
+            hint="give smaller extents",
+        )
     if kernel.parameters:
         return [
             "extents are parameters: layouts are compared by their digits, divisibility and room are asserted"

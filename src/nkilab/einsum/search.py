@@ -19,8 +19,7 @@ from .language.ast import Access, Cascade, Einsum, Iterate, Step
 from .plan.context import Context, Point
 from .plan.knobs import Knobs
 from .plan.lower import lower
-from .tree.expr import expr
-from .tree.nodes import Alloc, Comment, Kernel, Loop, Statement, Tally
+from .tree.nodes import Kernel, run_by
 
 GROUP_BLOCKS = (0, 1, 2, 4, 8)
 COLUMNS = (16384, 4096, 2048, 1024)
@@ -245,17 +244,6 @@ class _Search:
             passed=self.passed,
             is_cut_short=self.is_cut_short,
         )
-
-
-def run_by(body: list[Statement]) -> int:
-    """How many statements a body runs."""
-    total = 0
-    for statement in body:
-        if isinstance(statement, Loop):
-            total += (expr(statement.trips).value or 1) * run_by(statement.body)
-        elif not isinstance(statement, Alloc | Comment | Tally):
-            total += 1
-    return total
 
 
 def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:

@@ -302,6 +302,12 @@ class Loop(Statement):
             return -(-self.total.at(names) // self.each)
         return expr(self.trips).at(names)
 
+    def last_count(self, names: Mapping[str, int]) -> int:
+        """Elements of its last tile, given the values of names."""
+        total = str(self.count).removesuffix(")").partition(", ")[2].partition(" ")[0]
+        whole = int(total) if total.isdigit() else names[total]
+        return whole - (self.turns_at(names) - 1) * self.most_count
+
     @property
     def most_count(self) -> int:
         """Elements of a full tile, where the last is ragged; 0 where all are full."""
@@ -390,3 +396,14 @@ def statements(body: list[Statement]) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, Loop):
             yield from statements(statement.body)
+
+
+def run_by(body: list[Statement]) -> int:
+    """How many statements a body runs."""
+    total = 0
+    for statement in body:
+        if isinstance(statement, Loop):
+            total += (expr(statement.trips).value or 1) * run_by(statement.body)
+        elif not isinstance(statement, Alloc | Comment | Tally):
+            total += 1
+    return total
