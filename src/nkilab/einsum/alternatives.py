@@ -6,14 +6,12 @@ from dataclasses import replace
 
 from ..errors import NkilabError
 from .compiled import CompiledEinsum
-from .emit.neuronxcc import NeuronxccPrinter
-from .emit.nki import NkiPrinter
+from .compiler import PRINTERS
 from .language.spec import Spec
 from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
 from .tree.nodes import Kernel, run_by
 
-PRINTERS = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
 # choices that are tried, and statements of a kernel that is timed for them
 MOST_TRIED, MOST_STATEMENTS = 4, 20_000
 
@@ -41,9 +39,7 @@ def _others(compiled: CompiledEinsum) -> list[tuple[str, Knobs]]:
         if point.options > 1 and len(found) < MOST_TRIED - 1:
             knobs = RULES.picking(number, 1)
             try:
-                _, other = lower(
-                    compiled.cascade, compiled.dtypes, compiled.machine, compiled.name, "", knobs
-                )
+                _, other = lower(*held, knobs)
             except (NkilabError, AssertionError):
                 # an option that rules do not take may ask for what no nest covers
                 continue

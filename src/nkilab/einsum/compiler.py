@@ -16,6 +16,7 @@ from .checks.names import check_cascade, known_ranks
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
+from .emit.text import Printer
 from .grades import Finding, Grade, enforce
 from .language.ast import Affine, Cascade, Iterate, Step, is_variable
 from .language.extents import merged_sizes, sized, sizes_of_arrays
@@ -35,7 +36,7 @@ from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
-PRINTERS = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
+PRINTERS: dict[str, Callable[[Kernel], Printer]] = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
 
 
 def compile(
