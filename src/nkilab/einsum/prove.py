@@ -74,16 +74,25 @@ def _inside(accesses: list[Access]) -> int:
     return len(seen)
 
 
+def _is_from_outside(read: Access, stores: list[Access]) -> bool:
+    """Whether a read of HBM finds what the caller gave, or what the turn before may have stored."""
+    if read.view.buffer.memory != HBM:
+        return False
+    carried = [loop for loop in read.loops if loop.is_sequential]
+    return not stores or any(loop is other for loop in carried for w in stores for other in w.loops)
+
+
 def _covered(accesses: list[Access]) -> int:
     writes: dict[int, list[Access]] = {}
     for access in accesses:
-        if access.is_write and access.view.buffer.memory != HBM:
+        if access.is_write:
             writes.setdefault(id(access.view.buffer), []).append(access)
     count = 0
     for read in accesses:
-        if read.is_write or read.view.buffer.memory == HBM or isinstance(read.statement, Tally):
+        stores = writes.get(id(read.view.buffer), [])
+        if read.is_write or isinstance(read.statement, Tally) or _is_from_outside(read, stores):
             continue
-        before = [w for w in writes.get(id(read.view.buffer), []) if w.number < read.number]
+        before = [w for w in stores if w.number < read.number]
         found = None
         for write in before:
             common = tuple(a for a, b in zip(read.loops, write.loops) if a is b)
