@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
+import pytest
 
 import nkilab.einsum
 from nkilab.einsum.emit.nki import NkiPrinter
@@ -113,3 +116,20 @@ def test_what_is_read_again_and_again_stands_outside() -> None:
     assert loops == ["n", "m"]
     a, b = (np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in (1024, 8192))
     np.testing.assert_allclose(kernel(a, b), np.outer(a, b), rtol=1e-6)
+
+
+def test_a_search_reads_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a clock that stopped a search on a busy machine once made it find another kernel
+    sizes, text = {"M": 256, "N": 256, "K": 256}, "Z[m, n] = A[m, k] . B[k, n] ;; M mul V add"
+    first = nkilab.einsum.compile(text, sizes=sizes, search=0.25)
+    slow = count(step=1000)
+    for name in ("monotonic", "perf_counter", "time", "process_time"):
+        monkeypatch.setattr(time, name, lambda: float(next(slow)))
+    second = nkilab.einsum.compile(text, sizes=sizes, search=0.25)
+    assert (first.source, first.alternatives, first.changes) == (
+        second.source,
+        second.alternatives,
+        second.changes,
+    )
+    # 40,000 statements a second
+    assert "; work of 10,000 statements, whatever the clock says: its work was spent" in first.changes[-1]

@@ -33,7 +33,7 @@ from .shapes import target_option
 @click.option("--strict", is_flag=True, help="Refuse what is otherwise repaired.")
 @click.option(
     "--search", default=0.0, metavar="SECONDS", type=Number(float, 0),
-    help="Try other choices on the timing model so long.",
+    help="Try other choices on the timing model, as many as a free core tries in so long.",
 )  # fmt: skip
 @click.option(
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."

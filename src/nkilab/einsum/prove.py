@@ -1,16 +1,19 @@
 """Proofs over a loop tree, with integer sets, before it is printed.
 
 Proved for every tree without open parameters: what a statement touches lies inside its buffer; every
-element that a statement reads of a tile was written by statements before it, loops around both held
-fixed; every element of an output is stored; a sum adds every value of what it runs over once, and is read
-after that (`sums.py`); partitions and operands of TensorE are within the chip's limits; and the tiles that
-live at once fit into SBUF and the banks of PSUM. A proof that fails is a fault of the compiler, never of the
-specification; that of room says that another plan is needed.
+element that a statement reads of a tile was written by statements before it, loops around both held fixed,
+or, in a tile with versions for two turns, by the turn before, and by nothing since; each element of an output
+is stored; a sum adds every value of what it runs over once, and is read after that (`sums.py`); both sides of
+what is copied or computed have as many elements; partitions and operands of TensorE are within the chip's
+limits; and the tiles that live at once fit into SBUF and the banks of PSUM. A proof that fails is a fault of
+the compiler, never of the specification; that of room says that another plan is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
+from typing import Any
 
 from .._lazy import islpy
 from ..errors import UnsupportedError
@@ -20,7 +23,7 @@ from .sets import Access, ProofError, accesses_of, box, told, touched, turns
 from .sums import proved_sums
 from .tree import nodes
 from .tree.expr import Expr, expr
-from .tree.nodes import HBM, PSUM, SBUF, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally, View
+from .tree.nodes import HBM, PSUM, SBUF, TURNS, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally, View
 
 # statements that a kernel may run, all loops unrolled
 MOST_STATEMENTS = 4_000_000
@@ -92,14 +95,12 @@ def _covered(accesses: list[Access]) -> int:
         stores = writes.get(id(read.view.buffer), [])
         if read.is_write or isinstance(read.statement, Tally) or _is_from_outside(read, stores):
             continue
-        before = [w for w in stores if w.number < read.number]
-        found = None
-        for write in before:
-            common = tuple(a for a, b in zip(read.loops, write.loops) if a is b)
-            here = touched(write, common)
-            found = here if found is None else found.union(here)
-        wanted = touched(read, read.loops)
-        if found is None or not wanted.is_subset(found):
+        if read.view.buffer.role == TURNS:
+            is_covered = _is_handed(read, stores)
+        else:
+            before = (w for w in stores if w.number < read.number)
+            is_covered = _is_within(touched(read, read.loops), (touched(w, _common(w, read)) for w in before))
+        if not is_covered:
             name = read.view.buffer.name
             raise ProofError(f"{told(read.statement)} reads of {name} what nothing wrote before")
         count += 1
@@ -140,6 +141,68 @@ def _counts(view: View) -> list[Expr]:
     if view.repeat is not None:
         counts = [view.repeat, *counts]
     return [c for c in counts if c.value != 1]
+
+
+def _common(one: Access, other: Access) -> tuple[Loop, ...]:
+    """Loops around both of two accesses."""
+    return tuple(a for a, b in zip(one.loops, other.loops, strict=False) if a is b)
+
+
+def _union(sets: Iterable[Any]) -> Any:
+    """All elements of some sets; None if there is no set."""
+    found = None
+    for one in sets:
+        found = one if found is None else found.union(one)
+    return found
+
+
+def _is_handed(read: Access, writes: list[Access]) -> bool:
+    """Whether a read finds in a tile of two versions what was written for its turn, and nothing newer.
+
+    That is what was written before it in the same turn; or what the turn before wrote, and what stands before
+    the loop for the first turn; or, behind the loop, what its last turn wrote.
+    """
+    wanted = touched(read, read.loops)
+    turns = next(loop for w in writes for loop in w.loops if _chooses(loop, w.view))
+    i, last = turns.variable, (expr(turns.trips).value or 0) - 1
+    inside = [(w, (*w.loops[: w.loops.index(turns)], turns)) for w in writes if turns in w.loops]
+    before = [(w, _common(w, read)) for w in writes if turns not in w.loops and w.number < read.number]
+    if turns not in read.loops:
+        is_behind = any(w.number < read.number for w, _ in inside)
+        ended = (_where(touched(w, f), i, f"before = {last}") for w, f in inside)
+        return _is_within(wanted, ended if is_behind else (touched(w, f) for w, f in before))
+    newer = [touched(w, f) for w, f in inside if w.number < read.number]
+    if _is_within(wanted, newer):
+        return True
+    earlier = (_where(touched(w, f), i, f"before = {i} - 1") for w, f in inside)
+    later, start = (islpy().Set(f"[{i}] -> {{ : {claim} }}") for claim in (f"{i} >= 1", f"{i} = 0"))
+    return (
+        _is_within(wanted.intersect_params(later), earlier)
+        and _is_within(wanted.intersect_params(start), (touched(w, f) for w, f in before))
+        and all(wanted.is_disjoint(one) for one in newer)
+    )
+
+
+def _is_within(wanted: Any, found: Iterable[Any]) -> bool:
+    """Whether sets together have all that is wanted."""
+    together = _union(found)
+    return together is not None and bool(wanted.is_subset(together))
+
+
+def _chooses(loop: Loop, view: View) -> bool:
+    """Whether the turns of a loop choose the version of a tile."""
+    return any(
+        f"({loop.variable} % 2)" in str(i) or f"({loop.variable} + 1) % 2" in str(i) for i in view.index
+    )
+
+
+def _where(touches: Any, variable: str, claim: str) -> Any:
+    """What is touched in the turn, named `before`, that a claim chooses."""
+    kind = islpy().dim_type.param
+    place = touches.find_dim_by_name(kind, variable)
+    named = touches.set_dim_name(kind, place, "before")
+    chosen = named.intersect_params(islpy().Set(f"[{variable}, before] -> {{ : {claim} }}"))
+    return chosen.project_out(kind, chosen.find_dim_by_name(kind, "before"), 1)
 
 
 def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:

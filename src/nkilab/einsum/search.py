@@ -1,8 +1,9 @@
 """Searching where rules leave a choice: layouts, operands, blocks, tiles, shared loops.
 
 The rules come first. Then one thing is changed at a time, and what makes the kernel faster is kept; then
-combinations are drawn. The timing model judges. What a search costs is counted in statements that kernels
-run, not read off a clock, so that it finds the same kernel wherever it runs.
+combinations are drawn. The timing model judges. The seconds that a search is given buy a fixed amount of
+work, counted in statements that kernels run. No clock is read: a slow or busy machine takes longer, and finds
+the same kernel.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from random import Random
-from time import monotonic
 
 from ..errors import NkilabError
 from ..machine import Machine
@@ -27,8 +27,6 @@ TRANSFERS = (1 << 20, 1 << 22, 1 << 18)
 SHARES = (0.85, 0.6)
 # what one second pays for: statements that kernels run, and building a tree, as many statements
 STATEMENTS_PER_SECOND, TREE_STATEMENTS = 40_000, 1_000
-# a slow machine stops a search after this many times its seconds
-PATIENCE = 5
 # a kernel that runs so many times as many statements as that of the rules is not timed
 MOST_TIMES = 2
 # options of one choice that are tried one by one
@@ -48,7 +46,8 @@ class Found:
         rules_us: latency of what the rules choose.
         refused: how many choices gave no kernel.
         passed: how many were not timed, because they run too many statements.
-        is_cut_short: whether the clock ended it.
+        work: statements that its seconds paid for.
+        is_exhausted: whether nothing was left to try before they were spent.
     """
 
     kernel: Kernel
@@ -59,7 +58,8 @@ class Found:
     rules_us: float = 0.0
     refused: int = 0
     passed: int = 0
-    is_cut_short: bool = False
+    work: int = 0
+    is_exhausted: bool = False
 
     @property
     def told(self) -> str:
@@ -71,7 +71,8 @@ class Found:
         taken = "; ".join([str(self.knobs), *picked])
         tail = f"; {self.refused} choices gave no kernel" if self.refused else ""
         tail += f"; {self.passed} kernels too long to be timed" if self.passed else ""
-        tail += "; the clock cut it short" if self.is_cut_short else ""
+        ended = "nothing was left to try" if self.is_exhausted else "its work was spent"
+        tail += f"; work of {self.work:,} statements, whatever the clock says: {ended}"
         return f"searched {len(self.tried)} kernels, {gain}; taken: {taken}{tail}"
 
 
@@ -114,7 +115,7 @@ def searched(
         dtypes: of inputs and outputs.
         machine: the chip.
         name, title: of the kernel.
-        seconds: that it may take, counted in statements; the first kernel, by the rules, is always tried.
+        seconds: of work, 40,000 statements each; the first kernel, by the rules, is always tried.
         judge: predicts the latency of a tree in microseconds.
         seed: of the combinations that are drawn at the end.
 
@@ -124,7 +125,7 @@ def searched(
     def built(knobs: Knobs) -> tuple[Kernel, Context]:
         return lower(cascade, dtypes, machine, name, title, knobs)
 
-    search = _Search(built, judge, seconds * STATEMENTS_PER_SECOND, monotonic() + seconds * PATIENCE)
+    search = _Search(built, judge, int(seconds * STATEMENTS_PER_SECOND))
     search.first()
     search.climb()
     search.draw(Random(seed))
@@ -134,24 +135,20 @@ def searched(
 class _Search:
     def __init__(
         self, built: Callable[[Knobs], tuple[Kernel, Context]], judge: Callable[[Kernel], float],
-        budget: float,
-        deadline: float,
+        work: int,
     ) -> None:  # fmt: skip
-        self.built, self.judge, self.budget, self.deadline = built, judge, budget, deadline
+        self.built, self.judge, self.work, self.budget = built, judge, work, work
         self.known: dict[str, float] = {}
         self.seen: set[Knobs] = set()
         self.tried: list[tuple[float, str]] = []
         self.refused = self.passed = self.most = 0
-        self.is_cut_short = False
         self.best: Found | None = None
         self.rules_us = 0.0
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to spend."""
-        if monotonic() > self.deadline:
-            self.is_cut_short = True
-        return self.budget <= 0 or self.is_cut_short
+        return self.budget <= 0
 
     def first(self) -> None:
         """The kernel of the rules, whose faults are not passed over."""
@@ -242,7 +239,8 @@ class _Search:
             rules_us=self.rules_us,
             refused=self.refused,
             passed=self.passed,
-            is_cut_short=self.is_cut_short,
+            work=self.work,
+            is_exhausted=not self.is_over,
         )
 
 

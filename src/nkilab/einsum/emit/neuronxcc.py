@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ...errors import UnsupportedError
+from ..room import views_of
 from ..tree.expr import expr
 from ..tree.nodes import (
     HBM,
     PSUM,
+    TURNS,
     Activate,
     At,
     Buffer,
@@ -44,8 +46,9 @@ class NeuronxccPrinter(Printer):
     )
 
     def range(self, loop: Loop) -> str:
-        # what min() decides must be known when the loop is traced
-        if loop.count_name or any(isinstance(s, Loop) and s.count_name for s in statements(loop.body)):
+        # what min() decides, and the version of a tile, must be known when the loop is traced
+        ragged = loop.count_name or any(isinstance(s, Loop) and s.count_name for s in statements(loop.body))
+        if ragged or is_ahead(loop):
             kind = "static_range"
         else:
             kind = "sequential_range" if loop.is_sequential else "affine_range"
@@ -84,15 +87,14 @@ class NeuronxccPrinter(Printer):
                 seen += 1
             return f"{self.base(view)}[{', '.join(parts)}]"
         if view.repeat is not None:
-            cuts = view.cuts
-            columns = cuts[0].count if cuts else expr(1)
-            return f"{self.view(self.with_row(view))}.broadcast_to(({view.repeat}, {columns}))"
+            counts = ", ".join(str(c.count) for c in view.cuts) or "1"
+            return f"{self.view(self.with_row(view))}.broadcast_to(({view.repeat}, {counts}))"
         return self.view(view)
 
     def in_blocks(self, view: View) -> str:
-        """A view one of whose axes is seen as blocks of 128: grids of indices, partitions first."""
+        """A view one of whose axes is seen as blocks of 128: grids of indices, then partitions come first."""
         count = len(view.cuts) + 1
-        parts, place = [], 1
+        parts, place = [], 2
 
         def grid(extent: object, axis: int) -> str:
             return f"nl.arange({extent})[{', '.join(':' if n == axis else 'None' for n in range(count))}]"
@@ -103,11 +105,12 @@ class NeuronxccPrinter(Printer):
                 continue
             start = f"{index.start} + " if index.start.value != 0 else ""
             if axis == view.folded:
-                parts.append(f"{start}{grid(128, 0)} + 128 * {grid(index.count // 128, place)}")
+                first, second = (1, 0) if view.is_turned else (0, 1)
+                parts.append(f"{start}{grid(128, first)} + 128 * {grid(index.count // 128, second)}")
             else:
                 step = f"{index.step} * " if index.step != 1 else ""
                 parts.append(f"{start}{step}{grid(index.count, place)}")
-            place += 1
+                place += 1
         return f"{self.base(view)}[{', '.join(parts)}]"
 
     def in_order(self, view: View) -> str:
@@ -167,7 +170,9 @@ class NeuronxccPrinter(Printer):
                 shape = ", ".join(str(c.count) for c in dst.cuts)
                 self.result(dst, "nisa.memset", f"({shape})", number(value), dtype=f"nl.{dst.buffer.dtype}")
             case MatMul(dst, stationary, moving, _):
-                self.result(dst, "nisa.nc_matmul", self.view(stationary), self.view(moving), sign="+=")
+                # a tile that earlier turns wrote is overwritten
+                sign = "=" if dst.buffer.role == TURNS else "+="
+                self.result(dst, "nisa.nc_matmul", self.view(stationary), self.view(moving), sign=sign)
             case _:
                 self.computed(statement)
 
@@ -194,7 +199,7 @@ class NeuronxccPrinter(Printer):
                     "nisa.tensor_reduce",
                     f"nl.{op}",
                     self.view(src),
-                    axis="1",
+                    axis=str(len(src.cuts) - 1),
                     keepdims="True",
                     **self.typed(dst),
                 )
@@ -274,3 +279,9 @@ class NeuronxccPrinter(Printer):
             else:
                 parts.append(str(index.at))
         self.result(s.dst, "nl.load", f"{s.table.buffer.name}[{', '.join([chosen, *parts])}]")
+
+
+def is_ahead(loop: Loop) -> bool:
+    """Whether the turns of a loop choose versions of a tile."""
+    views = (v for s in statements(loop.body) for _, v in views_of(s) if v.buffer.role == TURNS)
+    return any(f"({loop.variable} % 2)" in i.at.names for v in views for i in v.index if isinstance(i, At))

@@ -80,15 +80,15 @@ class NkiPrinter(Printer):
         return f"{view.buffer.name}.ap([{', '.join(pattern)}], offset={offset})"
 
     def in_blocks(self, view: View, steps: list[Expr]) -> list[str]:
-        """The pattern of a view one of whose axes is seen as blocks of 128: partitions first."""
+        """The pattern of a view one of whose axes is seen as blocks of 128: partitions first, then blocks."""
+        front: list[str] = []
         pattern: list[str] = []
         for axis, index in enumerate(view.index):
             if isinstance(index, Cut) and axis == view.folded:
-                pattern.insert(0, f"[{steps[axis]}, 128]")
-                pattern.append(f"[{steps[axis] * 128}, {index.count // 128}]")
+                front = [f"[{steps[axis]}, 128]", f"[{steps[axis] * 128}, {index.count // 128}]"]
             elif isinstance(index, Cut):
                 pattern.append(f"[{steps[axis] * index.step}, {index.count}]")
-        return pattern
+        return [*front, *pattern]
 
     def any(self, view: View) -> str:
         return self.hbm(view) if view.buffer.memory == HBM else self.view(view)
@@ -128,7 +128,11 @@ class NkiPrinter(Printer):
                 self.put_call("reciprocal", dst=self.view(dst), data=self.view(src))
             case Reduce(dst, op, src):
                 self.put_call(
-                    "tensor_reduce", dst=self.view(dst), op=f"nl.{op}", data=self.view(src), axis="1"
+                    "tensor_reduce",
+                    dst=self.view(dst),
+                    op=f"nl.{op}",
+                    data=self.view(src),
+                    axis=str(len(src.cuts) - 1),
                 )
             case _:
                 self.fused(statement)

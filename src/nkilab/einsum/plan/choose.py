@@ -11,8 +11,10 @@ from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Gather
 from .build import Span
 from .context import Context
-from .stage import leaving
+from .fetch import is_fetched
+from .reach import leaving
 from .storage import PARTITIONS, Storage
+from .want import Want
 
 # nanoseconds that an instruction, a transfer and a transposed block cost whatever their size
 INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0
@@ -237,6 +239,8 @@ def transfer_ns(
             return TURN_NS * blocks
         return 0.0 if rows == 1 else TURN_NS * -(-columns // 512)
     if access.tensor not in ctx.storages and not is_out:
+        return 0.0
+    if not is_out and is_fetched(ctx, Want(access, spans, part, free)):
         return 0.0
     size = ctx.bytes_of(ctx.dtypes[access.tensor])
     last = len(access.indices) - 1

@@ -52,6 +52,7 @@ class Context:
         memories: tensors that stay in PSUM.
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
         chip_dtypes: types of tensors on chip, where they differ.
+        turns: per variable of a block, the turns whose operands come on chip together.
         points: choices that were made, in order.
     """
 
@@ -70,6 +71,7 @@ class Context:
     memories: dict[str, str] = field(default_factory=dict)
     barred: dict[str, set[int]] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
+    turns: dict[str, Span] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
 
     def pick(self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str) -> Option:
@@ -89,10 +91,15 @@ class Context:
         """The type that a tensor has on chip."""
         return self.chip_dtypes.get(tensor, self.dtypes[tensor])
 
+    def place_of(self, view: View) -> Storage | None:
+        """The tile of a tensor that a view lies in; None for a temporary."""
+        held = (s for found in self.storages.values() for s in found if s.buffer is view.buffer)
+        return next(held, None)
+
     def version_of(self, view: View) -> int:
         """The version of the tile that a view lies in; 0 for a temporary."""
-        held = (s for found in self.storages.values() for s in found if s.buffer is view.buffer)
-        return next((s.version for s in held), 0)
+        held = self.place_of(view)
+        return held.version if held is not None else 0
 
     def block_of(self, variable: str) -> int:
         """Elements of a turn of a loop around the present nest."""

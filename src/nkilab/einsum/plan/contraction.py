@@ -10,15 +10,21 @@ from math import prod
 from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import View
+from ..tree.nodes import At, Cut, View
 from .build import Builder, Span
 from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
-from .fetch import Want, fetch
+from .fetch import fetch
 from .product import BANK, Product, matmul_dtype
-from .stage import leaves, stage, staged_bytes, widened
+from .reach import leaves
+from .stage import stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage, positions
+from .turns import piece_of
+from .want import Want
+
+# bytes per partition of results that one transfer stores
+MOST_STORED = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -299,6 +305,9 @@ class Contraction:
 
     def tiles(self, total: nodes.Buffer | None) -> None:
         """One tile of the result after the other."""
+        if total is None and self.is_stored_at_once():
+            self.at_once()
+            return
         for rows, columns in self.result_tiles():
             spans = {**self.spans, **self.named(rows, columns)}
             psum = self.summed(spans, rows, columns, total is None)
@@ -319,6 +328,44 @@ class Contraction:
                 view = _of_total(total, rows, columns, self.spans, self.product)
                 self.ctx.build.add(nodes.Combine(view, view, "add", psum))
                 self.tally(view, self.spans)
+
+    def is_stored_at_once(self) -> bool:
+        """Whether rows of several blocks of partitions, each of one tile, go to HBM in one transfer."""
+        product, target = self.product, self.target
+        if target.tile is not None or target.hbm is None or not product.part or not self.is_straight():
+            return False
+        rows = self.spans[product.part]
+        columns = self.spans[product.free] if product.free else Span(ZERO, expr(1), 1)
+        index = next(i for i in self.einsum.output.indices if product.part in i.variables)
+        size = rows.most // PARTITIONS * columns.most * self.ctx.bytes_of(target.dtype)
+        return (
+            rows.count.value == rows.most > PARTITIONS
+            and rows.most % PARTITIONS == 0
+            and 1 < columns.most <= BANK
+            and columns.count.value is not None
+            and index.plain == product.part
+            and size * 2 <= min(MOST_STORED, self.ctx.room() * 0.3)
+        )
+
+    def at_once(self) -> None:
+        """Tiles side by side on chip, and one transfer of all."""
+        product, build, hbm = self.product, self.ctx.build, self.target.hbm
+        assert hbm is not None
+        rows, columns = self.spans[product.part], self.spans[product.free]
+        blocks = rows.most // PARTITIONS
+        name, every = self.einsum.name.lower(), Cut(ZERO, expr(PARTITIONS))
+        made = build.buffer(f"{name}_rows", (PARTITIONS, blocks, columns.most), hbm.buffer.dtype, nodes.SBUF)
+        with build.loop(product.part, blocks) as block:
+            start = rows.start + block * PARTITIONS
+            tile = Span(start, expr(PARTITIONS), PARTITIONS)
+            psum = self.summed({**self.spans, product.part: tile}, tile, columns, True)
+            into = View(made, (every, At(block), Cut(ZERO, columns.count)))
+            build.add(nodes.Copy(into, self.scaled(psum)))
+        at = positions(self.einsum.output, self.spans)
+        axis = next(a for a, i in enumerate(self.einsum.output.indices) if product.part in i.variables)
+        source = View(made, (every, Cut(ZERO, expr(blocks)), Cut(ZERO, columns.count)))
+        build.add(nodes.Store(View(hbm.buffer, tuple(at), folded=axis), source))
+        hbm.changed()
 
     def summed(self, spans: dict[str, Span], rows: Span, columns: Span, is_whole: bool) -> View:
         """The products of one tile, accumulated in PSUM: where the result stays, if the sum is not cut."""
@@ -367,7 +414,8 @@ class Contraction:
         ctx, over = self.ctx, spans[self.product.over]
         if access is None:
             return part_of(ctx.constant(1.0, self.dtype), over.count, 1)
-        view = fetch(ctx, Want(access, spans, self.product.over, own, self.held.get(n)))
+        want = Want(access, spans, self.product.over, own, self.held.get(n))
+        view = fetch(ctx, want if want.storage else replace(want, storage=piece_of(ctx, want)))
         if view.buffer.dtype != self.dtype:
             cast = part_of(
                 ctx.temporary(

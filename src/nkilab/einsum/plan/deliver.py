@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..language.ast import Einsum, Iterate
+from ..language.ast import Affine, Einsum, Iterate
 from ..tree import nodes
-from ..tree.expr import ZERO, Expr
-from ..tree.nodes import PSUM, Cut, View
+from ..tree.expr import ZERO, Expr, expr
+from ..tree.nodes import PSUM, At, Cut, View
 from .build import Span
 from .context import Context, part_of
 from .fetch import FEW, turn, two_axes
-from .storage import PARTITIONS, Storage, positions
+from .storage import BANK_BYTES, PARTITIONS, Storage, positions
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,8 @@ def _to_hbm(
     if not is_turned or rows * columns <= FEW:
         ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, axes[0], axes[1]), source))
         return
+    if _stored_at_once(ctx, einsum, source, spans, part, free, hbm, axes):
+        return
     for block, start in _blocks(ctx, spans, free):
         piece = columns_of(source, start, block.count)
         made = part_of(
@@ -205,3 +207,38 @@ def _to_hbm(
         turn(ctx, piece, made, block.most)
         here = positions(einsum.output, {**spans, free: block})
         ctx.build.add(nodes.Store(two_axes(hbm.buffer, here, axes[1], axes[0]), made))
+
+
+def _stored_at_once(
+    ctx: Context, einsum: Einsum, source: View, spans: dict[str, Span], part: str, free: str, hbm: Storage,
+    axes: list[int | None],
+) -> bool:  # fmt: skip
+    """Store a turned tile of several blocks of columns in one transfer; whether that is possible.
+
+    Blocks are transposed side by side into a bank of PSUM, and copied out together.
+    """
+    rows, columns = spans[part], spans[free]
+    index = [einsum.output.indices[a] for a in axes if a is not None]
+    steps = [i.coefficient(v) for i, v in zip(index, (part, free), strict=True) if isinstance(i, Affine)]
+    total, height = columns.count.value, rows.count.value
+    if total is None or height is None or total % PARTITIONS or total == PARTITIONS or steps != [1, 1]:
+        return False
+    blocks, size = total // PARTITIONS, ctx.bytes_of(hbm.buffer.dtype)
+    held = max(1, BANK_BYTES // (height * size))
+    each = max(n for n in range(1, held + 1) if blocks % n == 0)
+    build, name = ctx.build, einsum.name.lower()
+    made = build.buffer(f"{name}_turned", (PARTITIONS, blocks, height), hbm.buffer.dtype, nodes.SBUF)
+    every = Cut(ZERO, expr(PARTITIONS))
+    with build.tiles("b", blocks, each) as group:
+        psum = build.buffer("turned", (PARTITIONS, each, height), hbm.buffer.dtype, PSUM)
+        with build.loop("r", each) as r:
+            piece = columns_of(source, (group.start + r) * PARTITIONS, expr(PARTITIONS))
+            build.add(nodes.Transpose(View(psum, (every, At(r), Cut(ZERO, expr(height)))), piece))
+        whole = View(psum, (every, Cut(ZERO, expr(each)), Cut(ZERO, expr(height))))
+        build.add(
+            nodes.Copy(View(made, (every, Cut(group.start, expr(each)), Cut(ZERO, expr(height)))), whole)
+        )
+    at = positions(einsum.output, spans)
+    dst = View(hbm.buffer, tuple(at), folded=axes[1])
+    build.add(nodes.Store(dst, View(made, (every, Cut(ZERO, expr(blocks)), Cut(ZERO, expr(height))))))
+    return True

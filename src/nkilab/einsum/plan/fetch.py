@@ -7,7 +7,7 @@ partition. What is fetched is fetched in the outermost scope that knows its plac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Gather
@@ -15,45 +15,14 @@ from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span, names_in
+from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of
 from .storage import PARTITIONS, Storage, positions
+from .want import Want
 
 BANK = 512
 # strided transfers up to this many elements are left as they are
 FEW = 2048
-
-
-@dataclass(frozen=True)
-class Want:
-    """What a nest wants of an operand.
-
-    Args:
-        access: of the operand.
-        spans: of every variable.
-        part: variable on the partitions; "" for none.
-        free: variable along the columns; "" for none.
-        storage: a place to take it from; None for the best known.
-    """
-
-    access: Access
-    spans: dict[str, Span]
-    part: str = ""
-    free: str = ""
-    storage: Storage | None = None
-
-    def has(self, variable: str) -> bool:
-        """Whether the access runs along a variable of more than one value."""
-        return bool(variable) and variable in self.access.variables and not self.spans[variable].is_point
-
-    @property
-    def rows(self) -> Span:
-        """What the partitions cover."""
-        return self.spans[self.part] if self.part else Span(ZERO, expr(1), 1)
-
-    @property
-    def columns(self) -> Span:
-        """What the columns cover."""
-        return self.spans[self.free] if self.has(self.free) else Span(ZERO, expr(1), 1)
 
 
 def fetch(ctx: Context, want: Want) -> View:
@@ -85,7 +54,7 @@ def _starts_at_zero(view: View) -> bool:
 
 
 def _cached(ctx: Context, want: Want, storage: Storage) -> View:
-    at = positions(want.access, want.spans)
+    at, key = positions(want.access, want.spans), key_of(want, storage)
     names = frozenset().union(
         *((i.start.names | i.count.names if isinstance(i, Cut) else i.at.names) for i in at)
     )
@@ -93,20 +62,36 @@ def _cached(ctx: Context, want: Want, storage: Storage) -> View:
     names |= want.rows.count.names if want.has(want.part) else frozenset()
     depth = max(ctx.build.depth_of(names), storage.depth)
     repeated = "" if want.has(want.part) else want.part
-    key = (
-        want.access.tensor,
-        tuple(at),
-        want.part if want.has(want.part) else want.rows.most,
-        want.free if want.has(want.free) else "",
-        storage.version,
-    )
     for scope in ctx.build.scopes[: depth + 1]:
-        if key in scope.cache:
-            return _cut_rows(scope.cache[key], want, repeated)
+        held = scope.cache.get(key)
+        if held is not None and (want.may_stay or held.buffer.memory != nodes.PSUM):
+            return _cut_rows(held, want, repeated)
     with ctx.build.hoisted(depth):
         view = _made(ctx, want, storage, at)
         ctx.build.scopes[-1].cache[key] = view
     return _cut_rows(view, want, repeated)
+
+
+def key_of(want: Want, storage: Storage) -> Hashable:
+    """What a fetched tile is known by in the scope that holds it."""
+    return (
+        want.access.tensor,
+        tuple(positions(want.access, want.spans)),
+        want.part if want.has(want.part) else want.rows.most,
+        want.free if want.has(want.free) else "",
+        storage.version,
+    )
+
+
+def is_fetched(ctx: Context, want: Want) -> bool:
+    """Whether a scope around holds what is wanted already."""
+    if want.access.gathers:
+        return False
+    try:
+        keys = [key_of(want, s) for s in ctx.storages.get(want.access.tensor, ())]
+    except ValueError:
+        return False
+    return any(key in scope.cache for key in keys for scope in ctx.build.scopes)
 
 
 def _cut_rows(view: View, want: Want, repeated: str) -> View:
@@ -313,9 +298,18 @@ def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
 def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
     """A tile whose rows lie along the columns in HBM: loaded as it lies, then transposed."""
     columns = want.columns
+    in_psum = turned_in_psum(ctx, want, storage) if want.may_stay else None
+    if in_psum is not None:
+        return in_psum
     tile = ctx.temporary(
         f"{want.access.tensor.lower()}_turned", want.rows.most, columns.most, storage.buffer.dtype
     )
+
+    def whole(rows: Span, block: Span) -> View:
+        return part_of(tile, rows.count, block.count, block.start)
+
+    if want.rows.most <= PARTITIONS and turned_in_bulk(ctx, want, storage, whole):
+        return part_of(tile, want.rows.count, columns.count)
 
     def block(span: Span, column: Expr) -> None:
         spans = {**want.spans, want.free: span}

@@ -101,26 +101,33 @@ def batches(products: Sequence[Einsum], candidates: Sequence[str]) -> list[str]:
     return [v for v in candidates if pairs and all(v in a.variables for e in pairs for a in e.accesses)]
 
 
-def joins(cluster: Sequence[Einsum], einsum: Einsum) -> bool:
-    """Whether an Einsum may run in the nest of a cluster, tile by tile."""
-    if set(cluster[0].variables) != set(einsum.variables):
+def joins(cluster: Sequence[Einsum], einsum: Einsum, turn: str = "") -> bool:
+    """Whether an Einsum may run in the nest of a cluster, tile by tile.
+
+    Args:
+        cluster: Einsums that run together.
+        einsum: another one.
+        turn: the variable whose turns all of them belong to; "" for none.
+    """
+    if set(cluster[0].variables) - {turn} != set(einsum.variables) - {turn}:
         return False
     made = {e.name: e for e in cluster}
+    reduced = {id(e): set(e.reduced) - {turn} for e in (*cluster, einsum)}
     before = [a for e in cluster for a in e.accesses if a.tensor == einsum.name]
     # what is read before it is overwritten is read element by element
     if einsum.name in made or any(
         [*map(str, a.indices)] != [*map(str, einsum.output.indices)] for a in before
     ):
         return False
-    if before and einsum.reduced:
+    if before and reduced[id(einsum)]:
         return False
     for access in einsum.accesses:
         writer = made.get(access.tensor)
         if writer is not None and (
-            writer.reduced or [*map(str, writer.output.indices)] != [*map(str, access.indices)]
+            reduced[id(writer)] or [*map(str, writer.output.indices)] != [*map(str, access.indices)]
         ):
             return False
         if any(g.access.tensor in made for g in access.gathers):
             return False
-    reducing = [e for e in cluster if e.reduced]
-    return not (einsum.reduced and reducing and set(reducing[0].reduced) != set(einsum.reduced))
+    reducing = [e for e in cluster if reduced[id(e)]]
+    return not (reduced[id(einsum)] and reducing and reduced[id(reducing[0])] != reduced[id(einsum)])

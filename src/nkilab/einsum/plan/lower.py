@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from math import prod
 
 from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
 from ..tree.expr import expr, name_of
-from ..tree.nodes import Argument, Buffer, Kernel
+from ..tree.nodes import Argument, Buffer, Kernel, Loop
+from .balance import balanced
 from .build import Builder, Span, whole
 from .context import Context
 from .contraction import Contraction
@@ -20,11 +21,13 @@ from .homes import Homes, state_of
 from .knobs import RULES, Knobs
 from .nest import Cluster, Nest
 from .normal import normal
+from .pipeline import pipelined
 from .product import product_of, products_for
+from .reach import leaving
 from .recurrence import without_turns
 from .scan import scan_of
-from .stage import leaving
 from .storage import PARTITIONS, in_hbm
+from .turns import turns_at_once
 from .units import Units
 
 # how much longer products may take in the tiles of a loop that others share
@@ -104,7 +107,18 @@ class _Lowering:
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
             self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
-        return Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title), ctx
+        kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
+        if ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE":
+            kernel = balanced(kernel, ctx.machine)
+        return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+
+    def is_ahead(self, loop: Loop) -> bool:
+        """Whether a loop that can runs its next turn ahead."""
+        ctx, told = self.ctx, f"turns of {loop.variable} ahead"
+        is_taken = ctx.pick(told, ("one", "none")) == "one"
+        if is_taken:
+            ctx.choices.append(f"turns of {loop.variable}: what needs no state runs one turn ahead")
+        return is_taken
 
     # groups
 
@@ -258,9 +272,21 @@ class _Lowering:
         if recurrence is not None:
             recurrence.lower()
             return
-        with ctx.build.tiles(
-            block.variable, extent, 1, is_sequential=True, comment=f"turns of {block.variable}"
-        ) as span:
+        each, told = turns_at_once(ctx, block.body, block.variable, extent), f"turns of {block.variable}"
+        with ExitStack() as stack:
+            chunk = stack.enter_context(
+                ctx.build.tiles(f"{block.variable}_chunk", extent, each, is_sequential=True, comment=told)
+                if each < extent
+                else nullcontext(whole(extent))
+            )
+            if each < extent:
+                ctx.turns[block.variable] = chunk
+            turn = stack.enter_context(
+                ctx.build.tiles(
+                    block.variable, each, 1, is_sequential=True, comment=told if each == extent else ""
+                )
+            )
+            span = Span(chunk.start + turn.start, turn.count, 1)
             ctx.loops.append((block.variable, extent))
             known = {t: list(ctx.storages.get(t, ())) for t in written}
             for tensor in written:
@@ -269,6 +295,7 @@ class _Lowering:
                     storage.changed()
             self.lower_run(list(block.body), {**outer, block.variable: span}, later | state_of(block))
         ctx.loops.pop()
+        ctx.turns.pop(block.variable, None)
         for tensor in written:
             kept = known[tensor] if extent > 1 else ctx.storages.get(tensor, [])
             ctx.storages[tensor] = kept

@@ -13,12 +13,17 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import View
 from .build import Span, point
 from .choose import Choice, choose, ordered
+from .chunk import chunks_of
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
-from .fetch import Want, fetch
-from .stage import is_window, leaves, stage, staged_bytes
+from .fetch import fetch
+from .fold import across_partitions, folded, is_folded
+from .reach import is_window, leaves
+from .stage import stage, staged_before, staged_bytes
 from .storage import PARTITIONS, Storage
+from .turns import piece_of, rows_of
 from .values import Tile, Value
+from .want import Want
 
 
 @dataclass
@@ -81,6 +86,7 @@ class Nest:
             for a in e.accesses
             if not a.gathers and self.ctx.storages.get(a.tensor) and leaves(self.ctx, a, self.spans)
         }
+        self.staged |= self.staged_before()
         reduced = self.reduced
         with ExitStack() as stack:
             comment = self.cluster.title
@@ -88,8 +94,16 @@ class Nest:
             if choice.free and choice.free not in reduced:
                 order.append(choice.free)
             looped = [v for v in order if v and v not in reduced and not self.is_settled(v)]
+            chunks = None
+            if looped == [choice.part]:
+                chunks = chunks_of(
+                    self.ctx, self.cluster.einsums, self.targets, choice, self.spans, self.staged
+                )
             for variable in ordered(self.ctx, self.cluster.einsums, self.spans, choice, looped):
-                stack.enter_context(self.tiled(variable, comment))
+                if chunks is not None:
+                    stack.enter_context(chunks.turns(self.spans, self.staged, self.targets, comment))
+                else:
+                    stack.enter_context(self.tiled(variable, comment))
                 comment = ""
             if comment:
                 build.add(nodes.Comment(comment))
@@ -103,6 +117,16 @@ class Nest:
                 self.tile(sums)
             for one in sums:
                 self.finished(one)
+
+    def staged_before(self) -> dict[str, Storage]:
+        """Operands that an earlier nest brought on chip as this one wants them."""
+        found: dict[str, Storage] = {}
+        for access in (a for e in self.cluster.einsums for a in e.accesses):
+            held = self.ctx.storages.get(access.tensor)
+            if held and all(s.is_hbm for s in held) and self.choice.part in access.variables:
+                before = staged_before(self.ctx, access, self.spans, self.choice.part)
+                found |= {str(access): before} if before is not None else {}
+        return found
 
     def windows(self) -> dict[str, Storage]:
         """Operands read at strides or in overlapping windows: loaded once, as they lie, if there is room."""
@@ -262,8 +286,11 @@ class Nest:
             return Value(number=self.ctx.number(operand))
         if operand.tensor in self.locals:
             return self.locals[operand.tensor]
-        want = Want(operand, self.spans, self.choice.part, self.choice.free, self.staged.get(str(operand)))
-        view = fetch(self.ctx, want)
+        staged = self.staged.get(str(operand))
+        want = Want(operand, self.spans, self.choice.part, self.choice.free, staged, may_stay=True)
+        if staged is None:
+            want = replace(want, storage=piece_of(self.ctx, want))
+        view = (rows_of(self.ctx, want) if staged is None else None) or fetch(self.ctx, want)
         is_column = not want.has(self.choice.free) and self.columns.most > 1
         return Value(view=view, is_column=is_column)
 
@@ -443,60 +470,6 @@ class Nest:
                 view = across_partitions(self.ctx, view, einsum.reduce_op, einsum.name.lower())
             part = ""
         deliver(self.ctx, einsum, view, self.spans, part, free, self.targets[einsum.name])
-
-
-def across_partitions(ctx: Context, view: View, op: str, hint: str) -> View:
-    """[P, columns] reduced over its partitions, as [1, columns] of at most 512 columns."""
-    rows, columns = view.cuts[0].count, view.cuts[1].count
-    shape = view.buffer.shape
-    most_rows, most_columns = int(str(shape[0])), int(str(shape[1]))
-    result = ctx.temporary(f"{hint}_all", 1, most_columns)
-    if op == "add":
-        psum = ctx.temporary("summed", 1, most_columns, "float32", nodes.PSUM, "sum")
-        ones = part_of(ctx.constant(1.0), rows, 1)
-        ctx.build.add(nodes.MatMul(part_of(psum, 1, columns), ones, view, ()))
-        ctx.build.add(nodes.Copy(part_of(result, 1, columns), part_of(psum, 1, columns)))
-        return part_of(result, 1, columns)
-    for column in range(most_columns):
-        psum = ctx.temporary("turned", 1, PARTITIONS, "float32", nodes.PSUM)
-        row = part_of(psum, 1, rows)
-        one = View(view.buffer, (view.index[0], nodes.Cut(expr(column), expr(1))))
-        ctx.build.add(nodes.Transpose(row, one))
-        ctx.build.add(nodes.Reduce(part_of(result, 1, 1, column), OPERATORS[op].alu, row))
-    assert most_rows <= PARTITIONS
-    return part_of(result, 1, columns)
-
-
-def folded(storage: Storage, span: Span, blocks: int) -> View:
-    """One column per block of partitions of a tile that holds one element per partition."""
-    local = span.start - storage.bases[storage.dims.index("part")]
-    cut = nodes.Cut(local // PARTITIONS, expr(blocks))
-    return View(storage.buffer, (nodes.Cut(ZERO, expr(PARTITIONS)), cut, nodes.At(ZERO)))
-
-
-def is_folded(
-    ctx: Context, einsums: list[Einsum], targets: dict[str, Target], choice: Choice, spans: dict[str, Span]
-) -> bool:
-    """Whether a cluster works on columns alone, of several blocks of partitions."""
-    part = choice.part
-    if not part or choice.free or choice.loops or spans[part].most <= PARTITIONS:
-        return False
-    if spans[part].count.value is None or spans[part].most % PARTITIONS:
-        return False
-    made = {e.name for e in einsums}
-    for einsum in einsums:
-        if einsum.reduced or einsum.condition or any(a.gathers for a in einsum.accesses):
-            return False
-        for access in einsum.accesses:
-            chip = ctx.chip(access.tensor)
-            if access.tensor not in made and (chip is None or not _is_column(chip, access, part)):
-                return False
-    kept = [(e, targets[e.name]) for e in einsums if e.name in targets]
-    return all(t.hbm is None and t.tile is not None and _is_column(t.tile, e.output, part) for e, t in kept)
-
-
-def _is_column(storage: Storage, access: Access, part: str) -> bool:
-    return storage.has_blocks and storage.part_variable(access) == part and "free" not in storage.dims
 
 
 def is_affine(einsum: Einsum) -> bool:

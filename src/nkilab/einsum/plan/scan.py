@@ -14,8 +14,9 @@ from .build import Span
 from .choose import is_settled
 from .context import Context, part_of
 from .deliver import deliver, targets_of
-from .fetch import Want, fetch
+from .fetch import fetch
 from .storage import PARTITIONS, positions
+from .want import Want
 
 # turns of one instruction
 COLUMNS = 512
@@ -73,7 +74,7 @@ class Scan:
         """Some turns: what they take in turned along the columns, one scan, and the last state kept."""
         ctx, op = self.ctx, OPERATORS[self.update.map_op].alu
         rows, turns = spans[self.part], spans[self.turn]
-        taken = fetch(ctx, Want(self.read, spans, self.part, self.turn))
+        taken = fetch(ctx, Want(self.read, spans, self.part, self.turn, may_stay=True))
         state = ctx.chip(self.update.name)
         assert state is not None
         carry = state.view(positions(self.update.output, spans))

@@ -2,66 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from ...errors import UnsupportedError
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine
-from ..language.extents import bounds
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
 from .build import Span, whole
-from .context import Context
-from .fetch import FEW, Want, fetch, lies_right, turn, two_axes
-from .storage import PARTITIONS, Storage, positions, tile_shape
-
-BANK_BYTES = 2048
-# elements between those that are read, up to which whole rows are loaded
-MOST_STRIDE = 8
-
-
-def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
-    """The least position of an index over spans, and how many positions it reaches over."""
-    start, most = expr(index.constant), 1
-    for name, c in index.terms:
-        span = spans[name]
-        start = start + span.start * c
-        if c < 0:
-            start = start + (span.most - 1) * c
-        most += abs(c) * (span.most - 1)
-    return start, most
-
-
-def leaves(ctx: Context, access: Access, spans: dict[str, Span]) -> bool:
-    """Whether an access reads outside of its tensor, where values are 0."""
-    return bool(leaving(ctx, access, spans))
-
-
-def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine]:
-    """The indices of an access that run outside of its tensor, whatever loops around it choose."""
-    found = []
-    for rank, index in zip(ctx.cascade.tensors[access.tensor].ranks, access.indices, strict=True):
-        if isinstance(index, Affine):
-            extents = {n: ctx.cascade.sizes.get(n.upper(), spans[n].most) for n in index.variables}
-            low, high = bounds(index.at(ctx.cascade.sizes), extents)
-            if low < 0 or high >= ctx.cascade.sizes[rank]:
-                found.append(index)
-    return found
-
-
-def is_window(access: Access, spans: dict[str, Span], part: str) -> bool:
-    """Whether an access has an index of several variables, or a stride, that one transfer would cover."""
-    is_found = False
-    for index in access.indices:
-        if not isinstance(index, Affine):
-            return False
-        wide = [v for v in index.variables if not spans[v].is_point]
-        if not wide or index.plain:
-            continue
-        if part in wide or any(spans[v].count.value != spans[v].most for v in wide):
-            return False
-        steps = [index.coefficient(v) for v in wide]
-        is_found |= min(steps) > 0 and (len(wide) > 1 or 1 < steps[0] <= MOST_STRIDE)
-    return is_found
+from .bulk import turned_in_bulk
+from .context import Context, part_of
+from .fetch import FEW, fetch, lies_right, turn, two_axes
+from .reach import leaves, reach
+from .storage import BANK_BYTES, PARTITIONS, Storage, positions, tile_shape
+from .want import Want
 
 
 def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, Span] | None:
@@ -115,15 +70,13 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
         dtype: of the tile.
     """
     extents, dims, bases = extents_of(access, spans, part)
-    source = next((s for s in ctx.storage_of(access) if not s.is_hbm), ctx.storage_of(access)[0])
+    source, key = _source_of(ctx, access), _key_of(ctx, access, spans, part, dtype)
     names: frozenset[str] = frozenset().union(*(b.names for b in bases))
     for index in access.indices:
         assert isinstance(index, Affine)
         for v in index.variables:
             names |= spans[v].count.names
     depth = max(ctx.build.depth_of(names), source.depth)
-    counts = tuple((v, str(spans[v].count)) for v in access.variables)
-    key = ("stage", access.tensor, tuple(bases), tuple(extents), part, dtype, counts, source.version)
     for scope in ctx.build.scopes[: depth + 1]:
         if key in scope.cache:
             held: Storage = scope.cache[key]
@@ -136,6 +89,26 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
         _filled(ctx, access, spans, part, made, source)
         ctx.build.scopes[-1].cache[key] = made
     return made
+
+
+def _source_of(ctx: Context, access: Access) -> Storage:
+    return next((s for s in ctx.storage_of(access) if not s.is_hbm), ctx.storage_of(access)[0])
+
+
+def _key_of(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> Hashable:
+    extents, _, bases = extents_of(access, spans, part)
+    axis = next((n for n, i in enumerate(access.indices) if part and i.plain == part), None)
+    counts = tuple(str(spans[v].count) for v in access.variables)
+    version = _source_of(ctx, access).version
+    return ("stage", access.tensor, tuple(bases), tuple(extents), axis, dtype, counts, version)
+
+
+def staged_before(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> Storage | None:
+    """The tile that an earlier nest brought on chip for the same part of an operand; None if none did."""
+    if access.gathers or not all(isinstance(i, Affine) for i in access.indices):
+        return None
+    key = _key_of(ctx, access, spans, part, ctx.dtypes[access.tensor])
+    return next((s.cache[key] for s in ctx.build.scopes if key in s.cache), None)
 
 
 def _filled(
@@ -175,6 +148,10 @@ def _copied(
     if source.is_hbm and _is_loaded_in_blocks(plain, at, part, free, made):
         _loaded_in_blocks(ctx, plain, at, part, made, source)
         return
+    if source.is_hbm and part and not free and _loaded_as_rows(ctx, plain, at, part, made, source):
+        return
+    if _is_turned_in_bulk(ctx, plain, at, part, free, made, source):
+        return
     if part and at[part].most > PARTITIONS:
         total = at[part].count.value
         assert total is not None
@@ -195,6 +172,53 @@ def _copied(
             _copied(ctx, plain, here, part, [last, *rest[1:]], made, source)
         return
     _copied_tile(ctx, plain, at, part, last, made, source)
+
+
+def _loaded_as_rows(
+    ctx: Context, plain: Access, at: dict[str, Span], part: str, made: Storage, source: Storage
+) -> bool:
+    """Fill blocks of one element per partition from rows of 128, transposed; whether that is possible."""
+    span, axis = at[part], next(a for a, i in enumerate(plain.indices) if i.plain == part)
+    blocks, rest = divmod(span.count.value or 0, PARTITIONS)
+    dtype = source.buffer.dtype
+    if rest or not 1 < blocks <= PARTITIONS or axis != len(plain.indices) - 1 or dtype in ("int32", "uint32"):
+        return False
+    rows = part_of(
+        ctx.temporary(f"{plain.tensor.lower()}_rows", blocks, PARTITIONS, dtype), blocks, PARTITIONS
+    )
+    index = tuple(positions(plain, at))
+    ctx.build.add(nodes.Load(rows, View(source.buffer, index, is_turned=True, folded=axis)))
+    into = View(made.buffer, (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)), At(ZERO)))
+    turn(ctx, rows, into, PARTITIONS)
+    return True
+
+
+def _is_turned_in_bulk(
+    ctx: Context,
+    plain: Access,
+    at: dict[str, Span],
+    part: str,
+    free: list[str],
+    made: Storage,
+    source: Storage,
+) -> bool:
+    """Fill a tile whose partitions run along the last axis in HBM; whether it is done."""
+    if not source.is_hbm or not part or not free or plain.indices[-1].plain != part:
+        return False
+    last = _last_free(plain, at, free, source)
+
+    def into(columns: Span, rows: Span) -> View:
+        spans = {
+            **at,
+            part: Span(at[part].start + columns.start, columns.count, columns.most),
+            last: Span(at[last].start + rows.start, rows.count, rows.most),
+        }
+        return made.view(positions(plain, spans))
+
+    want = Want(plain, at, part, last, source)
+    if len(free) == 1 or not all(at[n].count.value for n in free):
+        return turned_in_bulk(ctx, want, source, into)
+    return False
 
 
 def _is_loaded_in_blocks(
@@ -256,22 +280,26 @@ def _is_turned_at_once(
 def _turned_at_once(
     ctx: Context, plain: Access, at: dict[str, Span], part: str, free: str, made: Storage, source: Storage
 ) -> None:
-    """Transpose block by block into one bank of PSUM, and copy it out at once.
+    """Transpose block by block into one bank of PSUM, as many rows as it holds, and copy it out at once.
 
-    A search may give every second copy to ScalarE.
+    A search may have smaller copies, every second of which ScalarE makes.
     """
+    blocks, most = at[part].most // PARTITIONS, at[free].most
+    held = BANK_BYTES // (blocks * PARTITIONS * as_dtype(source.buffer.dtype).storage.itemsize)
+    if at[free].count.value is None or most % PARTITIONS:
+        held = 1
+    each = max(d for d in range(1, held + 1) if d == 1 or most % (d * PARTITIONS) == 0) * PARTITIONS
     engines = ("", "scalar")
-    pairs, rest = divmod(at[free].most, len(engines) * PARTITIONS)
-    is_shared = pairs > 0 and not rest
+    pairs, rest = divmod(most, len(engines) * PARTITIONS)
     told = f"engines that copy {plain.tensor} transposed"
-    if is_shared and ctx.pick(told, ("VectorE", "VectorE and ScalarE")) != "VectorE":
+    if pairs > 0 and not rest and ctx.pick(told, ("VectorE", "VectorE and ScalarE")) != "VectorE":
         with ctx.build.loop("r", pairs) as pair:
             for n, engine in enumerate(engines):
                 start = (pair * len(engines) + n) * PARTITIONS
                 rows = Span(start, expr(PARTITIONS), PARTITIONS)
                 _turned_rows(ctx, plain, at, part, free, made, source, rows, engine)
         return
-    with ctx.build.tiles("r", at[free].most, PARTITIONS) as rows:
+    with ctx.build.tiles("r", most, each) as rows:
         _turned_rows(ctx, plain, at, part, free, made, source, rows, "")
 
 
@@ -286,20 +314,22 @@ def _turned_rows(
     rows: Span,
     engine: str,
 ) -> None:
-    """Transpose some rows, at most 128, and have an engine copy them out."""
-    most, blocks = min(at[free].most, PARTITIONS), at[part].most // PARTITIONS
-    psum = ctx.build.buffer("turned", (PARTITIONS, blocks, most), source.buffer.dtype, nodes.PSUM)
-    here = {**at, free: Span(at[free].start + rows.start, rows.count, rows.most)}
-    with ctx.build.loop("b", blocks) as b:
+    """Transpose some rows, in blocks of at most 128, and have an engine copy them out."""
+    blocks = at[part].most // PARTITIONS
+    psum = ctx.build.buffer("turned", (PARTITIONS, blocks, rows.most), source.buffer.dtype, nodes.PSUM)
+    with ctx.build.tiles("r", rows.most, PARTITIONS) as inner, ctx.build.loop("b", blocks) as b:
+        count = rows.count if inner.most == rows.most else inner.count
+        start = at[free].start + rows.start + inner.start
+        here = {**at, free: Span(start, count, inner.most)}
         block = Span(at[part].start + b * PARTITIONS, expr(PARTITIONS), PARTITIONS)
         straight = fetch(ctx, Want(plain, {**here, part: block}, free, part, source))
-        into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(ZERO, expr(most))))
+        into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(inner.start, expr(inner.most))))
         ctx.build.add(nodes.Transpose(into, straight))
     every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
     ctx.build.add(
         nodes.Copy(
-            View(made.buffer, (*every, Cut(rows.start, expr(most)))),
-            View(psum, (*every, Cut(ZERO, expr(most)))),
+            View(made.buffer, (*every, Cut(rows.start, expr(rows.most)))),
+            View(psum, (*every, Cut(ZERO, expr(rows.most)))),
             engine,
         )
     )
@@ -428,4 +458,4 @@ def _padded(
     _copied(ctx, plain, at, part_name, free, made, source)
 
 
-__all__ = ["At", "extents_of", "is_window", "leaves", "stage", "staged_bytes"]
+__all__ = ["extents_of", "stage", "staged_before", "staged_bytes", "widened"]

@@ -11,6 +11,8 @@ from ..tree.nodes import HBM, At, Buffer, Cut, View
 from .build import Span
 
 PARTITIONS = 128
+# of a bank of PSUM, per partition
+BANK_BYTES = 2048
 _versions = count()
 
 

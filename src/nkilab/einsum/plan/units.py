@@ -21,6 +21,8 @@ class Units:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.turned: dict[str, bool] = {}
+        blocks = [s for s in ctx.cascade.steps if isinstance(s, Iterate)]
+        self.turns = {id(e): b.variable for b in blocks for e in b.body}
 
     def units(self, einsums: Sequence[Einsum]) -> list[list[Einsum]]:
         """Nests in order: contractions alone, others in clusters."""
@@ -30,7 +32,7 @@ class Units:
                 found.append([einsum])
                 continue
             for unit in reversed(found):
-                if not self.is_product(unit[0]) and joins(unit, einsum):
+                if not self.is_product(unit[0]) and self.joins(unit, einsum):
                     unit.append(einsum)
                     break
                 if self.depends(unit, einsum):
@@ -40,6 +42,11 @@ class Units:
                 found.append([einsum])
         return found
 
+    def joins(self, unit: Sequence[Einsum], einsum: Einsum) -> bool:
+        """Whether an Einsum may run in the nest of others, turn by turn if they are those of a block."""
+        turns = {self.turns.get(id(e), "") for e in (*unit, einsum)}
+        return joins(unit, einsum, turns.pop() if len(turns) == 1 else "")
+
     def is_sum_of(self, einsum: Einsum, units: list[list[Einsum]]) -> bool:
         """Whether an Einsum sums what the last cluster computes, tile by tile."""
         if (
@@ -48,7 +55,7 @@ class Units:
             or (len(units[-1]) == 1 and self.is_product(units[-1][0]))
         ):
             return False
-        return joins(units[-1], einsum) and any(e.name in einsum.reads for e in units[-1])
+        return self.joins(units[-1], einsum) and any(e.name in einsum.reads for e in units[-1])
 
     def depends(self, unit: Sequence[Einsum], einsum: Einsum) -> bool:
         """Whether an Einsum must stay behind a unit."""

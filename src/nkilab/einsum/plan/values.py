@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from ..language.operators import OPERATORS
 from ..tree import nodes
+from ..tree.expr import ZERO, expr
 from ..tree.nodes import Number, View
-from .context import Context
+from .context import Context, part_of
+from .storage import PARTITIONS
 
 
 @dataclass(eq=False)
@@ -114,7 +116,8 @@ class Tile:
         """Write a value to a view."""
         if value.view is not None:
             if value.view != dst:
-                self.add(nodes.Copy(dst, value.view))
+                in_sbuf = nodes.PSUM not in (dst.buffer.memory, value.view.buffer.memory)
+                self.add(nodes.Copy(dst, value.view, self.engine if in_sbuf else ""))
         elif value.number is not None:
             self.fill(dst, value.number)
         elif OPERATORS[value.op].arity == 1:
@@ -160,6 +163,9 @@ class Tile:
     def negated(self, column: Value) -> View:
         """Minus a column; computed once as long as the column stays."""
         source = self.view(column)
+        blocks = self.negated_blocks(source)
+        if blocks is not None:
+            return blocks
         key = ("negated", source, self.ctx.version_of(source))
         cache = self.ctx.build.scopes[-1].cache
         if key not in cache:
@@ -168,6 +174,27 @@ class Tile:
             self.add(nodes.Activate(cache[key], "copy", source, -1.0))
         made: View = cache[key]
         return made
+
+    def negated_blocks(self, source: View) -> View | None:
+        """Minus a column that is one of several blocks of a tile: all of them in one instruction, if they are
+        known before the loop over blocks."""
+        build, held = self.ctx.build, self.ctx.place_of(source)
+        if held is None or not held.has_blocks or "free" in held.dims or held.depth >= build.depth:
+            return None
+        count, block = expr(source.buffer.shape[1]), source.index[1]
+        if not isinstance(block, nodes.At) or not block.at.names or count.value is None:
+            return None
+        key = ("negated", source.buffer, held.version)
+        cache = build.scopes[held.depth].cache
+        if key not in cache:
+            with build.hoisted(held.depth):
+                made = self.ctx.temporary("negated", PARTITIONS, count.value)
+                every = View(
+                    source.buffer, (nodes.Cut(ZERO, expr(PARTITIONS)), nodes.Cut(ZERO, count), nodes.At(ZERO))
+                )
+                self.add(nodes.Activate(part_of(made, PARTITIONS, count), "copy", every, -1.0))
+            cache[key] = made
+        return View(cache[key], (source.index[0], nodes.Cut(block.at, expr(1))))
 
     def in_sbuf(self, view: View) -> View:
         """A view that GpSimdE reads, or that may stand beside another in PSUM."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from .expr import Expr, Whole, expr
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
+# the role of a tile whose second axis has a version for even turns of a loop and one for odd ones
+TURNS = "turns"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +26,7 @@ class Buffer:
         shape: extents; on chip the first is the partitions.
         dtype: name of its type.
         memory: hbm, sbuf or psum.
-        role: input, output, scratch or tile.
+        role: input, output, scratch, tile, sum or turns.
         tensor: of the cascade that it holds; "" for none.
     """
 
@@ -62,7 +64,7 @@ class View:
         is_turned: whether its two cut axes are swapped, in HBM alone.
         repeat: partitions over which a part without a partition axis is repeated, in HBM alone; or None.
 
-        folded: axis of HBM whose cut, a multiple of 128, is seen as [128, blocks], in front and in its place;
+        folded: axis of HBM whose cut, a multiple of 128, is seen as [128, blocks], in front, or turned;
             None for none.
 
         order: of its cut axes, where it is not that of HBM; () where it is.

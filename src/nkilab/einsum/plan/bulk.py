@@ -1,0 +1,152 @@
+"""Operands that lie turned in HBM: loaded as they lie, many rows at once, and transposed bank by bank.
+
+A transfer costs as much to issue as half a microsecond of moving bytes, and every instruction an overhead. So
+whole blocks of rows come at once, and what TensorE transposes fills a bank of PSUM before it is copied out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from ...tiles.dtypes import as_dtype
+from ..language.ast import Affine
+from ..tree import nodes
+from ..tree.expr import ZERO, Expr, expr
+from ..tree.nodes import At, Cut, View
+from .build import Span
+from .context import Context
+from .storage import BANK_BYTES, PARTITIONS, Storage, positions
+from .want import Want
+
+
+def turned_in_bulk(ctx: Context, want: Want, storage: Storage, into: Callable[[Span, Span], View]) -> bool:
+    """Bring what is wanted on chip transposed; whether that is possible.
+
+    Args:
+        ctx: the plan.
+        want: `part`, along the last axis of the tensor, goes to the partitions, `free` to the columns; both
+            are at most one block of partitions or whole blocks.
+        storage: where it lies in HBM.
+        into: the place of a block of `part` and several of `free`.
+    """
+    plan = _Bulk(ctx, want, storage, into)
+    if not plan.is_possible:
+        return False
+    plan.lower()
+    return True
+
+
+def turned_in_psum(ctx: Context, want: Want, storage: Storage) -> View | None:
+    """What is wanted as a transposed tile in PSUM, if it fits into one bank; None if it does not."""
+    plan = _Bulk(ctx, want, storage, lambda _, __: View(storage.buffer, ()))
+    if not plan.is_possible or plan.columns.most > PARTITIONS or plan.rows.most * plan.size > BANK_BYTES:
+        return None
+    straight = plan.loaded(*(Span(ZERO, expr(s.most), s.most) for s in (plan.rows, plan.columns)))
+    height, blocks = plan.columns.most, plan.rows.most // PARTITIONS
+    return plan.bank(straight, ZERO, ZERO, height, blocks)
+
+
+class _Bulk:
+    def __init__(
+        self, ctx: Context, want: Want, storage: Storage, into: Callable[[Span, Span], View]
+    ) -> None:
+        self.ctx, self.want, self.storage, self.into = ctx, want, storage, into
+        self.size = as_dtype(storage.buffer.dtype).storage.itemsize
+        self.rows, self.columns = want.columns, want.rows
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether both axes come in whole blocks, one step apart, and more than one block does."""
+        want, counts = self.want, [self.rows.count.value, self.columns.count.value]
+        if self.storage.buffer.dtype in ("int32", "uint32") or self.storage.buffer.role == "scratch":
+            return False
+        axes = [
+            next((i for i in want.access.indices if v in i.variables), None) for v in (want.part, want.free)
+        ]
+        steps = [
+            i.coefficient(v)
+            for i, v in zip(axes, (want.part, want.free), strict=True)
+            if isinstance(i, Affine)
+        ]
+        if steps != [1, 1] or axes[0] is axes[1] or axes[0] is not want.access.indices[-1]:
+            return False
+        if any(c is None for c in counts) or self.rows.most % PARTITIONS:
+            return False
+        columns = self.columns.most
+        return (columns <= PARTITIONS or columns % PARTITIONS == 0) and max(
+            self.rows.most, columns
+        ) > PARTITIONS
+
+    def lower(self) -> None:
+        """Transfers of up to a mebibyte, and what is made of each."""
+        most = max(self.ctx.knobs.transfer_bytes // PARTITIONS, self.size * PARTITIONS)
+        width = _largest(self.columns.most, PARTITIONS, most // self.size)
+        blocks = _largest(self.rows.most // PARTITIONS, 1, most // (width * self.size))
+        build, want = self.ctx.build, self.want
+        with ExitStack() as stack:
+            tiles = []
+            for span, block, hint in (
+                (self.rows, blocks * PARTITIONS, want.free), (self.columns, width, want.part)
+            ):  # fmt: skip
+                local = stack.enter_context(build.tiles(hint, span.most, block))
+                tiles.append(Span(local.start, expr(block), block))
+            self.transposed(*tiles)
+
+    def transposed(self, rows: Span, columns: Span) -> None:
+        """One transfer, its blocks transposed into banks of PSUM, and these copied out."""
+        build = self.ctx.build
+        straight = self.loaded(rows, columns)
+        height = min(columns.most, PARTITIONS)
+        held = BANK_BYTES // (PARTITIONS * self.size)
+        along = _largest(rows.most // PARTITIONS, 1, held)
+        with ExitStack() as stack:
+            block = stack.enter_context(build.tiles("b", columns.most, height))
+            group = stack.enter_context(build.tiles("g", rows.most, along * PARTITIONS))
+            done = self.bank(straight, block.start, group.start, height, along)
+            place = self.into(
+                Span(columns.start + block.start, expr(height), height),
+                Span(rows.start + group.start, expr(along * PARTITIONS), along * PARTITIONS),
+            )
+            build.add(nodes.Copy(place, done))
+
+    def bank(self, straight: nodes.Buffer, column: Expr, row: Expr, height: int, blocks: int) -> View:
+        """Blocks of 128 rows of some columns, transposed side by side into one bank of PSUM."""
+        build = self.ctx.build
+        psum = build.buffer("turned", (height, blocks * PARTITIONS), straight.dtype, nodes.PSUM)
+        with build.loop("r", blocks) as r:
+            place = [At(row // PARTITIONS + r)] if len(straight.shape) == 3 else []
+            source = View(straight, (Cut(ZERO, expr(PARTITIONS)), *place, Cut(column, expr(height))))
+            dst = View(psum, (Cut(ZERO, expr(height)), Cut(r * PARTITIONS, expr(PARTITIONS))))
+            build.add(nodes.Transpose(dst, source))
+        return View(psum, (Cut(ZERO, expr(height)), Cut(ZERO, expr(blocks * PARTITIONS))))
+
+    def loaded(self, rows: Span, columns: Span) -> nodes.Buffer:
+        """Rows as they lie, in blocks of 128."""
+        want, build = self.want, self.ctx.build
+        blocks = rows.most // PARTITIONS
+        shape = (PARTITIONS, blocks, columns.most) if blocks > 1 else (PARTITIONS, columns.most)
+        tile = build.buffer(
+            f"{want.access.tensor.lower()}_rows", shape, self.storage.buffer.dtype, nodes.SBUF
+        )
+        spans = {
+            **want.spans,
+            want.free: Span(self.rows.start + rows.start, rows.count, rows.most),
+            want.part: Span(self.columns.start + columns.start, columns.count, columns.most),
+        }
+        at = positions(want.access, spans)
+        axis = next(a for a, i in enumerate(want.access.indices) if want.free in i.variables)
+        source = View(self.storage.buffer, tuple(at), folded=axis if blocks > 1 else None)
+        build.add(nodes.Load(View(tile, tuple(Cut(ZERO, expr(e)) for e in shape)), source))
+        return tile
+
+
+def _largest(extent: int, unit: int, most: int) -> int:
+    """The largest part of an extent, in whole units, that divides it and is at most so much, or a unit."""
+    if extent <= max(most, unit):
+        return extent
+    units = extent // unit
+    return max((d for d in range(1, units + 1) if units % d == 0 and d * unit <= most), default=1) * unit
+
+
+__all__ = ["turned_in_bulk", "turned_in_psum"]

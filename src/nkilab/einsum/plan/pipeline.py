@@ -1,0 +1,333 @@
+"""Software pipelining: what a turn of a loop computes without the state of the others runs one turn ahead.
+
+Engines take their instructions in order. Where a turn waits for the state that the turn before leaves, an
+engine waits too, though the next turn has work for it that needs no state. So the statements of a loop are
+divided: early ones touch nothing that late ones write, in any turn. Early ones of the first turn run before
+the loop; each turn then runs its late statements and the early ones of the next; those of the last turn run
+behind the loop. Tiles that early statements hand to late ones have two versions, for even and odd turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from ...machine import Machine
+from ..room import NoRoomError, proved_room, views_of
+from ..tree.expr import ZERO, Expr, expr, name_of
+from ..tree.nodes import (
+    HBM,
+    TURNS,
+    Activate,
+    Alloc,
+    At,
+    Buffer,
+    Comment,
+    Cut,
+    Gather,
+    Kernel,
+    Load,
+    Loop,
+    MatMul,
+    Move,
+    Statement,
+    Store,
+    Tally,
+    Transpose,
+    View,
+    statements,
+)
+from ..tree.rewrite import Change, copied
+from .balance import Loads
+
+# fields of statements that name what they write
+WRITTEN = ("dst", "total")
+# loops of fewer turns stay as they are
+FEWEST_TURNS = 4
+# part of the work of a loop from which running ahead is worth a longer kernel
+LEAST = 0.05
+# elements per partition from which an instruction is worth being ahead
+WIDE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """A statement or loop of a body.
+
+    Args:
+        statement: it.
+        before: comments, and tiles that it is the first to touch.
+        reads, writes: identities of buffers.
+        after: what it adds to sums.
+    """
+
+    statement: Statement
+    before: tuple[Comment | Alloc, ...]
+    reads: frozenset[int]
+    writes: frozenset[int]
+    after: tuple[Tally, ...] = ()
+
+    @property
+    def touches(self) -> frozenset[int]:
+        """Every buffer that it reads or writes."""
+        return self.reads | self.writes
+
+
+def units_of(body: Sequence[Statement]) -> list[Unit]:
+    """The statements of a body with what belongs before them."""
+    found: list[Unit] = []
+    comments: list[Comment | Alloc] = []
+    made: dict[int, Alloc] = {}
+    for statement in body:
+        if isinstance(statement, Comment):
+            comments.append(statement)
+        elif isinstance(statement, Alloc):
+            made[id(statement.buffer)] = statement
+        elif isinstance(statement, Tally):
+            # it tells of the statement before it
+            found[-1] = replace(found[-1], after=(*found[-1].after, statement))
+        else:
+            reads, writes = _touched(statement)
+            tiles = [made.pop(n) for n in list(made) if n in reads | writes]
+            found.append(Unit(statement, (*tiles, *comments), reads, writes))
+            comments = []
+    return found
+
+
+def _touched(statement: Statement) -> tuple[frozenset[int], frozenset[int]]:
+    reads: set[int] = set()
+    writes: set[int] = set()
+    for inner in statements([statement]):
+        for name, view in views_of(inner):
+            (writes if name in WRITTEN else reads).add(id(view.buffer))
+    return frozenset(reads), frozenset(writes)
+
+
+def engines_of(statement: Statement) -> set[str]:
+    """Engines that a statement, or what a loop holds, runs on."""
+    found = set()
+    for inner in statements([statement]):
+        match inner:
+            case Loop() | Alloc() | Comment() | Tally():
+                continue
+            case Load() | Store() | Move() | Gather():
+                found.add("dma")
+            case MatMul() | Transpose():
+                found.add("tensor")
+            case Activate():
+                found.add("scalar")
+            case _:
+                found.add(getattr(inner, "engine", "") or "vector")
+    return found
+
+
+def local_to(units: Sequence[Unit]) -> set[int]:
+    """Tiles that a turn makes."""
+    inner = [s for u in units for s in (*u.before, *statements([u.statement])) if isinstance(s, Alloc)]
+    return {id(s.buffer) for s in inner}
+
+
+def state_of(units: Sequence[Unit]) -> set[int]:
+    """Tiles that turns write and do not make."""
+    every = (s for u in units for s in statements([u.statement]))
+    written = (v.buffer for s in every for n, v in views_of(s) if n in WRITTEN and v.buffer.memory != HBM)
+    return {id(b) for b in written} - local_to(units)
+
+
+def early_of(units: Sequence[Unit]) -> list[Unit]:
+    """The units that run a turn ahead.
+
+    Where turns hand on a state, those that do not need it. Narrow ones, a few elements per partition, come
+    along with a state of their own, if nothing else touches that. Where turns are independent, all before the
+    last product that waits for what other engines made of products before.
+    """
+    local, state = local_to(units), state_of(units)
+    free = _without(units, [u for u in units if u.touches & state])
+    late = [u for u in units if u not in free and _is_wide(u.statement)]
+    return _without(units, late or _last_products(units), local)
+
+
+def _last_products(units: Sequence[Unit]) -> list[Unit]:
+    """Units from the first on that needs TensorE as often in turn with other engines as any does."""
+    changes: dict[int, int] = {}
+    most, place = 1, len(units)
+    for number, unit in enumerate(units):
+        # odd on TensorE, even where other engines work on what it made
+        level = max((changes.get(n, 0) for n in unit.reads), default=0)
+        is_tensor = "tensor" in engines_of(unit.statement)
+        level += (level % 2 == 0) if is_tensor else (level % 2 == 1)
+        changes |= dict.fromkeys(unit.writes, level)
+        if is_tensor and level > most:
+            most, place = level, number
+    return list(units[place:])
+
+
+def _without(units: Sequence[Unit], late: Sequence[Unit], local: Collection[int] = ()) -> list[Unit]:
+    """The units that touch nothing which late ones write, and write nothing that late ones write or keep."""
+    while True:
+        early = [u for u in units if u not in late]
+        barred = frozenset[int]().union(*(u.writes for u in late))
+        # what outlives a turn would be a turn ahead for those that stay
+        kept = frozenset[int]().union(*(u.touches for u in late)) - frozenset(local)
+        more = [u for u in early if u.touches & barred or (local and u.writes & kept)]
+        if not more:
+            return early
+        late = [*late, *more]
+
+
+class Pipeline:
+    """A loop whose statements are divided.
+
+    Args:
+        loop: as it is.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop, self.units = loop, units_of(loop.body)
+        self.early = early_of(self.units)
+        self.has_state = bool(state_of(self.units))
+        self.late = [u for u in self.units if u not in self.early]
+        self.local = {id(a.buffer): a.buffer for u in self.units for a in u.before if isinstance(a, Alloc)}
+        written = frozenset().union(*(u.writes for u in self.early))
+        handed = written & frozenset().union(*(u.reads for u in self.late))
+        self.handed = {n: _versions(b) for n, b in self.local.items() if n in handed}
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether early statements keep an engine busy for which late ones wait."""
+        trips = expr(self.loop.trips).value
+        if trips is None or trips < FEWEST_TURNS or self.loop.count_name or not self.handed:
+            return False
+        ahead, behind = (
+            set[str]().union(*(engines_of(u.statement) for u in held if _is_wide(u.statement)))
+            for held in (self.early, self.late)
+        )
+        return bool(ahead & behind - {"dma"}) and all(map(self.may_have_versions, self.early))
+
+    def is_bound(self, loads: Loads) -> bool:
+        """Whether what runs ahead has a part in the time, and transfers do not take all of it anyway."""
+        held, ahead = loads.total([self.loop]), loads.total([u.statement for u in self.early])
+        work, early = (sum(t for e, t in part.items() if e != "dma") for part in (held, ahead))
+        early *= expr(self.loop.trips).value or 1
+        return early > LEAST * work and (self.has_state or work > held.get("dma", 0.0))
+
+    def may_have_versions(self, unit: Unit) -> bool:
+        """Whether sums that a unit hands on are single products: one in PSUM that is cut begins at zeros."""
+        return not any(
+            isinstance(s, MatMul) and id(s.dst.buffer) in self.handed and s.over
+            for s in statements([unit.statement])
+        )
+
+    def statements(self) -> list[Statement]:
+        """What stands for the loop."""
+        loop, i = self.loop, name_of(self.loop.variable)
+        last = (expr(loop.trips).value or 0) - 1
+        next_version, version = name_of(f"(({i} + 1) % 2)"), name_of(f"({i} % 2)")
+        first, rest = self.divided()
+        body: list[Statement] = []
+        place = next((n for n, u in enumerate(self.late) if "tensor" in engines_of(u.statement)), 0)
+        ahead = self.turn(first, i + 1, next_version, is_copy=False)
+        body += self.turn(self.late[:place], i, version, is_copy=False)
+        body += [Comment("the turn after this one, as far as it needs no other"), *ahead]
+        body += self.turn(self.late[place:], i, version, is_copy=False)
+        body += self.turn(rest, i + 1, next_version, is_copy=False)
+        return [
+            *(Alloc(b) for b in self.handed.values()),
+            Comment(f"turn 0 of {loop.variable}, as far as it needs no other"),
+            *self.turn(self.early, ZERO, ZERO, is_copy=True),
+            replace(loop, trips=last, body=body),
+            Comment(f"turn {last} of {loop.variable}"),
+            *self.turn(self.late, expr(last), expr(last % 2), is_copy=True),
+        ]
+
+    def divided(self) -> tuple[list[Unit], list[Unit]]:
+        """Early units up to the first small one of ScalarE or GpSimdE, and the rest.
+
+        The rest is a chain of small steps that ends a turn: engines that wait for it have nothing left to do.
+        """
+        for n, unit in enumerate(self.early):
+            if engines_of(unit.statement) & {"scalar", "gpsimd"} and not _is_wide(unit.statement):
+                return self.early[:n], self.early[n:]
+        return self.early, []
+
+    def turn(self, units: Sequence[Unit], at: Expr, version: Expr, is_copy: bool) -> list[Statement]:
+        """Units as they are in one turn; a copy has tiles of its own."""
+        buffers = {
+            id(a.buffer): replace(a.buffer) if is_copy else a.buffer
+            for u in units
+            for a in u.before
+            if isinstance(a, Alloc)
+        }
+
+        def view(held: View) -> View:
+            handed = self.handed.get(id(held.buffer))
+            if handed is None:
+                return replace(held, buffer=buffers.get(id(held.buffer), held.buffer))
+            place = 1 + len(held.index) - len(held.buffer.shape)
+            return replace(held, buffer=handed, index=(*held.index[:place], At(version), *held.index[place:]))
+
+        change = Change({self.loop.variable: at}, view, buffers)
+        body = [
+            s
+            for u in units
+            for s in (*u.before, u.statement, *u.after)
+            if not (isinstance(s, Alloc) and id(s.buffer) in self.handed)
+        ]
+        return copied(body, change)
+
+
+def _versions(buffer: Buffer) -> Buffer:
+    return replace(buffer, shape=(buffer.shape[0], 2, *buffer.shape[1:]), role=TURNS)
+
+
+def _is_wide(statement: Statement) -> bool:
+    """Whether an instruction of a statement works on many columns."""
+    for inner in statements([statement]):
+        for _, view in views_of(inner):
+            counts = [c.count.value or WIDE for c in view.index if isinstance(c, Cut)]
+            if max(counts[1:], default=1) >= WIDE:
+                return True
+    return False
+
+
+def pipelined(kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> Kernel:
+    """A kernel whose loops run a turn ahead what they can, where that is useful and its tiles fit.
+
+    Args:
+        kernel: as it is.
+        machine: the chip.
+        may: whether a loop is to be changed.
+    """
+    return _Kernel(kernel, machine, may).changed()
+
+
+class _Kernel:
+    def __init__(self, kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> None:
+        self.kernel, self.machine, self.may = kernel, machine, may
+        self.loads = Loads(machine)
+
+    def changed(self) -> Kernel:
+        self.body(self.kernel.body)
+        return self.kernel
+
+    def body(self, body: list[Statement]) -> None:
+        """Change the loops of a body in place, the inner ones first."""
+        for loop in [s for s in body if isinstance(s, Loop)]:
+            self.body(loop.body)
+            held = Pipeline(loop)
+            if not held.is_useful or not held.is_bound(self.loads) or not self.may(loop):
+                continue
+            try:
+                found = held.statements()
+            except ValueError:
+                # an index is a quotient or a minimum of turns
+                continue
+            place, before = next(n for n, s in enumerate(body) if s is loop), list(body)
+            body[place : place + 1] = found
+            try:
+                proved_room(self.kernel, self.machine)
+            except NoRoomError:
+                body[:] = before
+
+
+__all__ = ["Pipeline", "early_of", "engines_of", "pipelined", "units_of"]

@@ -1,0 +1,57 @@
+"""How far an access reaches over spans: beyond the edges of its tensor, or over overlapping windows."""
+
+from __future__ import annotations
+
+from ..language.ast import Access, Affine
+from ..language.extents import bounds
+from ..tree.expr import Expr, expr
+from .build import Span
+from .context import Context
+
+# elements between those that are read, up to which whole rows are loaded
+MOST_STRIDE = 8
+
+
+def reach(index: Affine, spans: dict[str, Span]) -> tuple[Expr, int]:
+    """The least position of an index over spans, and how many positions it reaches over."""
+    start, most = expr(index.constant), 1
+    for name, c in index.terms:
+        span = spans[name]
+        start = start + span.start * c
+        if c < 0:
+            start = start + (span.most - 1) * c
+        most += abs(c) * (span.most - 1)
+    return start, most
+
+
+def leaves(ctx: Context, access: Access, spans: dict[str, Span]) -> bool:
+    """Whether an access reads outside of its tensor, where values are 0."""
+    return bool(leaving(ctx, access, spans))
+
+
+def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine]:
+    """The indices of an access that run outside of its tensor, whatever loops around it choose."""
+    found = []
+    for rank, index in zip(ctx.cascade.tensors[access.tensor].ranks, access.indices, strict=True):
+        if isinstance(index, Affine):
+            extents = {n: ctx.cascade.sizes.get(n.upper(), spans[n].most) for n in index.variables}
+            low, high = bounds(index.at(ctx.cascade.sizes), extents)
+            if low < 0 or high >= ctx.cascade.sizes[rank]:
+                found.append(index)
+    return found
+
+
+def is_window(access: Access, spans: dict[str, Span], part: str) -> bool:
+    """Whether an access has an index of several variables, or a stride, that one transfer would cover."""
+    is_found = False
+    for index in access.indices:
+        if not isinstance(index, Affine):
+            return False
+        wide = [v for v in index.variables if not spans[v].is_point]
+        if not wide or index.plain:
+            continue
+        if part in wide or any(spans[v].count.value != spans[v].most for v in wide):
+            return False
+        steps = [index.coefficient(v) for v in wide]
+        is_found |= min(steps) > 0 and (len(wide) > 1 or 1 < steps[0] <= MOST_STRIDE)
+    return is_found

@@ -1,0 +1,45 @@
+"""What a nest wants of an operand: which variable on the partitions, which along the columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..language.ast import Access
+from ..tree.expr import ZERO, expr
+from .build import Span
+from .storage import Storage
+
+
+@dataclass(frozen=True)
+class Want:
+    """What a nest wants of an operand.
+
+    Args:
+        access: of the operand.
+        spans: of every variable.
+        part: variable on the partitions; "" for none.
+        free: variable along the columns; "" for none.
+        storage: a place to take it from; None for the best known.
+        may_stay: whether what is transposed for it may stay in PSUM: VectorE and ScalarE alone read it.
+    """
+
+    access: Access
+    spans: dict[str, Span]
+    part: str = ""
+    free: str = ""
+    storage: Storage | None = None
+    may_stay: bool = False
+
+    def has(self, variable: str) -> bool:
+        """Whether the access runs along a variable of more than one value."""
+        return bool(variable) and variable in self.access.variables and not self.spans[variable].is_point
+
+    @property
+    def rows(self) -> Span:
+        """What the partitions cover."""
+        return self.spans[self.part] if self.part else Span(ZERO, expr(1), 1)
+
+    @property
+    def columns(self) -> Span:
+        """What the columns cover."""
+        return self.spans[self.free] if self.has(self.free) else Span(ZERO, expr(1), 1)

@@ -1,0 +1,174 @@
+"""Transfers that bring many blocks, rows or turns at once, in both spellings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import nkilab.einsum
+from nkilab.einsum.tree.nodes import PSUM, Activate, Alloc, Load, Loop, Reduce, Statement, Store, statements
+
+REFLECTION = """
+S[] = V[m] . V[m] ;; M mul V add
+R[] = S[] ;; M unary(reciprocal)
+W[n] = V[m] . A[m, n] ;; M mul V add
+X[n] = W[n] . R[] ;; M mul
+Z[m, n] = A[m, n] . X[n] ;; M binary(subtract)
+"""
+RECURRENCE = """
+einsum:
+  declaration:
+    K: [T, D]
+    V: [T, F]
+    G: [T]
+    S: [T1, D, F]
+    E: [T, F]
+    U: [T, D, F]
+    O: [T, F]
+  expressions:
+    - "S[0, d, f] = const(0)"
+    - iterate: t
+      body:
+        - "E[t, f] = V[t, f] . G[t] ;; M mul"
+        - "U[t, d, f] = K[t, d] . E[t, f] ;; M mul"
+        - "S[t+1, d, f] = S[t, d, f] . U[t, d, f] ;; M add"
+        - "O[t, f] = K[t, d] . S[t+1, d, f] ;; M mul V add"
+"""
+LOGSUM = """
+L[m] = X[j, m] ;; V max
+E[j, m] = X[j, m] . L[m] ;; M binary(subtract_exp)
+Z[m] = E[j, m] ;; V add
+"""
+
+
+def recurrence(k: np.ndarray, v: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """What RECURRENCE computes: state t is the sum of the outer products so far."""
+    states = np.cumsum(np.einsum("td,tf->tdf", k, v * g[:, None]), 0)
+    return np.einsum("td,tdf->tf", k, states)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cascade, extents, shapes of its inputs, and what it computes."""
+
+    text: str
+    sizes: dict[str, int]
+    shapes: tuple[tuple[int, ...], ...]
+    wanted: Callable[..., np.ndarray]
+
+
+CASES = {
+    "turned copy": Case(
+        "Z[n, m] = A[m, n] ;; M unary(exp)", {"M": 512, "N": 256}, ((512, 256),), lambda a: np.exp(a).T
+    ),
+    "turned operand": Case(
+        "Z[m, n] = A[m, k] . B[k, n] ;; M mul V add",
+        {"M": 256, "K": 384, "N": 96},
+        ((256, 384), (384, 96)),
+        lambda a, b: a @ b,
+    ),
+    "turned result": Case(
+        "Z[i, j, r] = A[i, j, k] . U[k, r] ;; M mul V add",
+        {"I": 256, "J": 3, "K": 256, "R": 32},
+        ((256, 3, 256), (256, 32)),
+        lambda a, u: a @ u,
+    ),
+    "batches": Case(
+        "Z[b, m, n] = A[b, m, k] . C[b, k, n] ;; M mul V add",
+        {"B": 5, "M": 256, "N": 200, "K": 64},
+        ((5, 256, 64), (5, 64, 200)),
+        lambda a, c: a @ c,
+    ),
+    "several nests": Case(
+        REFLECTION, {"M": 512, "N": 256}, ((512,), (512, 256)), lambda v, a: a - (v @ a / (v @ v))[None]
+    ),
+    "several nests, ragged": Case(
+        REFLECTION, {"M": 300, "N": 140}, ((300,), (300, 140)), lambda v, a: a - (v @ a / (v @ v))[None]
+    ),
+    "turns": Case(
+        RECURRENCE, {"T": 96, "T1": 97, "D": 40, "F": 130}, ((96, 40), (96, 130), (96,)), recurrence
+    ),
+    "turns that nothing divides": Case(
+        RECURRENCE, {"T": 67, "T1": 68, "D": 128, "F": 64}, ((67, 128), (67, 64), (67,)), recurrence
+    ),
+    "in PSUM": Case(LOGSUM, {"J": 512, "M": 128}, ((512, 128),), lambda x: np.exp(x - x.max(0)).sum(0)),
+}
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_moved_at_once_is_moved_right(name: str, dialect: str) -> None:
+    case, random = CASES[name], np.random.default_rng(0)
+    held = nkilab.einsum.compile(case.text, sizes=case.sizes, dialect=dialect)
+    arrays = [random.standard_normal(s).astype(np.float32) for s in case.shapes]
+    if case.text == REFLECTION:
+        given = dict(zip(("V", "A"), arrays, strict=True))
+        arrays = [given[n] for n in held.inputs]
+        wanted = case.wanted(given["V"], given["A"])
+    else:
+        given = dict(zip(held.inputs, arrays, strict=True))
+        wanted = case.wanted(*(a.astype(np.float64) for a in arrays))
+    # float32 sums of at most 512 products; the recurrence adds up 96 of them
+    np.testing.assert_allclose(
+        held(*arrays), wanted, rtol=1e-4, atol=1e-3 * max(1.0, np.abs(wanted).max() / 100)
+    )
+
+
+def count(body: list[Statement], kind: type[Statement]) -> int:
+    """How often statements of a kind run."""
+    return sum(
+        int(str(s.trips)) * count(s.body, kind) if isinstance(s, Loop) else isinstance(s, kind) for s in body
+    )
+
+
+def tree(text: str, sizes: dict[str, int], dtypes: str = "float32") -> list[Statement]:
+    held = nkilab.einsum.compile(text, sizes=sizes, dtypes=dtypes)
+    assert held.tree is not None
+    return held.tree.body
+
+
+def test_a_tensor_is_turned_with_transfers_of_a_mebibyte() -> None:
+    # 128 columns of 4096 rows of bfloat16 are 1 MiB: 32 loads and 32 stores for 4096 x 4096, not 1024 loads
+    body = tree("Z[n, m] = A[m, n]", {"M": 4096, "N": 4096}, "bfloat16")
+    assert (count(body, Load), count(body, Store)) == (32, 32)
+
+
+def test_results_of_a_batch_are_stored_at_once() -> None:
+    # a batch of 512 x 64 and 64 x 512: two loads and one store
+    body = tree(CASES["batches"].text, {"B": 16, "M": 512, "N": 512, "K": 64}, "bfloat16")
+    assert (count(body, Load), count(body, Store)) == (32, 16)
+
+
+def test_what_a_nest_loads_the_next_one_reads() -> None:
+    # 8192 rows of 128 columns are 4 MiB: four loads of A per tile of n, for both nests that read it
+    body = tree(REFLECTION, {"M": 8192, "N": 1024})
+    loads = [s for s in statements(body) if isinstance(s, Load) and s.src.buffer.name == "A"]
+    assert len(loads) == 1
+    assert count(body, Load) == 8 * 4 + 2
+
+
+def test_pieces_of_many_turns_are_one_transfer() -> None:
+    # 32 turns at once: K as columns and as rows, V and G; each turn stores its result
+    body = tree(RECURRENCE, {"T": 256, "T1": 257, "D": 64, "F": 64})
+    assert count(body, Load) <= 8 * 4
+    assert count(body, Store) == 256
+
+
+def test_transposed_columns_that_vector_engine_reads_stay_in_psum() -> None:
+    body = tree(LOGSUM, {"J": 512, "M": 128})
+    turned = [
+        s.buffer for s in statements(body) if isinstance(s, Alloc) and s.buffer.name.startswith("turned")
+    ]
+    assert [b.memory for b in turned] == [PSUM]
+    assert not [s for s in statements(body) if type(s).__name__ == "Copy"]
+
+
+def test_scalar_engine_sums_rows_where_vector_engine_multiplies() -> None:
+    # Y = A . x on VectorE is a product and a sum of 4096 elements a block; the sums go to ScalarE
+    text = "Y[m] = A[m, k] . X[m, k] ;; M mul V add"
+    body = tree(text, {"M": 1024, "K": 4096})
+    assert not [s for s in statements(body) if isinstance(s, Reduce)]
+    assert [s.function for s in statements(body) if isinstance(s, Activate)] == ["copy"]
