@@ -114,10 +114,17 @@ def reason_of(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """The known words that look most like one that is not, whatever their capitals; the nearest first."""
+def nearest(word: str, known: Iterable[str], most: int = 1, alike: float = 0.6) -> list[str]:
+    """The known words that look most like one that is not, whatever their capitals; the nearest first.
+
+    Args:
+        word: what was given.
+        known: what could have been.
+        most: how many are wanted.
+        alike: share of letters that they have in common at least.
+    """
     names = {name.lower(): name for name in known}
-    found = get_close_matches(word.lower(), names, 2 * most + 3)
+    found = get_close_matches(word.lower(), names, 2 * most + 3, alike)
     # of those that are equally near, the first that is known
     ratio = {name: SequenceMatcher(None, name, word.lower()).ratio() for name in found}
     order = list(names)

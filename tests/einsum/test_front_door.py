@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from nkilab.einsum import compile as compile_einsum
-from nkilab.errors import NkilabError, SpecError, UsageError
+from nkilab.errors import NkilabError, SpecError, UnsupportedError, UsageError
 from tests.einsum.mapped import SCALED_SUM
 from tests.einsum.renaming import shape_of
 from tests.einsum.specs import PRODUCT, SUMS
@@ -91,13 +91,24 @@ def test_damaged_text_ends_in_a_kernel_or_one_of_our_errors(text: str, dialect: 
             "holds texts, numbers, lists and mappings",
         ),
         ("einsum: {<<: {a: 1}}", "1:10: spec: the key << is refused; write the keys out"),
+        ("einsum:\n  declaration: {A: [M], Z: [M]}\n  expressions: [" + "'Z[m] = A[m]'," * 501 + "]",
+         "3:3: einsum.expressions: there are 501 Einsums; at most 500"),
+        ("einsum:\n  declaration: {A: [M], Z: [M]}\n  expressions: ['Z[m] = A[9999999999*m]']",
+         "3:26: einsum.expressions[0]: 9999999999 stands in an index; whole numbers have at most 9 digits"),
+        (f"einsum:\n  declaration: {{A: [M], Z: [M]}}\n  expressions: ['Z[m] = A[m]']\n"
+         f"mapping:\n  partitioning: {{Z: {{M: [{', '.join(['uniform_shape(2)'] * 9)}]}}}}",
+         "5:22: mapping.partitioning.Z.M: M is split 9 times; at most 8"),
+        ("einsum:\n  declaration: {A: [M, N], Z: [N, M]}\n  expressions: ['Z[n, m] = A[m, n]']\n"
+         "  shape: {M: 900001, N: 900001}",
+         "the kernel runs "),
         ("---\neinsum: 1\n---\n", "3:1: spec: a second document begins; one is read"),
         ("einsum: {\n", "2:1: spec: this is no YAML: expected the node content, but found '<stream end>'"),
     ],
-    ids=["deep", "many", "long number", "long", "alias", "tag", "merge", "two documents", "no YAML"],
+    ids=["deep", "many", "long number", "long", "alias", "tag", "merge", "Einsums", "index", "splits",
+         "extents", "two documents", "no YAML"],
 )  # fmt: skip
 def test_text_from_strangers_is_data_and_bounded(text: str, message: str) -> None:
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises((SpecError, UnsupportedError)) as refused:
         compile_einsum(text)
     assert str(refused.value).startswith(message.split(": expected")[0])
 

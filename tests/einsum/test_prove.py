@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import nkilab.einsum
 from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.plan.lower import lower
@@ -16,6 +17,7 @@ from nkilab.einsum.tree.expr import expr
 from nkilab.einsum.tree.nodes import Kernel, Loop, Statement
 from nkilab.machine import machine_named
 from tests.einsum.cascades import CASES, Case
+from tests.einsum.test_mapped_forms import CASES as CASES_WITH_A_MAPPING
 
 TRN2 = machine_named("trn2")
 PRODUCT = "Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"
@@ -47,7 +49,7 @@ def body_with(kernel: Kernel, kind: type[Statement]) -> list[Statement]:
 def test_what_the_compiler_makes_is_proved(case: Case) -> None:
     cascade = sized(case.cascade, case.extents())
     kernel, _ = lower(cascade, dict.fromkeys(cascade.tensors, "float32") | {"IX": "int32"}, TRN2, "kernel")
-    assert len(prove(kernel, TRN2)) == 4
+    assert len(prove(kernel, TRN2)) == 5
 
 
 def test_a_kernel_that_leaves_out_a_ragged_edge_is_refused() -> None:
@@ -132,3 +134,14 @@ def test_a_loop_has_two_buffers_of_its_tiles_where_there_is_room() -> None:
     assert "160000 bytes per partition of SBUF of 212984, loops with one buffer" in proved_room(
         looped(40_000), TRN2
     )
+
+
+def test_a_tensor_that_comes_back_from_hbm_before_it_is_stored_is_noticed() -> None:
+    kernel = nkilab.einsum.compile(CASES_WITH_A_MAPPING["one element that all read"][0]).tree
+    assert kernel is not None
+    body = kernel.body
+    stored = next(s for s in body if isinstance(s, nodes.Store) and s.dst.buffer.role == "scratch")
+    body.remove(stored)
+    body.append(stored)
+    with pytest.raises(ProofError, match="reads of S_stored what nothing wrote before"):
+        prove(kernel, TRN2)

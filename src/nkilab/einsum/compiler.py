@@ -16,14 +16,16 @@ from .checks.names import check_cascade, known_ranks
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
+from .emit.text import Printer
 from .grades import Finding, Grade, enforce
 from .language.ast import Affine, Cascade, Iterate, Step, is_variable
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.spec import Spec
-from .mapped.build import build
-from .mapped.complete import completed, is_whole
-from .mapped.expand import copied
+from .mapped.complete import is_whole
+from .mapped.copies import copied
+from .mapped.kernel import kernel_of
+from .mapped.parts import with_parts
 from .plan.context import Context
 from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
@@ -34,7 +36,7 @@ from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
-PRINTERS = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
+PRINTERS: dict[str, Callable[[Kernel], Printer]] = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
 
 
 def compile(
@@ -82,6 +84,8 @@ def compile(
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)
+    known, parts = with_parts(known, machine)
+    held = replace(held, partitioning=known.partitioning)
     held, known, copies = _with_copies(held, known, machine)
     is_partial = held.is_mapped and not is_whole(held)
     found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
@@ -89,7 +93,8 @@ def compile(
     if held.is_mapped:
         _need_nothing_beside("search" if search else "dtypes" if dtypes and not is_partial else "")
         held = _typed(known, dtypes) if is_partial else held
-        return _mapped(held, cascade, machine, dialect, found, strict)
+        result = _mapped(held, cascade, machine, dialect, found, strict)
+        return replace(result, changes=(*parts, *result.changes))
     cascade = sized(cascade)
     _need_forward_indices(cascade)
     cascade, unread = live(cascade)
@@ -270,40 +275,13 @@ def _mapped(
     Of a mapping that is given whole, extents that the specification leaves open stay parameters; to complete
     one, the extents that are given are taken as they are.
     """
-    _need_words(spec)
-    whole, notes = completed(spec, machine)
-    if whole is not spec:
-        found = (*found, *(f for f in judge(whole, machine) if _is_told(f, found)))
-        enforce(found, strict=strict)
-    kernel, changes = build(whole, machine, spec.kernel_name, title_of(cascade))
-    types = {t: whole.dtypes.get(t, "float32") for t in cascade.tensors}
-    held = replace(whole, cascade=spec.cascade)
+    made = kernel_of(spec, machine, title_of(cascade), found, strict)
+    types = {t: made.spec.dtypes.get(t, "float32") for t in cascade.tensors}
+    held = replace(made.spec, cascade=spec.cascade)
     return CompiledEinsum(
-        held, cascade, spec.kernel_name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(),
-        tuple(kernel.parameters), kernel, found, (*notes, *dict.fromkeys(changes)),
+        held, cascade, spec.kernel_name, dialect, machine.name, types, PRINTERS[dialect](made.tree).text(),
+        tuple(made.tree.parameters), made.tree, made.findings, made.changes, proofs=made.proofs,
     )  # fmt: skip
-
-
-def _is_told(finding: Finding, before: tuple[Finding, ...]) -> bool:
-    """Whether a finding in a completed mapping is one about what is given, or says that both do not fit."""
-    is_new = (finding.row.id, finding.place) not in {(f.row.id, f.place) for f in before}
-    return is_new and (finding.grade is Grade.ERROR or not finding.node.path.endswith("(completed)"))
-
-
-def _need_words(spec: Spec) -> None:
-    """Refuse Einsums that a mapping has no words for."""
-    read = {t for e in spec.cascade.einsums for t in e.reads}
-    for tensor in spec.cascade.inputs:
-        if tensor not in read:
-            error = UnsupportedError(f"{tensor} is used by no Einsum, and a mapping places it nowhere",
-                                     hint="leave it out")  # fmt: skip
-            raise error.located(str(spec.cascade.tensors[tensor].place), "einsum.declaration")
-    for einsum, block in spec.cascade.walk():
-        odd = [a for a in (einsum.output, *einsum.accesses) if any(not i.plain for i in a.indices)]
-        if block is not None or einsum.condition is not None or odd:
-            told = f"{einsum.name} has a form that a mapping has no words for"
-            error = UnsupportedError(told, hint="leave mapping and binding out")
-            raise error.located(str(einsum.place), "einsum.expressions")
 
 
 def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:

@@ -3,62 +3,30 @@
 Proved for every tree without open parameters: what a statement touches lies inside its buffer; every
 element that a statement reads of a tile was written by statements before it, loops around both held fixed,
 or, in a tile with versions for two turns, by the turn before, and by nothing since; each element of an output
-is stored; a sum is read outside of the loops that it runs over alone; partitions and operands of TensorE are
-within the chip's limits; and the tiles that live at once fit into SBUF and the banks of PSUM. A proof that
-fails is a fault of the compiler, never of the specification; that of room says that another plan is needed.
+is stored; a sum adds every value of what it runs over once, and is read after that (`sums.py`); both sides of
+what is copied or computed have as many elements; partitions and operands of TensorE are within the chip's
+limits; and the tiles that live at once fit into SBUF and the banks of PSUM. A proof that fails is a fault of
+the compiler, never of the specification; that of room says that another plan is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 from .._lazy import islpy
+from ..errors import UnsupportedError
 from ..machine import Machine
-from .room import proved_room, size_of, views_of
+from .room import proved_room, size_of
+from .sets import Access, ProofError, accesses_of, box, told, touched, turns
+from .sums import proved_sums
 from .tree import nodes
 from .tree.expr import Expr, expr
-from .tree.nodes import (
-    HBM,
-    PSUM,
-    SBUF,
-    TURNS,
-    Alloc,
-    At,
-    Buffer,
-    Comment,
-    Cut,
-    Kernel,
-    Loop,
-    MatMul,
-    Statement,
-    Store,
-    View,
-)
+from .tree.nodes import HBM, PSUM, SBUF, TURNS, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally, View
 
-
-@dataclass(frozen=True)
-class Access:
-    """One access of a statement.
-
-    Args:
-        view: what it touches.
-        is_write: whether it writes it.
-        loops: around the statement, the outermost first.
-        number: of the statement, in order.
-        statement: the statement.
-    """
-
-    view: View
-    is_write: bool
-    loops: tuple[Loop, ...]
-    number: int
-    statement: Statement
-
-
-class ProofError(AssertionError):
-    """The compiler made a tree that does not hold what it promises."""
+# statements that a kernel may run, all loops unrolled
+MOST_STATEMENTS = 4_000_000
 
 
 def prove(kernel: Kernel, machine: Machine) -> list[str]:
@@ -68,104 +36,30 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
         ProofError: with the first claim that fails.
         NoRoomError: if the tiles do not fit.
     """
+    count = nodes.run_by(kernel.body)
+    if count > MOST_STATEMENTS:
+        raise UnsupportedError(
+            f"the kernel runs {count:,} statements, loops unrolled; at most {MOST_STATEMENTS:,} are compiled",
+            hint="give smaller extents",
+        )
     if kernel.parameters:
         return [
             "extents are parameters: layouts are compared by their digits, divisibility and room are asserted"
         ]
-    accesses = list(_accesses(kernel.body))
+    accesses = list(accesses_of(kernel.body))
     _limits(kernel, machine)
-    _sums(accesses)
+    sums = proved_sums(accesses)
     inside = _inside(accesses)
     covered = _covered(accesses)
+    _are_alike(kernel)
     stored = _stored(kernel, accesses)
     return [
         f"{inside} accesses lie inside their tensors",
         f"{covered} reads of tiles find every element written before",
         f"every element of {', '.join(stored)} is stored",
+        f"{sums} sums add every value once, and are read after that",
         f"tiles fit: {proved_room(kernel, machine)}",
     ]
-
-
-def _accesses(body: list[Statement]) -> Iterator[Access]:
-    number = 0
-
-    def walk(body: list[Statement], loops: tuple[Loop, ...]) -> Iterator[Access]:
-        nonlocal number
-        for statement in body:
-            if isinstance(statement, Loop):
-                yield from walk(statement.body, (*loops, statement))
-            elif not isinstance(statement, Alloc | Comment):
-                number += 1
-                for name, view in views_of(statement):
-                    is_write = name in ("dst", "total")
-                    yield Access(view, is_write, loops, number, statement)
-
-    yield from walk(body, ())
-
-
-# sets
-
-
-def _bounds(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[str]]]:
-    """Constraints on loop variables, and what the counts of ragged tiles are at most."""
-    held, counts = [], {}
-    for loop in loops:
-        held.append(f"0 <= {loop.variable} < {loop.trips}")
-        if loop.count_name and loop.count is not None:
-            text = str(loop.count)
-            first, _, rest = text.removeprefix("min(").removesuffix(")").partition(", ")
-            counts[loop.count_name] = [first, rest]
-    return held, counts
-
-
-def _index(view: View, counts: dict[str, list[str]], prefix: str = "d") -> list[str]:
-    """Constraints that put a point d0, d1, ... into a view."""
-    shape = view.buffer.shape or (1,)
-    index = view.index[len(view.index) - len(shape) :]
-    held = []
-    for axis, i in enumerate(index):
-        d = f"{prefix}{axis}"
-        if isinstance(i, At):
-            held.append(f"{d} = {_isl(i.at)}")
-            continue
-        limits = counts.get(str(i.count), [str(i.count)])
-        if i.step == 1:
-            held.append(f"{_isl(i.start)} <= {d}")
-            held.extend(f"{d} < {_isl(i.start)} + {_text(limit)}" for limit in limits)
-        else:
-            e = f"e{axis}"
-            held.append(f"exists {e}: 0 <= {e} and {d} = {_isl(i.start)} + {i.step} * {e}")
-            held[-1] += "".join(f" and {e} < {_text(limit)}" for limit in limits)
-    return held
-
-
-def _isl(value: Expr) -> str:
-    return _text(str(value))
-
-
-def _text(value: str) -> str:
-    return f"({value})"
-
-
-def touched(access: Access, fixed: tuple[Loop, ...] = ()) -> Any:
-    """The elements that an access touches in all turns of its loops, those in `fixed` left as parameters."""
-    rank = len(access.view.buffer.shape or (1,))
-    held, counts = _bounds(access.loops)
-    held += _index(access.view, counts)
-    names = [loop.variable for loop in fixed]
-    free = [loop.variable for loop in access.loops if loop.variable not in names]
-    points = ", ".join(f"d{n}" for n in range(rank))
-    inner = " and ".join(f"({h})" for h in held)
-    body = f"exists ({', '.join(free)}: {inner})" if free else inner
-    return islpy().Set(f"[{', '.join(names)}] -> {{ [{points}] : {body} }}")
-
-
-def box(buffer: Buffer) -> Any:
-    """All elements of a buffer."""
-    shape = [str(e) for e in (buffer.shape or (1,))]
-    points = ", ".join(f"d{n}" for n in range(len(shape)))
-    inside = " and ".join(f"0 <= d{n} < {e}" for n, e in enumerate(shape))
-    return islpy().Set(f"{{ [{points}] : {inside} }}")
 
 
 # claims
@@ -179,29 +73,74 @@ def _inside(accesses: list[Access]) -> int:
             continue
         seen.add(key)
         if not touched(access).is_subset(box(access.view.buffer)):
-            raise ProofError(f"{access.statement} touches more than {access.view.buffer.name} has")
+            raise ProofError(f"{told(access.statement)} touches more than {access.view.buffer.name} has")
     return len(seen)
+
+
+def _is_from_outside(read: Access, stores: list[Access]) -> bool:
+    """Whether a read of HBM finds what the caller gave, or what the turn before may have stored."""
+    if read.view.buffer.memory != HBM:
+        return False
+    carried = [loop for loop in read.loops if loop.is_sequential]
+    return not stores or any(loop is other for loop in carried for w in stores for other in w.loops)
 
 
 def _covered(accesses: list[Access]) -> int:
     writes: dict[int, list[Access]] = {}
     for access in accesses:
-        if access.is_write and access.view.buffer.memory != HBM:
+        if access.is_write:
             writes.setdefault(id(access.view.buffer), []).append(access)
     count = 0
     for read in accesses:
-        if read.is_write or read.view.buffer.memory == HBM:
+        stores = writes.get(id(read.view.buffer), [])
+        if read.is_write or isinstance(read.statement, Tally) or _is_from_outside(read, stores):
             continue
-        held = writes.get(id(read.view.buffer), [])
         if read.view.buffer.role == TURNS:
-            is_covered = _is_handed(read, held)
+            is_covered = _is_handed(read, stores)
         else:
-            before = (w for w in held if w.number < read.number)
+            before = (w for w in stores if w.number < read.number)
             is_covered = _is_within(touched(read, read.loops), (touched(w, _common(w, read)) for w in before))
         if not is_covered:
-            raise ProofError(f"{read.statement} reads of {read.view.buffer.name} what nothing wrote before")
+            name = read.view.buffer.name
+            raise ProofError(f"{told(read.statement)} reads of {name} what nothing wrote before")
         count += 1
     return count
+
+
+COMPUTED = (nodes.Copy, nodes.Activate, nodes.Invert, nodes.Scale, nodes.Select)
+MOVED = (nodes.Load, nodes.Store, nodes.Move)
+ALIKE: dict[type[nodes.Statement], tuple[str, ...]] = {
+    **dict.fromkeys((*COMPUTED, *MOVED), ("src",)),
+    nodes.Combine: ("left", "right"),
+    nodes.ScaleCombine: ("src", "right"),
+}
+
+
+def _are_alike(kernel: Kernel) -> None:
+    """What is copied, or computed element by element, has as many elements on both sides, axis by axis."""
+    for statement in nodes.statements(kernel.body):
+        for name in ALIKE.get(type(statement), ()):
+            views = (statement.dst, getattr(statement, name))  # type: ignore[attr-defined]
+            if any(view.folded is not None for view in views):
+                continue
+            counts = [_counts(view) for view in views]
+            if isinstance(statement, nodes.Load | nodes.Store):
+                # behind the partitions a transfer may cut what is moved into other axes
+                counts = [[*c[:1], prod(c[1:], start=expr(1))] for c in counts]
+            if counts[0] != counts[1]:
+                raise ProofError(f"{told(statement)} has other elements on its two sides")
+
+
+def _counts(view: View) -> list[Expr]:
+    """Elements along the axes of a view, as it is turned or repeated; those of one left out."""
+    counts = [cut.count for cut in view.cuts]
+    if view.order:
+        counts = [counts[n] for n in view.order]
+    if view.is_turned:
+        counts = counts[::-1]
+    if view.repeat is not None:
+        counts = [view.repeat, *counts]
+    return [c for c in counts if c.value != 1]
 
 
 def _common(one: Access, other: Access) -> tuple[Loop, ...]:
@@ -267,7 +206,7 @@ def _where(touches: Any, variable: str, claim: str) -> Any:
 
 
 def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
-    told = []
+    names = []
     for output in kernel.outputs:
         found = None
         for access in accesses:
@@ -276,36 +215,26 @@ def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
                 found = here if found is None else found.union(here)
         if found is None or not box(output).is_subset(found):
             raise ProofError(f"{output.name} is not stored whole")
-        told.append(output.name)
-    return told
+        names.append(output.name)
+    return names
 
 
-def _sums(accesses: list[Access]) -> None:
-    """A sum is read outside of the loops that it alone runs over."""
-    over: dict[int, set[str]] = {}
-    for access in accesses:
-        if isinstance(access.statement, MatMul) and access.is_write:
-            over.setdefault(id(access.view.buffer), set()).update(access.statement.over)
-    for access in accesses:
-        running = over.get(id(access.view.buffer), set())
-        if not access.is_write and running & {loop.variable for loop in access.loops}:
-            raise ProofError(f"{access.statement} reads {access.view.buffer.name} before its sum is complete")
-
-
-def _tiles_are_not_empty(loop: Loop) -> None:
+def _tiles_are_not_empty(body: list[nodes.Statement], loops: tuple[Loop, ...]) -> None:
     """Every turn of a loop has at least one element left."""
-    held, counts = _bounds((loop,))
-    for limits in counts.values():
-        turns = islpy().Set(f"{{ [{loop.variable}] : {held[0]} }}")
-        filled = " and ".join(f"{_text(limit)} >= 1" for limit in limits)
-        if not turns.is_subset(islpy().Set(f"{{ [{loop.variable}] : {filled} }}")):
-            raise ProofError(f"a turn of {loop.variable} has nothing left; it touches more than there is")
+    for loop in (s for s in body if isinstance(s, Loop)):
+        held, counts = turns((*loops, loop))
+        names = ", ".join(one.variable for one in (*loops, loop))
+        if loop.count_name:
+            every = islpy().Set(f"{{ [{names}] : {' and '.join(held)} }}")
+            filled = " and ".join(f"({limit}) >= 1" for limit in counts[loop.count_name])
+            if not every.is_subset(islpy().Set(f"{{ [{names}] : {filled} }}")):
+                raise ProofError(f"a turn of {loop.variable} has nothing left; it touches more than there is")
+        _tiles_are_not_empty(loop.body, (*loops, loop))
 
 
 def _limits(kernel: Kernel, machine: Machine) -> None:
+    _tiles_are_not_empty(kernel.body, ())
     for statement in nodes.statements(kernel.body):
-        if isinstance(statement, Loop):
-            _tiles_are_not_empty(statement)
         if isinstance(statement, Alloc) and statement.buffer.memory != HBM:
             rows = expr(statement.buffer.shape[0]).value or 0
             if rows > machine["partitions"]:

@@ -7,15 +7,25 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
+from .alternatives import alternatives
 from .compiled import CompiledEinsum
 from .language.ast import Cascade, Einsum
 from .roofline import is_contraction
 from .tree.expr import expr
-from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements
+from .tree.nodes import HBM, Alloc, Buffer, Comment, Load, Loop, Statement, Store, Tally, statements
 
 SCHEMA = "nkilab.einsum/1"
 ENGINES = {"hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines",
            "turned": "TensorE with transposes", "psum": "VectorE and ScalarE on PSUM"}  # fmt: skip
+
+# what statements of the tree are in NKI
+INSTRUCTIONS = {
+    "Load": "dma_copy", "Store": "dma_copy", "Move": "dma_copy", "Gather": "dma_copy", "Copy": "tensor_copy",
+    "Fill": "memset", "MatMul": "nc_matmul", "Transpose": "nc_transpose", "Combine": "tensor_tensor",
+    "Scale": "tensor_scalar", "ScaleCombine": "scalar_tensor_tensor", "Activate": "activation",
+    "Invert": "reciprocal", "Reduce": "tensor_reduce", "Scan": "tensor_tensor_scan",
+    "Select": "affine_select",
+}  # fmt: skip
 
 
 def data(compiled: CompiledEinsum) -> dict[str, Any]:
@@ -58,29 +68,22 @@ def traffic(compiled: CompiledEinsum) -> int:
 
 
 def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> Iterator[tuple[Buffer, int]]:
-    """Per transfer of a tree, the HBM tensor and the bytes of all turns; ragged tiles count whole."""
+    """Per transfer of a tree, the HBM tensor and the bytes of all turns."""
     for statement in body:
         if isinstance(statement, Loop):
-            yield from transfers(statement.body, times * expr(statement.trips).at(names), names)
+            turns, last = statement.turns_at(names), names
+            if statement.count_name:
+                full = {**names, statement.count_name: statement.most_count}
+                yield from transfers(statement.body, times * (turns - 1), full)
+                last, turns = {**names, statement.count_name: statement.last_count(names)}, 1
+            yield from transfers(statement.body, times * turns, last)
         elif isinstance(statement, Load | Store):
             hbm, chip = (
                 (statement.src, statement.dst)
                 if isinstance(statement, Load)
                 else (statement.dst, statement.src)
             )
-            yield hbm.buffer, times * _elements(chip.buffer, statement, names) * _width(hbm.buffer)
-
-
-def _elements(buffer: Buffer, statement: Load | Store, names: Mapping[str, int]) -> int:
-    view = statement.dst if isinstance(statement, Load) else statement.src
-    total = 1
-    for axis, index in enumerate(view.index):
-        count = getattr(index, "count", None)
-        if count is not None:
-            held = buffer.shape[axis]
-            ragged = any(name.endswith("_count") or "_count" in name for name in count.names)
-            total *= expr(held).at(names) if ragged else count.at(names)
-    return total
+            yield hbm.buffer, times * prod(cut.count.at(names) for cut in chip.cuts) * _width(hbm.buffer)
 
 
 def _width(buffer: Buffer) -> int:
@@ -173,7 +176,7 @@ def _tree(body: list[Statement], depth: int) -> list[str]:
             )
             told += _tree(statement.body, depth + 1)
     counts = Counter(
-        type(s).__name__ for s in body if not isinstance(s, Loop | Alloc) and type(s).__name__ != "Comment"
+        INSTRUCTIONS[type(s).__name__] for s in body if not isinstance(s, Loop | Alloc | Comment | Tally)
     )
     if counts:
         told.insert(0, pad + ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items()))
@@ -186,15 +189,23 @@ def _tensors(compiled: CompiledEinsum) -> list[str]:
     for buffer, size in transfers(compiled.tree.body, 1, compiled.extents):
         moved[buffer.tensor] += size
     told = [f"  {name}: HBM, {moved[name]:,} bytes moved" for name in (*compiled.inputs, *compiled.outputs)]
-    for statement in statements(compiled.tree.body):
-        if isinstance(statement, Alloc) and statement.buffer.tensor and statement.buffer.memory != HBM:
-            buffer = statement.buffer
-            size = prod(expr(e).at(compiled.extents) for e in buffer.shape[1:]) * _width(buffer)
-            told.append(
-                f"  {buffer.tensor}: {buffer.memory} [{', '.join(map(str, buffer.shape))}] as {buffer.name}, "
-                f"{size:,} bytes per partition"
-            )
+    for buffer, loops in _tiles(compiled.tree.body, ()):
+        size = prod(expr(e).at(compiled.extents) for e in buffer.shape[1:]) * _width(buffer)
+        lives = f"for a turn of {', '.join(loops)}" if loops else "for the whole kernel"
+        told.append(
+            f"  {buffer.tensor}: {buffer.memory} [{', '.join(map(str, buffer.shape))}] as {buffer.name}, "
+            f"{size:,} bytes per partition, {lives}"
+        )
     return told
+
+
+def _tiles(body: list[Statement], loops: tuple[str, ...]) -> Iterator[tuple[Buffer, tuple[str, ...]]]:
+    """Tiles of tensors with the loops inside which they are made."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield from _tiles(statement.body, (*loops, statement.variable))
+        elif isinstance(statement, Alloc) and statement.buffer.tensor and statement.buffer.memory != HBM:
+            yield statement.buffer, loops
 
 
 def _instructions(compiled: CompiledEinsum) -> list[str]:
@@ -214,15 +225,14 @@ def _instructions(compiled: CompiledEinsum) -> list[str]:
         if text and "=" in text:
             close()
             title = text
-        elif not isinstance(statement, Loop | Alloc) and not text:
-            counts[type(statement).__name__] += 1
+        elif not isinstance(statement, Loop | Alloc | Tally) and not text:
+            counts[INSTRUCTIONS[type(statement).__name__]] += 1
     close()
     return told
 
 
 def _others(compiled: CompiledEinsum) -> list[str]:
-    told = [f"  {choice}" for choice in compiled.alternatives]
-    return told or ["  none was tried; --search SECONDS tries block sizes and orders"]
+    return [f"  {choice}" for choice in compiled.alternatives or alternatives(compiled)]
 
 
 def einsum_names(cascade: Cascade) -> list[Einsum]:

@@ -19,8 +19,7 @@ from .language.ast import Access, Cascade, Einsum, Iterate, Step
 from .plan.context import Context, Point
 from .plan.knobs import Knobs
 from .plan.lower import lower
-from .tree.expr import expr
-from .tree.nodes import Alloc, Comment, Kernel, Loop, Statement
+from .tree.nodes import Kernel, run_by
 
 GROUP_BLOCKS = (0, 1, 2, 4, 8)
 COLUMNS = (16384, 4096, 2048, 1024)
@@ -243,17 +242,6 @@ class _Search:
             work=self.work,
             is_exhausted=not self.is_over,
         )
-
-
-def run_by(body: list[Statement]) -> int:
-    """How many statements a body runs."""
-    total = 0
-    for statement in body:
-        if isinstance(statement, Loop):
-            total += (expr(statement.trips).value or 1) * run_by(statement.body)
-        elif not isinstance(statement, Alloc | Comment):
-            total += 1
-    return total
 
 
 def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:

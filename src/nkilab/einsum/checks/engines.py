@@ -94,7 +94,7 @@ def _operators(model: Model, held: Execution, row: Instruction) -> Iterator[Find
     if len(einsum.operands) != row.operands:
         told = f"takes {row.operands} operand{'s' * (row.operands > 1)}, and {len(einsum.operands)} are given"
         change = "choose another instruction"
-    elif bool(einsum.map_op) != row.is_map:
+    elif (bool(einsum.map_op) or einsum.condition is not None) != row.is_map:
         told = (
             "combines elements, and there is no M"
             if row.is_map

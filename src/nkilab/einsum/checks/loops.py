@@ -37,15 +37,26 @@ def has_edge_tiles(model: Model, rank: str) -> bool:
     for einsum, splits in model.spec.partitioning.items():
         if rank not in splits:
             continue
-        outer, inner = f"{rank}1", f"{rank}0"
-        if len(splits[rank]) > 1 or (einsum in model.spec.engines and not model.is_looped(einsum, outer)):
+        parts = model.ranks.names_after(einsum, rank)
+        if einsum in model.spec.engines and not _are_inner_covered(model, einsum, parts):
             return False
         for (_, seen_in), placed in model.spec.placements.items():
             ranks = placed.ranks
-            is_cut = seen_in == einsum and placed.component == "HBM" and {outer, inner} & set(ranks)
-            if is_cut and f"{outer} {inner}" not in " ".join(ranks):
+            is_cut = seen_in == einsum and placed.component == "HBM" and set(parts) & set(ranks)
+            if is_cut and " ".join(parts) not in " ".join(ranks):
                 return False
     return True
+
+
+def _are_inner_covered(model: Model, einsum: str, parts: tuple[str, ...]) -> bool:
+    """Whether loops run over the outer parts of a rank, from the outside inwards, and the others are one."""
+    loops = [p for p in model.spec.loop_order.get(einsum, ()) if p in parts and model.is_looped(einsum, p)]
+    if not loops or tuple(loops) != parts[: len(loops)]:
+        return False
+    covered = " ".join(parts[len(loops) :])
+    held = [p for (_, e), p in model.spec.placements.items() if e == einsum and p.component != "HBM"]
+    on_chip = [p for p in held if set(parts[len(loops) :]) & set(p.ranks)]
+    return all(covered in " ".join(p.outer) or covered in " ".join(p.inner) for p in on_chip)
 
 
 def times(count: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from math import prod
 
+from ...errors import nearest
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Einsum
@@ -210,7 +210,7 @@ def at_key(node: Node) -> Node:
 
 def close_to(name: str, known: Sequence[str]) -> str:
     """A change that names what was probably meant; "" if nothing is close."""
-    match = [k for k in known if k.lower() == name.lower()] or get_close_matches(name, known, 1, 0.5)
+    match = nearest(name, known, alike=0.5)
     return f"write {match[0]}, if that is meant" if match else ""
 
 

@@ -7,7 +7,20 @@ from abc import ABC, abstractmethod
 from math import prod
 
 from ..tree.expr import Expr, Whole, expr
-from ..tree.nodes import HBM, Alloc, At, Buffer, Comment, Cut, Kernel, Loop, Number, Statement, View
+from ..tree.nodes import (
+    HBM,
+    Alloc,
+    At,
+    Buffer,
+    Comment,
+    Cut,
+    Kernel,
+    Loop,
+    Number,
+    Statement,
+    Tally,
+    View,
+)
 
 LONGEST = 100
 
@@ -80,6 +93,8 @@ class Printer(ABC):
                 self.loop(statement)
             elif isinstance(statement, Comment):
                 self.comment(statement.text)
+            elif isinstance(statement, Tally):
+                continue
             elif isinstance(statement, Alloc):
                 self.put(f"{statement.buffer.name} = {self.made(statement.buffer)}")
             else:

@@ -189,7 +189,7 @@ class Reader:
             if not token.text.isdigit():
                 raise self.fail(f"{token.text} is no whole number; indices are affine in whole numbers")
             self.at += 1
-            return int(token.text), self.name("a rank variable") if self.take("*") else ""
+            return self.bounded(token), self.name("a rank variable") if self.take("*") else ""
         name = self.name("an index")
         if not self.take("*"):
             return 1, name
@@ -200,7 +200,15 @@ class Reader:
                 "times a variable"
             )
         self.at += 1
-        return int(token.text), name
+        return self.bounded(token), name
+
+    def bounded(self, token: Token) -> int:
+        """A whole number of an index."""
+        if len(token.text) > 9:
+            raise self.fail(
+                f"{token.text[:20]} stands in an index; whole numbers have at most 9 digits", at=token.at
+            )
+        return int(token.text)
 
     def operand(self) -> Operand:
         """A tensor, const(NUMBER), a number or the name of a scalar."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from io import StringIO
 from typing import Any
 
 from ..._lazy import ruamel_yaml
-from ...errors import SpecError
+from ...errors import SpecError, nearest
 from .ast import Place
 
 MOST_CHARACTERS = 1 << 18
@@ -108,7 +107,7 @@ class Node:
         held = self.entries()
         for key, node in held.items():
             if key not in known:
-                close = get_close_matches(key.lower().replace("_", "-"), known, 1, 0.6)
+                close = nearest(key.replace("_", "-"), known)
                 raise node.fail(
                     f"{key[:60]} is no key here; the keys are {', '.join(known)}",
                     f"write {close[0]}, if that is meant" if close else "",

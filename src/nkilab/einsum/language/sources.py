@@ -40,7 +40,7 @@ def source_of_file(path: Path) -> Source:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise FileError(f"{path} has {path.stat().st_size} bytes; at most {MOST_BYTES} are read")
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise FileError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:

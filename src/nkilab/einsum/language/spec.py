@@ -15,6 +15,8 @@ from .nodes import Node, read_nodes, shown
 from .sources import Source
 
 _SPLIT = re.compile(r"uniform_shape\(\s*(\w+)\s*\)")
+# bounds of what strangers send
+MOST_EINSUMS, MOST_SPLITS = 500, 8
 COMPONENTS = ("HBM", "SBUF", "PSUM")
 CONSTRUCTORS = ("empty", "zeros")
 BIT_WIDTHS = {32: "float32", 16: "float16"}
@@ -89,6 +91,7 @@ class Spec:
         root: all of it, with places.
         text: as it was given; "" for what was made in Python.
         added: Einsums that a completion put in: copies, and parts of what one instruction does not compute.
+        plain: tensors that lie in HBM as declared, because Einsums without a mapping use them too.
     """
 
     cascade: Cascade
@@ -105,6 +108,7 @@ class Spec:
     root: Node | None = field(default=None, compare=False)
     text: str = field(default="", compare=False)
     added: frozenset[str] = frozenset()
+    plain: frozenset[str] = frozenset()
 
     @property
     def is_mapped(self) -> bool:
@@ -180,6 +184,9 @@ def _cascade(node: Node, outputs: Node | None) -> Cascade:
     steps = tuple(_step(entry) for entry in held["expressions"].items())
     if not steps:
         raise held["expressions"].fail("there are no expressions", at_key=True)
+    count = sum(len(s.body) if isinstance(s, Iterate) else 1 for s in steps)
+    if count > MOST_EINSUMS:
+        raise held["expressions"].fail(f"there are {count} Einsums; at most {MOST_EINSUMS}", at_key=True)
     sizes = {rank: n.whole() for rank, n in _of(held, "shape").items()}
     scalars = {name: n.number() for name, n in _of(held, "scalars").items()}
     return _checked(Cascade(tensors, steps, (), scalars, sizes), outputs, node)
@@ -251,6 +258,8 @@ def _splits(node: Node) -> dict[str, tuple[int, ...]]:
             if match is None or not match[1].isdigit() or int(match[1]) < 1:
                 raise entry.fail(f"{entry.value!r} is no split; write uniform_shape(NUMBER)")
             sizes.append(int(match[1]))
+        if len(sizes) > MOST_SPLITS:
+            raise directives.fail(f"{rank} is split {len(sizes)} times; at most {MOST_SPLITS}", at_key=True)
         if not sizes:
             raise directives.fail("no split is given", f"leave {rank} out", at_key=True)
         found[rank] = tuple(sizes)

@@ -8,42 +8,26 @@ other read become one instruction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...errors import UnsupportedError
 from ...machine import Machine
 from ..language.ast import Access, Scalar
 from ..language.operators import OPERATORS
-from ..language.spec import Placement, Spec
+from ..language.spec import Spec
 from ..plan.build import Builder, Scope
 from ..plan.context import Context, part_of
 from ..plan.values import Tile, Value
-from ..prove import prove
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
-from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, At, Buffer, Cut, Kernel, Loop, View
+from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, Buffer, Cut, Kernel, Loop, Summed, Tally, View
 from ..written.ranks import Group, Ranks
 from .claims import asserts
 from .decide import Decisions, Plan
-from .layouts import Digit, digit, digits, extent_of, hbm_axes, merged, whole_rank
+from .layouts import digit, digits, extent_of, hbm_axes, merged
+from .views import Place, Views
 
 ELEMENTWISE = ("SimpleTensorScalar", "SimpleTensorTensor", "Activation")
-
-
-@dataclass
-class Place:
-    """A tensor of the kernel: its buffer and what lies along its axes.
-
-    Args:
-        buffer: in the kernel.
-        parts: digits on the partitions; in HBM none.
-        axes: digits along the other axes, one each.
-        unbound: ranks that became axes because their loop is outside of the place's own.
-    """
-
-    buffer: Buffer
-    parts: list[Digit]
-    axes: list[Digit]
 
 
 def build(spec: Spec, machine: Machine, name: str, title: str) -> tuple[Kernel, list[str]]:
@@ -52,9 +36,7 @@ def build(spec: Spec, machine: Machine, name: str, title: str) -> tuple[Kernel, 
     Raises:
         UnsupportedError: if it has an instruction, or a combination, that is not served.
     """
-    kernel, notes = _Build(spec, machine, name, title).kernel()
-    prove(kernel, machine)
-    return kernel, notes
+    return _Build(spec, machine, name, title).kernel()
 
 
 class _Build:
@@ -66,15 +48,14 @@ class _Build:
         build = Builder({*cascade.inputs, *cascade.outputs, *self.parameters, name})
         types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
         self.ctx = Context(cascade, machine, types, build)
-        self.places: dict[str, Place] = {}
         self.pending: dict[str, Value] = {}
         self.bytes: list[Expr] = []
         self.sums: list[Expr] = []
         decided = Decisions(spec, self.ranks, types)
         self.einsums, self.plans = decided.einsums, decided.plans
+        self.views = Views(spec, self.ranks, decided.einsums)
+        self.view = self.views.view
         self.notes, self.sequential, self.is_reduced = decided.notes, decided.sequential, decided.is_reduced
-        self.variables: dict[str, str] = {}
-        self.counts: dict[str, Expr] = {}
 
     # the kernel
 
@@ -90,7 +71,7 @@ class _Build:
                 )
             axes = hbm_axes(self.ranks, placed)
             shape = tuple(d.extent for d in axes) or (1,)
-            self.places[tensor] = Place(
+            self.views.places[tensor] = Place(
                 Buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, "input", tensor), [], axes
             )
             arguments.append(Argument(tensor, shape, self.ctx.dtypes[tensor]))
@@ -100,7 +81,7 @@ class _Build:
             self.allocate_hbm(tensor)
         order = sorted(self.einsums, key=lambda n: (not self.is_first(n), list(self.einsums).index(n)))
         self.emit([n for n in order if not self.plans[n].is_skipped], 0)
-        outputs = tuple(self.places[t].buffer for t in cascade.outputs)
+        outputs = tuple(self.views.places[t].buffer for t in cascade.outputs)
         kernel = Kernel(
             self.name,
             tuple(arguments),
@@ -116,20 +97,19 @@ class _Build:
         """Whether an Einsum left loops around those that it stays in: it runs before them."""
         return self.plans[name].is_apart
 
-    def allocate_hbm(self, tensor: str) -> None:
+    def allocate_hbm(self, tensor: str, role: str = "output") -> None:
         placed = self.ranks.placement(tensor, tensor)
         axes = hbm_axes(self.ranks, placed)
         self.ctx.build.taken.discard(tensor)
-        buffer = self.ctx.build.buffer(
-            tensor, tuple(d.extent for d in axes), self.ctx.dtypes[tensor], HBM, "output", tensor
-        )
-        self.places[tensor] = Place(buffer, [], axes)
+        shape = tuple(d.extent for d in axes) or (1,)
+        buffer = self.ctx.build.buffer(tensor, shape, self.ctx.dtypes[tensor], HBM, role, tensor)
+        self.views.places[tensor] = Place(buffer, [], axes)
 
-    def covered(self, einsum: str, rank: str) -> Expr:
-        """How many values of a rank a statement covers: fewer in the last turn over a rank with an edge."""
-        base = self.ranks.edge_of(einsum, rank)
-        inner = bool(base) and rank == f"{base}0"
-        return self.counts[base] if inner and base in self.counts else extent_of(self.ranks, einsum, rank)
+    def need_place(self, tensor: str) -> None:
+        """Make the place in HBM of a tensor that is stored and read again."""
+        if tensor not in self.views.places:
+            with self.ctx.build.hoisted(0):
+                self.allocate_hbm(tensor, "scratch")
 
     def emit(self, names: list[str], depth: int) -> None:
         """Statements and loops of Einsums at a depth, in order; those with the same next loop share it."""
@@ -140,6 +120,8 @@ class _Build:
             loops = self.plans[name].loops
             if len(loops) == depth:
                 self.allocate(name, depth)
+                if not depth:
+                    self.ctx.build.add(nodes.Comment(self.text_of(name)))
                 self.statement(self.plans[name])
                 done.add(name)
                 continue
@@ -158,25 +140,32 @@ class _Build:
     def loop(self, group: Group, name: str, together: list[str], depth: int) -> None:
         rank = next(r for e, r in group.members if e == name)
         variable = self.ctx.build.fresh(group.variable)
-        comment = "; ".join(
-            str(self.einsums[n].text) for n in together if len(self.plans[n].loops) == depth + 1
-        )
+        comment = "; ".join(self.text_of(n) for n in together if len(self.plans[n].loops) == depth + 1)
         body: list[nodes.Statement] = []
         trips, is_ordered = extent_of(self.ranks, name, rank), self.carries(group, together)
-        base, before = self.ranks.edge_of(name, rank), self.counts
-        count_name, count = "", None
-        if base:
-            part = self.spec.partitioning[name][base][0]
+        base, before = self.ranks.edge_of(name, rank), self.views.counts
+        count_name, count, total, each = "", None, before.get(base), digit(self.ranks, name, rank).stride
+        if base and each > 1:
             count_name = self.ctx.build.fresh(f"{variable}_count")
-            count = at_most(part, extent_of(self.ranks, "", base) - name_of(variable) * part)
-            self.counts = {**before, base: name_of(count_name)}
-        self.ctx.build.add(Loop(variable, trips, body, is_ordered, count_name, count, comment))
+            left = total if total is not None else extent_of(self.ranks, "", base)
+            count = at_most(each, left - name_of(variable) * each)
+            self.views.counts = {**before, base: name_of(count_name)}
+        if total is not None:
+            # of a part that is shorter there are fewer parts
+            trips = total if each == 1 else name_of(f"(({total} + {each - 1}) // {each})")
+        each = each if total is not None else 1
+        made = Loop(variable, trips, body, is_ordered, count_name, count, comment, total, each)
+        self.ctx.build.add(made)
         self.ctx.build.scopes.append(Scope(body=body))
-        self.variables = {**self.variables, group.variable: variable}
+        self.views.variables = {**self.views.variables, group.variable: variable}
         self.emit(together, depth + 1)
         self.ctx.build.scopes.pop()
-        self.counts = before
+        self.views.counts = before
         self.ctx.build.taken -= {variable, count_name}
+
+    def text_of(self, name: str) -> str:
+        """An Einsum as it is written."""
+        return self.einsums[name].text or str(self.einsums[name])
 
     def carries(self, group: Group, together: list[str]) -> bool:
         """Whether a turn of a loop adds to what the turn before left."""
@@ -186,7 +175,7 @@ class _Build:
 
     def allocate(self, name: str, depth: int) -> None:
         placed = self.ranks.producer(name)
-        if placed is None or placed.component == "HBM" or name in self.places or self.is_fused(name):
+        if placed is None or placed.component == "HBM" or name in self.views.places or self.is_fused(name):
             return
         plan = self.plans[name]
         unbound = [r for r in placed.unbound if r not in plan.dropped]
@@ -208,7 +197,7 @@ class _Build:
         role = "sum" if memory == PSUM else "tile"
         made = Buffer(self.ctx.build.fresh(name), shape, dtype, memory, role, name)
         self.ctx.build.add(Alloc(made))
-        self.places[name] = Place(made, parts, axes)
+        self.views.places[name] = Place(made, parts, axes)
         size = expr(self.ctx.bytes_of(dtype))
         for extent in shape[1:]:
             size = size * extent
@@ -235,11 +224,13 @@ class _Build:
         einsum, name = plan.einsum, plan.einsum.name
         match self.spec.engines[name].instruction:
             case "Load":
-                source = self.in_order(einsum.reads[0], name, plan)
-                self.ctx.build.add(nodes.Load(self.view(name, name, plan), source))
+                source, dst = self.views.in_order(einsum.reads[0], name, plan), self.view(name, name, plan)
+                self.ctx.build.add(nodes.Load(dst, with_row(source, dst)))
             case "Store":
-                target = self.in_order(name, einsum.reads[0], plan, einsum.reads[0])
-                self.ctx.build.add(nodes.Store(target, self.view(einsum.reads[0], name, plan)))
+                self.need_place(name)
+                target = self.views.in_order(name, einsum.reads[0], plan, einsum.reads[0])
+                held = self.view(einsum.reads[0], name, plan)
+                self.ctx.build.add(nodes.Store(with_row(target, held), held))
             case "BroadcastTo":
                 self.broadcast(plan)
             case "MatVec":
@@ -255,6 +246,7 @@ class _Build:
                 dst = self.view(name, name, plan)
                 source = self.view(einsum.reads[0], name, plan)
                 self.ctx.build.add(nodes.Combine(dst, dst, OPERATORS[einsum.reduce_op].alu, source))
+                self.tally(plan, dst)
             case "SimpleTensorScalar" | "SimpleTensorTensor" | "Activation":
                 self.elementwise(plan)
             case other:
@@ -281,10 +273,34 @@ class _Build:
         dst, source = self.view(name, name, plan), self.view(plan.einsum.reads[0], name, plan)
         if not self.is_summed_by_loops(plan):
             self.ctx.build.add(nodes.Reduce(dst, op, source))
+            self.tally(plan, dst)
             return
         partial = self.like(plan, "partial", 1)
         self.ctx.build.add(nodes.Reduce(partial, op, source))
         self.ctx.build.add(nodes.Combine(dst, dst, op, partial))
+        self.tally(plan, dst)
+
+    def tally(self, plan: Plan, into: View) -> None:
+        """Note what a statement added to the sum of an Einsum: values of each part of what is summed over."""
+        name, added = plan.einsum.name, []
+        for variable in plan.einsum.reduced:
+            parts = self.ranks.names_after(name, variable.upper())
+            if any(self.ranks.edge_of(name, r) for r in parts):
+                # the inner part of a rank has fewer values in the last turn of the outer
+                whole = digit(self.ranks, name, variable.upper())
+                cut = self.views.along(whole, name, plan, list(parts), self.ranks.placement(name, name))
+                held = cut if isinstance(cut, Cut) else Cut(cut.at, expr(1))
+                added.append((variable, held.start, held.count, whole.extent))
+                continue
+            for rank in parts:
+                group, extent = self.ranks.group(name, rank), extent_of(self.ranks, name, rank)
+                if rank in plan.consumed or group is None or group.variable not in self.views.variables:
+                    added.append((rank.lower(), ZERO, extent, extent))
+                else:
+                    turn = name_of(self.views.variables[group.variable])
+                    added.append((rank.lower(), turn, expr(1), extent))
+        summed = (Summed(v, at, count, ZERO, expr(n), expr(n).value or 0) for v, at, count, n in added)
+        self.ctx.build.add(Tally(into, tuple(summed)))
 
     def is_summed_by_loops(self, plan: Plan) -> bool:
         """Whether a loop runs over a rank that an Einsum reduces."""
@@ -297,56 +313,10 @@ class _Build:
         loader = self.plans[plan.einsum.reads[0]].einsum
         dst = self.view(name, name, plan)
         tensor = loader.reads[0]
-        held = self.places[tensor]
-        source = self.row(plan, tensor, loader.name, held)
-        self.ctx.build.add(nodes.Load(dst, View(source.buffer, source.index, repeat=dst.index[0].count)))  # type: ignore[union-attr]
-
-    def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
-        """What a broadcast covers of an HBM tensor, its digits taken together where they lie side by side."""
-        name = plan.einsum.name
-        if any(self.ranks.edge_of(name, r) for r in self.spec.loop_order[name]):
-            ranks = list(self.spec.loop_order[name])
-            cut = tuple(self.along(a, name, plan, ranks, self.ranks.placement(name, name)) for a in held.axes)
-            if [isinstance(i, Cut) for i in cut] != [False] * (len(cut) - 1) + [True]:
-                raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
-            return View(held.buffer, cut)
-        own = {digit(self.ranks, name, r): r for r in self.spec.loop_order[name]}
-        index: list[At | Cut] = []
-        covered: list[Digit] = []
-        for one in held.axes:
-            rank = own.get(one)
-            group = self.ranks.group(name, rank) if rank is not None else None
-            if rank is not None and rank not in plan.consumed and group is not None:
-                index.append(At(name_of(self.variables[group.variable])))
-            else:
-                covered.append(one)
-        rest = merged(covered)
-        if held.axes[len(index) :] != covered or len(rest) != 1:
-            raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
-        shape = (*(d.extent for d in held.axes[: len(index)]), rest[0].extent)
-        flat = Buffer(held.buffer.name, shape, held.buffer.dtype, HBM, held.buffer.role, tensor)
-        if shape != held.buffer.shape:
-            text = ", ".join(str(expr(e)) for e in shape)
-            flat = Buffer(f"{held.buffer.name}.reshape(({text}))", shape, flat.dtype, HBM, flat.role, tensor)
-        return View(flat, (*index, Cut(ZERO, expr(rest[0].extent))))
-
-    def in_order(self, tensor: str, chip: str, plan: Plan, seen_as: str = "") -> View:
-        """The part of an HBM tensor that a transfer covers, its axes in the order of the tile `chip`."""
-        name = plan.einsum.name
-        view = self.view(tensor, name, plan)
-        tile = self.ranks.placement(seen_as or name, name)
-        cuts = [a for a, i in zip(self.places[tensor].axes, view.index) if isinstance(i, Cut)]
-        is_plain = self.ranks.placement(tensor, name).is_plain
-        wanted: list[Digit] = []
-        for rank in (*tile.outer, *tile.inner):
-            own = digit(self.ranks, name, rank)
-            # an axis that is not split in HBM is cut where a part of it is covered
-            alike = is_plain or self.ranks.edge_of(name, rank)
-            wanted += [c for c in cuts if c not in wanted and (c == own or (alike and c.base == own.base))]
-        if len(wanted) != len(cuts):
-            raise UnsupportedError(f"{tensor} and {chip} are not cut into the same digits in {name}")
-        order = tuple(cuts.index(d) for d in wanted)
-        return view if order == tuple(range(len(order))) else replace(view, order=order)
+        held = self.views.places[tensor]
+        source = self.views.row(plan, tensor, loader.name, held)
+        source = View(source.buffer, source.index, repeat=dst.cuts[0].count)
+        self.ctx.build.add(nodes.Load(dst, source))
 
     def product(self, plan: Plan) -> None:
         """A sum of products; the operand with the rank of the result's partitions is stationary."""
@@ -364,10 +334,13 @@ class _Build:
                 stationary = access
             else:
                 moving = access
+        if not digits(self.ranks, name, made.outer):
+            # of a result of one partition either operand may be stationary
+            stationary, moving = einsum.accesses
         if stationary is None or moving is None:
             raise UnsupportedError(f"no operand of {name} has the rank that its partitions have")
         running = tuple(
-            self.variables[g.variable]
+            self.views.variables[g.variable]
             for g in plan.loops[len(made.unbound) :]
             if any(self.is_reduced(einsum, r) for e, r in g.members if e == name)
         )
@@ -379,10 +352,11 @@ class _Build:
                 running,
             )
         )
+        self.tally(plan, self.view(name, name, plan))
 
     def elementwise(self, plan: Plan) -> None:
         einsum, name = plan.einsum, plan.einsum.name
-        widest = self.view(name, name, plan) if name in self.places else None
+        widest = self.view(name, name, plan) if name in self.views.places else None
         tile = Tile(self.ctx, lambda hint: self.like(plan, hint), lambda hint: self.like(plan, hint, 1))
         operands = []
         for operand in einsum.operands:
@@ -395,6 +369,8 @@ class _Build:
                 is_column = view.cuts[-1].count.value == 1 and not self.is_one(plan)
                 operands.append(Value(view=view, is_column=is_column))
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+        if einsum.condition is not None:
+            value = self.selected(plan, value, tile)
         if self.is_fused(name):
             self.pending[name] = value
             reader = next(e.name for e in self.einsums.values() if name in e.reads)
@@ -404,6 +380,34 @@ class _Build:
             return
         assert widest is not None
         tile.into(value, widest)
+
+    def selected(self, plan: Plan, value: Value, tile: Tile) -> Value:
+        """The value where the condition of an Einsum holds, its number elsewhere."""
+        einsum, name = plan.einsum, plan.einsum.name
+        condition = einsum.condition
+        assert condition is not None
+        placed, whole = self.ranks.placement(name, name), condition.difference
+        offset, steps = expr(whole.constant), [0, 0]
+        for variable, c in whole.at(self.spec.cascade.sizes).terms:
+            rank = variable.upper()
+            parts = list(self.ranks.names_after(name, rank))
+            at = self.views.along(digit(self.ranks, name, rank), name, plan, parts, placed)
+            offset = offset + (at.start if isinstance(at, Cut) else at.at) * c
+            if isinstance(at, Cut):
+                # a covered part of a rank lies on the partitions or along the columns
+                steps[not any(r in placed.outer and r in plan.consumed for r in parts)] += c * at.step
+        offset = offset + whole.at(self.spec.cascade.sizes).constant - whole.constant
+        made = self.like(plan, f"{name.lower()}_selected")
+        rows, columns = steps
+        source = made
+        if value.is_scalar:
+            tile.fill(made, value.number if value.number is not None else 0.0)
+            if value.number is None:
+                tile.add(nodes.Scale(made, made, "add", tile.scalar(value)))
+        else:
+            source = tile.in_sbuf(tile.view(value))
+        tile.add(nodes.Select(made, source, offset, rows, columns, condition.relation, einsum.otherwise))
+        return Value(view=made)
 
     def is_one(self, plan: Plan) -> bool:
         """Whether the result has one column."""
@@ -418,74 +422,25 @@ class _Build:
         name = plan.einsum.name
         placed = self.ranks.placement(name, name)
         rows, width = expr(1), expr(1)
-        count, wide = expr(1), expr(1)
         for rank in placed.outer:
-            rows, count = rows * extent_of(self.ranks, name, rank), count * self.covered(name, rank)
+            rows = rows * extent_of(self.ranks, name, rank)
         for rank in placed.inner:
             if rank in plan.consumed:
-                width, wide = width * extent_of(self.ranks, name, rank), wide * self.covered(name, rank)
+                width = width * extent_of(self.ranks, name, rank)
+        count = self.views.covered(name, placed.outer)
+        wide = self.views.covered(name, [r for r in placed.inner if r in plan.consumed])
         width, wide = (expr(columns), expr(columns)) if columns else (width, wide)
         buffer = Buffer(self.ctx.build.fresh(hint), (rows, width), "float32", SBUF)
         self.ctx.build.add(Alloc(buffer))
         return part_of(buffer, count, wide)
 
-    # views
 
-    def view(self, tensor: str, einsum: str, plan: Plan) -> View:
-        """A tensor as the statement of an Einsum sees it, in its loops."""
-        held = self.places[tensor]
-        placed = self.ranks.placement(tensor, einsum)
-        names = [*placed.unbound, *placed.ranks]
-        index: list[At | Cut] = []
-        if held.buffer.memory != HBM:
-            index.append(Cut(ZERO, self.rows_of(placed, held)))
-        for axis in held.axes:
-            index.append(self.along(axis, einsum, plan, names, placed))
-        if held.buffer.memory != HBM:
-            if not held.axes:
-                index.append(Cut(ZERO, expr(1)))
-            elif not any(isinstance(i, Cut) for i in index[1:]):
-                last = index[-1]
-                assert isinstance(last, At)
-                index[-1] = Cut(last.at, expr(1))
-        return View(held.buffer, tuple(index))
-
-    def rows_of(self, placed: Placement, held: Place) -> Expr:
-        """Partitions that a statement covers."""
-        if not any(self.ranks.edge_of(placed.einsum, r) for r in placed.outer):
-            return expr(held.buffer.shape[0])
-        rows = expr(1)
-        for rank in placed.outer:
-            rows = rows * self.covered(placed.einsum, rank)
-        return rows
-
-    def along(self, axis: Digit, einsum: str, plan: Plan, names: list[str], placed: Placement) -> At | Cut:
-        """The positions along one axis: what loops chose, and what the statement covers."""
-        start, count, step = ZERO, None, 1
-        for rank in names:
-            own = digit(self.ranks, einsum, rank)
-            if (
-                own.base != axis.base
-                or own.is_unit
-                or own.stride < axis.stride
-                or not self.is_within(own, axis)
-            ):
-                continue
-            group = self.ranks.group(einsum, rank)
-            factor = own.stride // axis.stride
-            if rank in plan.consumed:
-                count = self.covered(einsum, rank) * (count if count is not None else 1)
-                step = min(step, factor) if count is not None else factor
-            elif group is not None and group.variable in self.variables:
-                start = start + name_of(self.variables[group.variable]) * factor
-        if count is None:
-            return At(start)
-        return Cut(start, expr(whole_rank(Digit(axis.base, axis.stride, count)).extent), step)
-
-    def is_within(self, own: Digit, axis: Digit) -> bool:
-        """Whether a digit runs inside of an axis."""
-        extent = expr(axis.extent).value
-        return extent is None or own.stride < axis.stride * extent
+def with_row(view: View, tile: View) -> View:
+    """A part of HBM as a tile of one partition sees it: with an axis of one in front."""
+    if tile.cuts[0].count.value != 1 or not view.cuts:
+        return view
+    order = (0, *(n + 1 for n in view.order)) if view.order else ()
+    return replace(view, index=(Cut(ZERO, expr(1)), *view.index), order=order)
 
 
 __all__ = ["build"]

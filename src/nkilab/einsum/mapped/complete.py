@@ -107,7 +107,7 @@ class _Completion:
                 if r not in self.consumed[piece.name]
                 or ((piece.name, r) in written and self.is_shared(piece, r))
             ]  # fmt: skip
-            nests.append(Nest(piece.name, piece.einsum.reads, loops, reduced))
+            nests.append(Nest(piece.name, self.read_through(piece), loops, reduced))
         homes = {p.name: p for p in self.pieces.pieces}
 
         def may_share(first: Member, second: Member) -> bool:
@@ -122,6 +122,15 @@ class _Completion:
             members = [(self.pieces.main.get(e, e), r) for e, r in group]
             if not any(m in g for g in self.groups for m in members):
                 self.groups.append(members)
+
+    def read_through(self, piece: Piece) -> tuple[str, ...]:
+        """What a piece reads, and what is loaded for it."""
+        found = list(piece.einsum.reads)
+        for tensor in found:
+            maker = self.pieces.piece(tensor)
+            if maker is not None and self.is_free_load(maker):
+                found += maker.einsum.reads
+        return tuple(dict.fromkeys(found))
 
     def is_shared(self, piece: Piece, rank: str) -> bool:
         return any((piece.home, rank) in g and len(g) > 1 for f in self.given.fusion for g in f.groups)
@@ -251,7 +260,7 @@ class _Completion:
         maker = self.pieces.piece(tensor)
         is_made = tensor == einsum
         constructor = ("zeros" if piece.instruction == "LoopReduce" else "empty") if is_made else ""
-        if maker is None or (is_made and piece.instruction == "Store"):
+        if maker is None or maker.instruction == "Store":
             ranks = [r for v in access.variables for r in self.parts(piece, v)]
             order = self.given.rank_order.get(tensor, {}).get(piece.home)
             is_plain = order is None and not self.is_cut_alike(tensor)
@@ -282,8 +291,18 @@ class _Completion:
 
     def is_cut_alike(self, tensor: str) -> bool:
         """Whether all that move a tensor split its ranks in one way, without a rest."""
+        if tensor in self.given.plain:
+            return False
         movers = [p for p in self.pieces.pieces if tensor in (p.name, *p.einsum.reads)]
         ranks = self.pieces.tensors[tensor].ranks
+        accesses = [a for p in movers for a in (p.einsum.output, *p.einsum.accesses) if a.tensor == tensor]
+        if any(tuple(v.upper() for v in a.variables) != ranks for a in accesses):
+            return False
+        if all(self.given.cascade.sizes.get(r) == 1 for r in ranks):
+            return False
+        # several parts of a rank on the partitions are one axis of what is moved
+        if any(len(self.partition_of(p.name, p, p.part or p.source_part)) > 1 for p in movers):
+            return False
         first, *others = [{r: self.splits[p.name].get(r) for r in ranks} for p in movers]
         return all(o == first for o in others)
 
@@ -304,7 +323,8 @@ class _Completion:
             for r in self.all_ranks(piece, piece.einsum.output.variables)
             if self.digit(piece.name, r) == wanted
         ]
-        return own[0] if own else rank
+        # parts of one element are alike: the one of the same name
+        return rank if rank in own or not own else own[0]
 
     def seen_by(self, made: Placement, piece: Piece, variables: tuple[str, ...], node: Node) -> Placement:
         """The same layout in the ranks of another Einsum."""

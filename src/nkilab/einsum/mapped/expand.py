@@ -7,16 +7,18 @@ of other terms than products is taken apart. What is given for an Einsum is give
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Cascade, Einsum, Tensor
 from ..language.operators import OPERATORS
-from ..language.spec import Placement, Spec
+from ..language.spec import Spec
 from ..roofline import is_contraction
 
 PRODUCT, SUM, FUNCTION = "MatVec", "TensorReduce", "Activation"
+# elements that TensorE sums up, at least, where it has a product for each value of a rank
+LEAST_SUMMED = 16
 TRANSFERS = ("Load", "Store", "BroadcastTo")
 
 
@@ -104,6 +106,7 @@ class _Expansion:
         self.parts: dict[str, str] = {}
         self.tiles: dict[tuple[str, str, tuple[str, ...]], str] = {}
         self.now: dict[str, str] = {}
+        self.kept: dict[str, str] = {}
 
     def pieces(self) -> Pieces:
         for einsum in self.cascade.einsums:
@@ -113,18 +116,12 @@ class _Expansion:
         return self.found
 
     def check(self, einsum: Einsum) -> None:
-        for access in einsum.accesses:
-            declared = self.cascade.tensors[access.tensor].ranks
-            if tuple(v.upper() for v in access.variables) != declared:
-                raise refuse(
-                    einsum,
-                    f"{access.tensor} is declared [{', '.join(declared)}] and indexed by other variables",
-                )  # fmt: skip
-        if not einsum.accesses:
-            raise refuse(einsum, f"{einsum.name} reads no tensor, and no instruction of a mapping makes one")
-        for operand in einsum.operands:
-            if isinstance(operand, Access) and any(not isinstance(i, Affine) for i in operand.indices):
-                raise refuse(einsum, f"{einsum.name} gathers")
+        assert einsum.accesses, "what reads no tensor is planned"
+        out, declared = einsum.output, self.cascade.tensors[einsum.name].ranks
+        if tuple(v.upper() for v in out.variables) != declared:
+            raise refuse(
+                einsum, f"{einsum.name} is declared [{', '.join(declared)}] and written by other variables"
+            )
 
     # what is given
 
@@ -202,6 +199,8 @@ class _Expansion:
     def instruction_of(self, einsum: Einsum) -> str:
         """The instruction that computes an Einsum."""
         source = einsum.accesses[0].tensor
+        if einsum.condition is not None:
+            return FUNCTION if len(einsum.operands) == 1 else "SimpleTensorTensor"
         if not einsum.map_op and not einsum.reduce_op:
             gained = set(einsum.output.variables) - set(einsum.accesses[0].variables)
             if einsum.name in self.cascade.outputs and not gained and not self.is_on_chip(einsum.name):
@@ -209,16 +208,12 @@ class _Expansion:
             if source in self.cascade.inputs and self.copied_part(einsum) in einsum.accesses[0].variables:
                 return "Load"
             return "BroadcastTo" if gained else "TensorCopy"
-        if is_contraction(einsum):
+        if self.is_product(einsum):
             return PRODUCT
         if einsum.reduce_op:
             return SUM
         if len(einsum.operands) == 1:
             return FUNCTION
-        if len(einsum.operands) > 2:
-            raise refuse(
-                einsum, f"{einsum.name} combines {len(einsum.operands)} operands; instructions take two"
-            )
         return "SimpleTensorTensor" if len(einsum.accesses) == 2 else "SimpleTensorScalar"
 
     def given_transfer(self, einsum: Einsum, instruction: str) -> None:
@@ -270,7 +265,21 @@ class _Expansion:
 
     def is_product(self, einsum: Einsum) -> bool:
         given = self.spec.engines.get(einsum.name)
-        return given.instruction == PRODUCT if given is not None else is_contraction(einsum)
+        if given is not None:
+            return given.instruction == PRODUCT
+        if not is_contraction(einsum):
+            return self.is_dot(einsum)
+        sizes = [self.cascade.sizes.get(v.upper(), LEAST_SUMMED) for v in einsum.reduced]
+        batch = [v for v in einsum.output.variables if all(v in a.variables for a in einsum.accesses)]
+        # a product for each value of a rank that sums up a few elements is left to VectorE
+        return not batch or max(sizes) >= LEAST_SUMMED
+
+    def is_dot(self, einsum: Einsum) -> bool:
+        """Whether an Einsum is a sum of products of two vectors, one element."""
+        is_one = all(self.cascade.sizes.get(v.upper()) == 1 for v in einsum.output.variables)
+        ops = (einsum.map_op, einsum.reduce_op) == ("multiply", "add")
+        vectors = [set(a.variables) - set(einsum.output.variables) for a in einsum.accesses]
+        return is_one and ops and len(vectors) == 2 and vectors[0] == vectors[1] and len(vectors[0]) == 1
 
     def summed(self, einsum: Einsum) -> str:
         """The variable of a product that runs over the partitions of its operands."""
@@ -342,10 +351,11 @@ class _Expansion:
         wanted = self.wanted(einsum.name)
         if wanted in out:
             return wanted
-        shared = [v for v in out if sum(v in a.variables for a in einsum.accesses) == len(einsum.accesses)]
-        if not out:
-            raise refuse(einsum, f"{einsum.name} has no rank, and a tile needs one for its partitions")
-        return (shared or list(out))[0]
+        readers = [e for e in self.cascade.einsums if einsum.name in e.reads]
+        shared = [v for v in out if all(v in a.variables for a in einsum.accesses)]
+        kept = [v for v in out if not any(v in e.reduced for e in readers)]
+        both = [v for v in shared if v in kept]
+        return (both or (shared if not readers else kept) or shared or list(out))[0]
 
     def product(self, einsum: Einsum) -> None:
         """A matrix product into PSUM, and the copy out of it."""
@@ -356,6 +366,7 @@ class _Expansion:
                for a, b in ((first, second), (second, first))]  # fmt: skip
         wished = self.given_part(name) or self.bound_part(einsum) or self.wanted(name)
         choices = [v for v in einsum.output.variables if v in own[0] or v in own[1]]
+        choices = choices or list(einsum.output.variables[:1])
         part = wished if wished in choices else choices[0]
         operands = tuple(self.tile(a, summed, einsum) for a in einsum.accesses)
         for access, tile in zip(einsum.accesses, operands):
@@ -389,13 +400,29 @@ class _Expansion:
         """The tile of a tensor with a variable on its partitions: there already, loaded, spread or turned."""
         tensor = access.tensor
         held = self.now.get(tensor, "")
-        if held and self.parts.get(held) == part:
+        if held and self.parts.get(held) == part and self.is_as_declared(access):
             return replace(access, tensor=held)
         missing = part not in access.variables
-        key = (tensor, part, (*einsum.output.variables,) if missing else ())
+        key = (tensor, part, (*access.variables, *einsum.output.variables) if missing else access.variables)
         if key not in self.tiles:
             self.tiles[key] = self.made(access, part, einsum, held, missing).tensor
         return self.access_of(self.tiles[key])
+
+    def is_as_declared(self, access: Access) -> bool:
+        """Whether a tensor is indexed by the variables of its ranks."""
+        return tuple(v.upper() for v in access.variables) == self.found.tensors[access.tensor].ranks
+
+    def stored(self, access: Access, einsum: Einsum, held: str) -> Access:
+        """A tensor that lies on chip, stored in HBM."""
+        tensor = access.tensor
+        if tensor not in self.kept:
+            variables = tuple(r.lower() for r in self.found.tensors[tensor].ranks)
+            copy = self.fresh(f"{tensor}_stored", variables, tensor)
+            source = self.access_of(held)
+            self.add(Einsum(copy, (source,), place=einsum.place, text=f"{copy} = {source}"), einsum.name,
+                     "Store", "", source_part=self.parts[held])  # fmt: skip
+            self.kept[tensor] = copy.tensor
+        return replace(access, tensor=self.kept[tensor])
 
     def access_of(self, name: str) -> Access:
         ranks = self.found.tensors[name].ranks
@@ -403,11 +430,10 @@ class _Expansion:
 
     def made(self, access: Access, part: str, einsum: Einsum, held: str, missing: bool) -> Access:
         tensor = access.tensor
+        if held and (missing or not self.is_as_declared(access)):
+            # from its partitions a tile reaches others, and other ranks, by way of HBM
+            access, held = self.stored(access, einsum, held), ""
         if missing:
-            if held or not access.variables:
-                raise refuse(
-                    einsum, f"{tensor} has no {part.upper()}, which lies on the partitions of {einsum.name}"
-                )  # fmt: skip
             row = self.fresh(f"{tensor}_row", access.variables, tensor)
             self.add(Einsum(row, (access,), place=einsum.place), einsum.name, "Load", access.variables[0])
             spread = self.fresh(f"{tensor}_rows", (part, *access.variables), tensor)
@@ -429,35 +455,6 @@ class _Expansion:
             part,
         )
         return loaded
-
-
-def copied(spec: Spec, views: Sequence[tuple[str, Placement]]) -> Spec:
-    """A specification in which tiles are copied for readers that see them in another layout."""
-    tensors, placements = dict(spec.cascade.tensors), dict(spec.placements)
-    engines, types = dict(spec.engines), dict(spec.dtypes)
-    steps = list(spec.cascade.steps)
-    splits = {e: dict(s) for e, s in spec.partitioning.items()}
-    for tensor, placed in views:
-        name = f"{tensor}_for_{placed.einsum}"
-        at = next(n for n, s in enumerate(steps) if isinstance(s, Einsum) and s.name == placed.einsum)
-        reader = steps[at]
-        assert isinstance(reader, Einsum)
-        access = next(a for a in reader.accesses if a.tensor == tensor)
-        copy = replace(access, tensor=name)
-        operands = tuple(replace(o, tensor=name) if o == access else o for o in reader.operands)
-        steps[at] = replace(reader, operands=operands)
-        made = next(n for n, s in enumerate(steps) if isinstance(s, Einsum) and s.name == tensor)
-        steps.insert(made + 1, Einsum(copy, (access,), text=f"{copy} = {access}", place=reader.place))
-        tensors[name] = replace(tensors[tensor], name=name)
-        splits[name] = {r: s for r, s in splits.get(placed.einsum, {}).items() if r in tensors[tensor].ranks}
-        del placements[tensor, placed.einsum]
-        placements[name, placed.einsum] = replace(placed, tensor=name)
-        if tensor in types:
-            types[name] = types[tensor]
-    cascade = replace(spec.cascade, tensors=tensors, steps=tuple(steps))
-    return replace(
-        spec, cascade=cascade, placements=placements, engines=engines, dtypes=types, partitioning=splits
-    )
 
 
 def types_of_pieces(pieces: Pieces, given: Mapping[str, str]) -> dict[str, str]:

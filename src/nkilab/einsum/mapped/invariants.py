@@ -9,13 +9,22 @@ from ..language.spec import Spec
 def invariant(spec: Spec, einsum: Einsum) -> list[str]:
     """Ranks of an Einsum on which nothing it reads depends, directly or by Einsums that gain it too."""
     gained: dict[str, set[str]] = {}
+    stored = {e.name for e in spec.cascade.einsums if _is(spec, e, "Store")}
     for one in spec.cascade.einsums:
-        found = set()
+        found: set[str] = set()
+        gained[one.name] = found
+        if stored & set(one.reads):
+            # what comes back from HBM, directly or as a row for all partitions, waits for who stores it
+            stored |= {one.name} if _is(spec, one, "Load") else set()
+            continue
         for variable in one.output.variables:
             holders = [a for a in one.accesses if variable in a.variables]
             if all(variable in gained.get(a.tensor, set()) for a in holders):
                 found.add(variable)
-        gained[one.name] = found
         if one is einsum:
             return [v.upper() for v in one.output.variables if v in found]
     return []
+
+
+def _is(spec: Spec, einsum: Einsum, instruction: str) -> bool:
+    return einsum.name in spec.engines and spec.engines[einsum.name].instruction == instruction

@@ -118,7 +118,7 @@ class Orders:
     def outer_of_edge(self, einsum: str, variable: str) -> str:
         """The part of a rank that a loop must run over, because the last turn is shorter; "" if none."""
         base = variable.upper()
-        return f"{base}1" if self.ranks.has_edge(einsum, base) else ""
+        return self.ranks.names_after(einsum, base)[0] if self.ranks.has_edge(einsum, base) else ""
 
     def consumes(self, piece: Piece) -> tuple[str, ...]:
         given = self.given.engines.get(piece.home)

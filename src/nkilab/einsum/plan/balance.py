@@ -32,6 +32,7 @@ from ..tree.nodes import (
     Scale,
     Statement,
     Store,
+    Tally,
     Transpose,
     View,
 )
@@ -68,7 +69,7 @@ class Loads:
     def of(self, statement: Statement) -> tuple[str, float]:
         """The engine of a statement and its time; "" for none."""
         match statement:
-            case Loop() | Alloc() | Comment():
+            case Loop() | Alloc() | Comment() | Tally():
                 return "", 0.0
             case Load() | Store() | Move() | Gather():
                 return "dma", self.transfer(statement.src if isinstance(statement, Store) else statement.dst)

@@ -146,7 +146,7 @@ def _chunk(
         return columns
     # ragged columns can only be turned or spread in one piece
     needs_pieces = columns % most and any(
-        _is_awkward(ctx, a, spans, part, free) for e in einsums for a in e.accesses
+        _is_awkward(ctx, a, spans, part, free) for e in einsums for a in (*e.accesses, e.output)
     )
     return PARTITIONS if needs_pieces else most
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
 from ..tree.expr import ZERO, Expr
-from ..tree.nodes import PSUM, SBUF, Buffer, Cut, Fill, Number, View
+from ..tree.nodes import PSUM, SBUF, Buffer, Cut, Fill, Number, Summed, Tally, View
 from .build import Builder, Span, whole
 from .knobs import RULES, Knobs
 from .storage import PARTITIONS, Storage, in_hbm, tile_shape
@@ -198,6 +198,33 @@ class Context:
         found = self.storages.get(access.tensor)
         assert found, f"{access.tensor} is read before it is written"
         return found
+
+
+def tally(
+    ctx: Context,
+    einsum: Einsum,
+    into: View,
+    spans: Mapping[str, Span],
+    whole: Mapping[str, Span],
+    is_across: bool = False,
+) -> Tally:
+    """What an addition to the sum of an Einsum takes.
+
+    Args:
+        ctx: the plan.
+        einsum: whose sum it is.
+        into: its place.
+        spans: values that are added, by variable.
+        whole: values that the place takes up in all.
+        is_across: whether partitions are added up later.
+    """
+    extents = {v: ctx.cascade.extent(v, einsum) for v in einsum.reduced}
+    # the turn of a block, in which a tensor without that rank is made anew, is no value of a sum
+    summed = [v for v in einsum.reduced if not whole[v].start.names or not whole[v].is_point]
+    added = tuple(
+        Summed(v, spans[v].start, spans[v].count, whole[v].start, whole[v].count, extents[v]) for v in summed
+    )
+    return Tally(into, added, is_across)
 
 
 def part_of(buffer: Buffer, rows: int | Expr, columns: int | Expr, column: int | Expr = 0) -> View:

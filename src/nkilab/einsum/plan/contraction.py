@@ -13,7 +13,7 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View
 from .build import Builder, Span
 from .choose import is_settled
-from .context import Context, part_of
+from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
 from .product import BANK, Product, matmul_dtype
@@ -327,6 +327,7 @@ class Contraction:
             else:
                 view = _of_total(total, rows, columns, self.spans, self.product)
                 self.ctx.build.add(nodes.Combine(view, view, "add", psum))
+                self.tally(view, self.spans)
 
     def is_stored_at_once(self) -> bool:
         """Whether rows of several blocks of partitions, each of one tile, go to HBM in one transfer."""
@@ -400,6 +401,14 @@ class Contraction:
             stationary = self.operand(0, product.left, product.part, spans)
             moving = self.operand(1, product.right, product.free, spans)
             build.add(nodes.MatMul(view, stationary, moving, tuple(running)))
+            self.tally(view, spans)
+
+    def tally(self, into: View, spans: dict[str, Span]) -> None:
+        """Note what was added to a sum: of all values those of `spans`, of a block those of its part."""
+        whole = self.ctx.spans(self.einsum, self.outer)
+        if into.buffer.memory == nodes.PSUM:
+            whole = {**whole, self.product.over: self.spans[self.product.over]}
+        self.ctx.build.add(tally(self.ctx, self.einsum, into, spans, whole))
 
     def operand(self, n: int, access: Access | None, own: str, spans: dict[str, Span]) -> View:
         ctx, over = self.ctx, spans[self.product.over]

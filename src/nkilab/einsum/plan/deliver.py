@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..language.ast import Affine, Einsum
+from ..language.ast import Affine, Einsum, Iterate
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import PSUM, At, Cut, View
@@ -76,11 +76,14 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) ->
     """A tile for what the present scope computes of a tensor."""
     shape = ctx.cascade.shape(einsum.name)
     dims, bases, extents = [], [], []
-    for extent, index in zip(shape, einsum.output.indices, strict=True):
+    for axis, (extent, index) in enumerate(zip(shape, einsum.output.indices, strict=True)):
         span = outer.get(index.plain) if index.plain else None
         is_gone = not index.plain and all(v in outer for v in index.variables)
-        if is_gone or (span is not None and span.is_point):
+        if (is_gone or (span is not None and span.is_point)) and is_one_element(ctx, einsum, axis):
             dims.append("gone")
+        elif span is not None and span.is_point:
+            dims.append("free")
+            span = None
         else:
             dims.append("part" if index.plain == part and part else "free")
         bases.append(span.start if span is not None else ZERO)
@@ -89,6 +92,16 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str) ->
     if ctx.memories.get(einsum.name) == PSUM:
         return ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), "float32", memory=PSUM)
     return ctx.add_tile(einsum.name, tuple(extents), tuple(dims), tuple(bases), dtype)
+
+
+def is_one_element(ctx: Context, einsum: Einsum, axis: int) -> bool:
+    """Whether no more than one element along an axis is there at once: nobody asks for others later."""
+    turns = {b.variable for b in ctx.cascade.steps if isinstance(b, Iterate)}
+    index = einsum.output.indices[axis]
+    if index.plain and index.plain not in turns:
+        return True
+    accesses = (a for e in ctx.cascade.einsums for a in (e.output, *e.accesses) if a.tensor == einsum.name)
+    return all(str(a.indices[axis]) == str(index) for a in accesses)
 
 
 def deliver(

@@ -14,7 +14,7 @@ from ..tree.nodes import View
 from .build import Span, point
 from .choose import Choice, choose, ordered
 from .chunk import chunks_of
-from .context import Context, part_of
+from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .fold import across_partitions, folded, is_folded
@@ -359,6 +359,7 @@ class Nest:
             tile.unary(value, dst, total)
             if not along.is_single:
                 self.ctx.build.add(nodes.Combine(into, into, "add", total))
+            self.tally(along, into)
             along.is_taken = True
         value.view = dst
 
@@ -449,6 +450,12 @@ class Nest:
         else:
             total = tile.node(einsum.reduce_op, (Value(view=into), value))
             tile.into(total, into)
+        self.tally(one, into)
+
+    def tally(self, one: _Sum, into: View) -> None:
+        """Note what the present tile added to a sum."""
+        whole, is_across = self.ctx.spans(one.einsum, self.outer), self.choice.part in one.einsum.reduced
+        self.ctx.build.add(tally(self.ctx, one.einsum, into, self.spans, whole, is_across))
 
     def finished(self, one: _Sum) -> None:
         """Deliver a sum, after the partitions are summed too if they are among what is reduced."""

@@ -44,14 +44,15 @@ def _pairs(cascade: Cascade) -> Cascade:
         if isinstance(step, Iterate):
             body: list[Einsum] = []
             for einsum in step.body:
-                body.extend(_paired(einsum, cascade, tensors))
+                body.extend(paired(einsum, cascade, tensors))
             steps.append(replace(step, body=tuple(body)))
         else:
-            steps.extend(_paired(step, cascade, tensors))
+            steps.extend(paired(step, cascade, tensors))
     return replace(cascade, tensors=tensors, steps=tuple(steps))
 
 
-def _paired(einsum: Einsum, cascade: Cascade, tensors: dict[str, Tensor]) -> list[Einsum]:
+def paired(einsum: Einsum, cascade: Cascade, tensors: dict[str, Tensor]) -> list[Einsum]:
+    """A sum of products of many tensors as Einsums of two; new tensors are declared. The last is the sum."""
     found: list[Einsum] = []
     while len(einsum.accesses) > 2 and einsum.map_op == "multiply" and einsum.reduce_op == "add":
         if (

@@ -32,6 +32,7 @@ from ..tree.nodes import (
     Move,
     Statement,
     Store,
+    Tally,
     Transpose,
     View,
     statements,
@@ -58,6 +59,7 @@ class Unit:
         before: the making of tiles that it is the first to touch.
         comments: that stand above it, or above units before it.
         reads, writes: identities of buffers.
+        after: what it adds to sums.
     """
 
     statement: Statement
@@ -65,6 +67,7 @@ class Unit:
     comments: tuple[Comment, ...]
     reads: frozenset[int]
     writes: frozenset[int]
+    after: tuple[Tally, ...] = ()
 
     @property
     def touches(self) -> frozenset[int]:
@@ -84,6 +87,9 @@ def units_of(body: Sequence[Statement]) -> list[Unit]:
             is_new = False
         elif isinstance(statement, Alloc):
             made[id(statement.buffer)] = statement
+        elif isinstance(statement, Tally):
+            # it tells of the statement before it
+            found[-1] = replace(found[-1], after=(*found[-1].after, statement))
         else:
             reads, writes = _touched(statement)
             tiles = [made.pop(n) for n in list(made) if n in reads | writes]
@@ -106,7 +112,7 @@ def engines_of(statement: Statement) -> set[str]:
     found = set()
     for inner in statements([statement]):
         match inner:
-            case Loop() | Alloc() | Comment():
+            case Loop() | Alloc() | Comment() | Tally():
                 continue
             case Load() | Store() | Move() | Gather():
                 found.add("dma")
@@ -271,7 +277,7 @@ class Pipeline:
             body += [a for a in unit.before if id(a.buffer) not in self.handed]
             body += unit.comments if unit.comments is not shown else ()
             shown = unit.comments
-            body.append(unit.statement)
+            body += (unit.statement, *unit.after)
         return copied(body, change)
 
 

@@ -7,10 +7,10 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .expr import Expr, Whole
+from .expr import Expr, Whole, expr
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
 # the role of a tile whose second axis has a version for even turns of a loop and one for odd ones
@@ -285,6 +285,7 @@ class Loop(Statement):
         count_name: name of the number of elements in a ragged tile; "" where all tiles are full.
         count: what it is.
         comment: above the loop.
+        total, each: where the trips depend on a loop around it: elements that turns of `each` go through.
     """
 
     variable: str
@@ -294,6 +295,25 @@ class Loop(Statement):
     count_name: str = ""
     count: Expr | None = None
     comment: str = ""
+    total: Expr | None = None
+    each: int = 1
+
+    def turns_at(self, names: Mapping[str, int]) -> int:
+        """How often it runs, given the values of names."""
+        if self.total is not None:
+            return -(-self.total.at(names) // self.each)
+        return expr(self.trips).at(names)
+
+    def last_count(self, names: Mapping[str, int]) -> int:
+        """Elements of its last tile, given the values of names."""
+        total = str(self.count).removesuffix(")").partition(", ")[2].partition(" ")[0]
+        whole = int(total) if total.isdigit() else names[total]
+        return whole - (self.turns_at(names) - 1) * self.most_count
+
+    @property
+    def most_count(self) -> int:
+        """Elements of a full tile, where the last is ragged; 0 where all are full."""
+        return int(str(self.count).removeprefix("min(").partition(",")[0]) if self.count is not None else 0
 
 
 @dataclass(frozen=True)
@@ -301,6 +321,40 @@ class Comment(Statement):
     """A line that tells what follows."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class Summed:
+    """The values of a variable that one addition to a sum takes, and those that the sum is made of.
+
+    Args:
+        variable: that is summed over.
+        start, count: the values that are added.
+        whole_start, whole_count: all values of the sum.
+        extent: all values that the variable has.
+    """
+
+    variable: str
+    start: Expr
+    count: Expr
+    whole_start: Expr
+    whole_count: Expr
+    extent: int
+
+
+@dataclass(frozen=True)
+class Tally(Statement):
+    """What the statement before it adds to a sum. It is proved, and not printed.
+
+    Args:
+        into: the elements that take it up.
+        added: values that are added, per variable that is summed over.
+        is_across: whether the partitions of the place are added up in the end, each having a part of the sum.
+    """
+
+    into: View
+    added: tuple[Summed, ...]
+    is_across: bool = False
 
 
 @dataclass(frozen=True)
@@ -344,3 +398,14 @@ def statements(body: list[Statement]) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, Loop):
             yield from statements(statement.body)
+
+
+def run_by(body: list[Statement]) -> int:
+    """How many statements a body runs."""
+    total = 0
+    for statement in body:
+        if isinstance(statement, Loop):
+            total += (expr(statement.trips).value or 1) * run_by(statement.body)
+        elif not isinstance(statement, Alloc | Comment | Tally):
+            total += 1
+    return total

@@ -1,0 +1,74 @@
+"""What other choices would have given, a few of them, for the story of a kernel that nobody searched for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import NkilabError
+from .compiled import CompiledEinsum
+from .compiler import PRINTERS
+from .language.spec import Spec
+from .plan.knobs import RULES, Knobs
+from .plan.lower import lower
+from .tree.nodes import Kernel, run_by
+
+# choices that are tried, and statements of a kernel that is timed for them
+MOST_TRIED, MOST_STATEMENTS = 4, 20_000
+
+
+def alternatives(compiled: CompiledEinsum) -> list[str]:
+    """A line per choice with its predicted latency, the best first."""
+    tree = compiled.tree
+    if tree is None or run_by(tree.body) > MOST_STATEMENTS:
+        return ["none was tried, as the kernel is long; --search SECONDS tries them"]
+    tried = [("without the mapping", RULES)] if compiled.spec.is_mapped else _others(compiled)
+    found: list[tuple[float, str]] = []
+    for told, knobs in tried:
+        latency = _latency(compiled, knobs)
+        found += [(latency, f"{told}: {latency:.1f} us")] if latency is not None else []
+    lines = [line for _, line in sorted(found)]
+    return lines or ["there is none by the rules; --search SECONDS tries tile sizes too"]
+
+
+def _others(compiled: CompiledEinsum) -> list[tuple[str, Knobs]]:
+    """The second option of the first choices, and no shared loops."""
+    held = (compiled.cascade, compiled.dtypes, compiled.machine, compiled.name, "")
+    _, ctx = lower(*held)
+    found: list[tuple[str, Knobs]] = []
+    for number, point in enumerate(ctx.points):
+        if point.options > 1 and len(found) < MOST_TRIED - 1:
+            knobs = RULES.picking(number, 1)
+            try:
+                _, other = lower(*held, knobs)
+            except (NkilabError, AssertionError):
+                # an option that rules do not take may ask for what no nest covers
+                continue
+            taken = other.points[number].taken if number < len(other.points) else ""
+            found.append((f"{point.what}: {taken or 'none'} instead of {point.taken or 'none'}", knobs))
+    return [*found, ("no shared loops", replace(RULES, is_fused=False))]
+
+
+def _latency(compiled: CompiledEinsum, knobs: Knobs) -> float | None:
+    """Microseconds of another kernel; None if there is none, or the same."""
+    try:
+        kernel, _ = lower(compiled.cascade, compiled.dtypes, compiled.machine, compiled.name, "", knobs)
+        if str(kernel.body) == str(compiled.tree and compiled.tree.body) or _is_long(kernel):
+            return None
+        source = PRINTERS[compiled.dialect](kernel).text()
+        other = replace(compiled, source=source, tree=kernel, parameters=(), spec=_plain(compiled))
+        return other.estimate.latency_us
+    except (NkilabError, AssertionError):
+        return None
+
+
+def _is_long(kernel: Kernel) -> bool:
+    return run_by(kernel.body) > MOST_STATEMENTS
+
+
+def _plain(compiled: CompiledEinsum) -> Spec:
+    """The specification without its mapping, so that inputs lie as declared."""
+    held = replace(compiled.spec, partitioning={}, loop_order={}, spacetime={}, fusion=())
+    return replace(held, engines={}, placements={})
+
+
+__all__ = ["alternatives"]

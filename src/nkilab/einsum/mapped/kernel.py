@@ -1,0 +1,138 @@
+"""The kernel of a mapped specification: as given where all is given, else completed, section by section."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...errors import UnsupportedError
+from ...machine import Machine
+from ..checks.judge import GIVEN, judge
+from ..grades import Finding, Grade, enforce
+from ..language.ast import Cascade
+from ..language.extents import sized
+from ..language.spec import Placement, Spec
+from ..plan.lower import lower
+from ..prove import prove
+from ..tree.nodes import Kernel
+from .build import build
+from .complete import completed, is_whole
+from .culprit import FAILURES, explained, is_entry, is_told
+from .join import joined
+from .sections import Section, is_free, sections_of
+from .words import clipped
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A kernel with a mapping.
+
+    Args:
+        tree: of it.
+        spec: with everything that was completed.
+        findings: those given, and those in what was completed.
+        changes: notes for the report.
+        proofs: what was proved.
+    """
+
+    tree: Kernel
+    spec: Spec
+    findings: tuple[Finding, ...]
+    changes: tuple[str, ...]
+    proofs: tuple[str, ...]
+
+
+def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
+    """The kernel of a specification with a mapping.
+
+    Args:
+        spec: with extents as far as they are given.
+        machine: the chip.
+        title: of the kernel.
+        found: findings so far.
+        strict: whether repairs are refused.
+
+    Raises:
+        SpecError: if what is given contradicts itself.
+        UnsupportedError: if a mapping has no words for an Einsum that one is given for.
+    """
+    _need_used_inputs(spec.cascade)
+    spec = clipped(spec)
+    if not is_free(spec):
+        # Einsums without a mapping are compiled for their extents
+        spec = replace(spec, cascade=sized(spec.cascade))
+    try:
+        return _made(spec, machine, title, found, strict)
+    except FAILURES as error:
+        if is_whole(spec) or is_told(error):
+            raise
+
+        def build(rest: Spec) -> Mapped:
+            enforce(judge(rest, machine, GIVEN))
+            return _made(rest, machine, title, (), False)
+
+        raise explained(spec, error, build) from error
+
+
+def _made(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
+    maker = _Maker(machine, spec.kernel_name, title, strict, list(found))
+    if is_free(spec):
+        tree, whole = maker.mapped(spec)
+    else:
+        sections, notes = sections_of(spec)
+        maker.changes += notes
+        tree, whole = maker.sections(sections, spec)
+    proofs = prove(tree, machine)
+    return Mapped(tree, whole, tuple(maker.found), tuple(dict.fromkeys(maker.changes)), tuple(proofs))
+
+
+class _Maker:
+    def __init__(self, machine: Machine, name: str, title: str, strict: bool, found: list[Finding]) -> None:
+        self.machine, self.name, self.title, self.strict = machine, name, title, strict
+        self.found, self.changes = found, []  # type: list[Finding], list[str]
+
+    def mapped(self, spec: Spec) -> tuple[Kernel, Spec]:
+        """Einsums with a mapping, completed where parts of it are missing."""
+        whole, notes = completed(spec, self.machine)
+        if whole is not spec:
+            before = {(f.row.id, f.place) for f in self.found}
+            self.found += [f for f in judge(whole, self.machine) if _is_told(f, before)]
+            enforce(self.found, strict=self.strict)
+        kernel, changes = build(whole, self.machine, self.name, self.title)
+        self.changes += [*notes, *changes]
+        return kernel, whole
+
+    def sections(self, sections: list[Section], spec: Spec) -> tuple[Kernel, Spec]:
+        """Sections one after the other in one kernel; the specification has what was completed of all."""
+        kernels, types = [], dict(spec.dtypes)
+        placements: dict[tuple[str, str], Placement] = {}
+        splits = dict(spec.partitioning)
+        for section in sections:
+            held = replace(section.spec, dtypes=types)
+            if section.is_mapped:
+                kernel, whole = self.mapped(held)
+                placements |= whole.placements
+                splits |= whole.partitioning
+                types |= {t: whole.dtypes[t] for t in held.cascade.outputs if t in whole.dtypes}
+            else:
+                kernel, ctx = lower(held.cascade, types, self.machine, self.name)
+                self.changes += ctx.choices
+            kernels.append(kernel)
+        placements = {k: p for k, p in placements.items() if p.component == "HBM"}
+        tree = joined(kernels, spec.cascade, self.name, self.title) if len(kernels) > 1 else kernels[0]
+        return tree, replace(spec, placements=placements, dtypes=types, partitioning=splits)
+
+
+def _is_told(finding: Finding, before: set[tuple[str, str]]) -> bool:
+    """Whether a finding in a completed mapping is one about what is given, or says that both do not fit."""
+    is_new = (finding.row.id, finding.place) not in before
+    return is_new and (finding.grade is Grade.ERROR or is_entry(finding.node.path))
+
+
+def _need_used_inputs(cascade: Cascade) -> None:
+    """Refuse inputs that no Einsum reads."""
+    read = {t for e in cascade.einsums for t in e.reads}
+    for tensor in cascade.inputs:
+        if tensor not in read:
+            error = UnsupportedError(f"{tensor} is used by no Einsum, and a mapping places it nowhere",
+                                     hint="leave it out")  # fmt: skip
+            raise error.located(str(cascade.tensors[tensor].place), "einsum.declaration")

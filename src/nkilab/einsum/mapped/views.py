@@ -1,0 +1,195 @@
+"""Views of a mapped kernel: which elements of a tensor a statement covers, in its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ...errors import UnsupportedError
+from ..language.ast import Einsum
+from ..language.spec import Placement, Spec
+from ..tree.expr import ZERO, Expr, expr, name_of
+from ..tree.nodes import HBM, At, Buffer, Cut, View
+from ..written.ranks import Ranks
+from .decide import Plan
+from .layouts import Digit, digit, extent_of, merged, whole_rank
+
+
+@dataclass
+class Place:
+    """A tensor of the kernel: its buffer and what lies along its axes.
+
+    Args:
+        buffer: in the kernel.
+        parts: digits on the partitions; in HBM none.
+        axes: digits along the other axes, one each.
+        unbound: ranks that became axes because their loop is outside of the place's own.
+    """
+
+    buffer: Buffer
+    parts: list[Digit]
+    axes: list[Digit]
+
+
+@dataclass
+class Views:
+    """What statements see of tensors.
+
+    Args:
+        spec: the specification.
+        ranks: of it.
+        einsums: by name.
+        places: of tensors.
+        variables: of the loops that are open, by group.
+        counts: of ranks whose last part is shorter, what the open loops leave.
+    """
+
+    spec: Spec
+    ranks: Ranks
+    einsums: Mapping[str, Einsum]
+    places: dict[str, Place] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, Expr] = field(default_factory=dict)
+
+    def covered(self, einsum: str, ranks: Iterable[str]) -> Expr:
+        """How many values of ranks a statement covers: fewer in the last turn over a rank with an edge."""
+        total, edges = expr(1), []
+        for rank in ranks:
+            base = self.ranks.edge_of(einsum, rank)
+            if not base:
+                total = total * extent_of(self.ranks, einsum, rank)
+            elif base not in edges:
+                edges.append(base)
+                total = total * self.counts.get(base, extent_of(self.ranks, "", base))
+        return total
+
+    def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
+        """What a broadcast covers of an HBM tensor, its digits taken together where they lie side by side."""
+        name, axes = plan.einsum.name, self.axes_seen(tensor, einsum)
+        if any(self.ranks.edge_of(name, r) for r in self.spec.loop_order[name]):
+            return self.row_of_parts(plan, tensor, axes, held)
+        own = {digit(self.ranks, name, r): r for r in self.spec.loop_order[name]}
+        index: list[At | Cut] = []
+        covered: list[Digit] = []
+        for one in axes:
+            rank = own.get(one)
+            group = self.ranks.group(name, rank) if rank is not None else None
+            if rank is not None and rank not in plan.consumed and group is not None:
+                index.append(At(name_of(self.variables[group.variable])))
+            else:
+                covered.append(one)
+        rest = merged(covered)
+        if axes[len(index) :] != covered or len(rest) != 1:
+            return self.row_of_parts(plan, tensor, axes, held)
+        shape = (*(d.extent for d in axes[: len(index)]), rest[0].extent)
+        flat = Buffer(held.buffer.name, shape, held.buffer.dtype, HBM, held.buffer.role, tensor)
+        if shape != held.buffer.shape:
+            text = ", ".join(str(expr(e)) for e in shape)
+            flat = Buffer(f"{held.buffer.name}.reshape(({text}))", shape, flat.dtype, HBM, flat.role, tensor)
+        return View(flat, (*index, Cut(ZERO, expr(rest[0].extent))))
+
+    def row_of_parts(self, plan: Plan, tensor: str, axes: list[Digit], held: Place) -> View:
+        """What a broadcast covers by loops and counts: one axis, or the trailing axes as one."""
+        name = plan.einsum.name
+        ranks, placed = list(self.spec.loop_order[name]), self.ranks.placement(name, name)
+        index = [self.along(a, name, plan, ranks, placed) for a in axes]
+        if sum(isinstance(i, Cut) for i in index) == 1:
+            return View(held.buffer, tuple(index))
+        first = next((n for n, i in enumerate(index) if isinstance(i, Cut)), len(index) - 1)
+        tail = [i if isinstance(i, Cut) else Cut(i.at, expr(1)) for i in index[first:]]
+        inner = [expr(a.extent) for a in axes[first + 1 :]]
+        is_whole = all(c == Cut(ZERO, e) or e.value == 1 for c, e in zip(tail[1:], inner))
+        if not is_whole or tail[0].step != 1:
+            raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
+        if not inner:
+            return View(held.buffer, (*index[:first], tail[0]))
+        size = expr(1)
+        for extent in inner:
+            size = size * extent
+        shape = (*held.buffer.shape[:first], expr(held.buffer.shape[first]) * size)
+        text = ", ".join(str(expr(e)) for e in shape)
+        flat = replace(held.buffer, name=f"{held.buffer.name}.reshape(({text},))", shape=shape)
+        return View(flat, (*index[:first], Cut(tail[0].start * size, tail[0].count * size)))
+
+    def in_order(self, tensor: str, chip: str, plan: Plan, seen_as: str = "") -> View:
+        """The part of an HBM tensor that a transfer covers, its axes in the order of the tile `chip`."""
+        name = plan.einsum.name
+        view = self.view(tensor, name, plan)
+        tile = self.ranks.placement(seen_as or name, name)
+        cuts = [a for a, i in zip(self.axes_seen(tensor, name), view.index) if isinstance(i, Cut)]
+        is_plain = self.ranks.placement(tensor, name).is_plain
+        wanted: list[Digit] = []
+        for rank in (*tile.outer, *tile.inner):
+            own = digit(self.ranks, name, rank)
+            # an axis that is not split in HBM is cut where a part of it is covered
+            alike = is_plain or self.ranks.edge_of(name, rank)
+            wanted += [c for c in cuts if c not in wanted and (c == own or (alike and c.base == own.base))]
+        if len(wanted) != len(cuts):
+            raise UnsupportedError(f"{tensor} and {chip} are not cut into the same digits in {name}")
+        order = tuple(cuts.index(d) for d in wanted)
+        return view if order == tuple(range(len(order))) else replace(view, order=order)
+
+    def view(self, tensor: str, einsum: str, plan: Plan) -> View:
+        """A tensor as the statement of an Einsum sees it, in its loops."""
+        held = self.places[tensor]
+        placed = self.ranks.placement(tensor, einsum)
+        names = [*placed.unbound, *placed.ranks]
+        index: list[At | Cut] = []
+        if held.buffer.memory != HBM:
+            index.append(Cut(ZERO, self.rows_of(placed, held)))
+        for axis in self.axes_seen(tensor, einsum):
+            index.append(self.along(axis, einsum, plan, names, placed))
+        if held.buffer.memory != HBM:
+            if not held.axes:
+                index.append(Cut(ZERO, expr(1)))
+            elif not any(isinstance(i, Cut) for i in index[1:]):
+                last = index[-1]
+                assert isinstance(last, At)
+                index[-1] = Cut(last.at, expr(1))
+        return View(held.buffer, tuple(index))
+
+    def axes_seen(self, tensor: str, einsum: str) -> list[Digit]:
+        """The axes of a tensor by the names that ranks have in an Einsum, which may index it by others."""
+        held, placed = self.places[tensor], self.ranks.placement(tensor, einsum)
+        if held.buffer.memory != HBM or not placed.is_plain:
+            return held.axes
+        one = self.einsums[einsum]
+        access = next(a for a in (one.output, *one.accesses) if a.tensor == tensor)
+        return [replace(d, base=i.plain.upper()) for d, i in zip(held.axes, access.indices, strict=True)]
+
+    def rows_of(self, placed: Placement, held: Place) -> Expr:
+        """Partitions that a statement covers."""
+        if not any(self.ranks.edge_of(placed.einsum, r) for r in placed.outer):
+            return expr(held.buffer.shape[0])
+        return self.covered(placed.einsum, placed.outer)
+
+    def along(self, axis: Digit, einsum: str, plan: Plan, names: list[str], placed: Placement) -> At | Cut:
+        """The positions along one axis: what loops chose, and what the statement covers."""
+        start, count, step = ZERO, None, 1
+        for rank in names:
+            own = digit(self.ranks, einsum, rank)
+            if (
+                own.base != axis.base
+                or own.is_unit
+                or own.stride < axis.stride
+                or not self.is_within(own, axis)
+            ):
+                continue
+            group = self.ranks.group(einsum, rank)
+            factor = own.stride // axis.stride
+            if rank in plan.consumed and self.ranks.edge_of(einsum, rank):
+                # the covered parts are the inner ones, side by side
+                count, step = self.covered(einsum, [rank]), 1
+            elif rank in plan.consumed:
+                count = extent_of(self.ranks, einsum, rank) * (count if count is not None else 1)
+                step = min(step, factor) if count is not None else factor
+            elif group is not None and group.variable in self.variables:
+                start = start + name_of(self.variables[group.variable]) * factor
+        if count is None:
+            return At(start)
+        return Cut(start, expr(whole_rank(Digit(axis.base, axis.stride, count)).extent), step)
+
+    def is_within(self, own: Digit, axis: Digit) -> bool:
+        """Whether a digit runs inside of an axis."""
+        extent = expr(axis.extent).value
+        return extent is None or own.stride < axis.stride * extent

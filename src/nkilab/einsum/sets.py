@@ -1,0 +1,140 @@
+"""Integer sets of a loop tree: the turns of loops, the elements that a statement touches in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .._lazy import islpy
+from .room import views_of
+from .tree.expr import Expr, expr
+from .tree.nodes import Alloc, At, Buffer, Comment, Loop, Statement, Tally, View
+
+
+class ProofError(AssertionError):
+    """The compiler made a tree that does not hold what it promises."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access of a statement.
+
+    Args:
+        view: what it touches.
+        is_write: whether it writes it.
+        loops: around the statement, the outermost first.
+        number: of the statement, in order.
+        statement: the statement.
+    """
+
+    view: View
+    is_write: bool
+    loops: tuple[Loop, ...]
+    number: int
+    statement: Statement
+
+
+def told(statement: Statement) -> str:
+    """A statement in a few words."""
+    dst = getattr(statement, "dst", None)
+    return f"{type(statement).__name__}{f' into {dst.buffer.name}' if dst is not None else ''}"
+
+
+def accesses_of(body: list[Statement]) -> Iterator[Access]:
+    """Every access of a body, in order; a tally has the number of the statement that it tells of."""
+    number = 0
+
+    def walk(body: list[Statement], loops: tuple[Loop, ...]) -> Iterator[Access]:
+        nonlocal number
+        for statement in body:
+            if isinstance(statement, Loop):
+                yield from walk(statement.body, (*loops, statement))
+            elif isinstance(statement, Tally):
+                yield Access(statement.into, False, loops, number, statement)
+            elif not isinstance(statement, Alloc | Comment):
+                number += 1
+                for name, view in views_of(statement):
+                    is_write = name in ("dst", "total")
+                    yield Access(view, is_write, loops, number, statement)
+
+    yield from walk(body, ())
+
+
+def turns(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[str]]]:
+    """Constraints on loop variables, and what the counts of ragged tiles are at most."""
+    held: list[str] = []
+    counts: dict[str, list[str]] = {}
+    for loop in loops:
+        limits = limits_of(expr(loop.trips) if loop.total is None else loop.total, counts)
+        begun = f"{loop.each} * {loop.variable}"
+        held.append(" and ".join([f"0 <= {loop.variable}", *(f"{begun} < ({n})" for n in limits)]))
+        if loop.count_name and loop.count is not None:
+            text = str(loop.count)
+            first, _, rest = text.removeprefix("min(").removesuffix(")").partition(", ")
+            counts[loop.count_name] = [first, *_with_limits(rest, counts)]
+    return held, counts
+
+
+def _with_limits(text: str, counts: dict[str, list[str]]) -> list[str]:
+    """A text about the count of a loop around, once for each thing that count is at most."""
+    for name, limits in counts.items():
+        if re.search(rf"\b{name}\b", text):
+            return [re.sub(rf"\b{name}\b", f"({limit})", text) for limit in limits]
+    return [text]
+
+
+def points(view: View, counts: dict[str, list[str]], prefix: str = "d") -> list[str]:
+    """Constraints that put a point d0, d1, ... into a view."""
+    shape = view.buffer.shape or (1,)
+    index = view.index[len(view.index) - len(shape) :]
+    held = []
+    for axis, i in enumerate(index):
+        d = f"{prefix}{axis}"
+        if isinstance(i, At):
+            held.append(f"{d} = {term(i.at)}")
+        elif i.step == 1:
+            held += within(d, i.start, i.count, counts)
+        else:
+            e = f"e{axis}"
+            limits = "".join(f" and {e} < ({limit})" for limit in limits_of(i.count, counts))
+            held.append(f"exists {e}: 0 <= {e} and {d} = {term(i.start)} + {i.step} * {e}{limits}")
+    return held
+
+
+def within(name: str, start: Expr, count: Expr, counts: dict[str, list[str]]) -> list[str]:
+    """Constraints that put a name among `count` values from `start`."""
+    limits = [f"{name} < {term(start)} + ({limit})" for limit in limits_of(count, counts)]
+    return [f"{term(start)} <= {name}", *limits]
+
+
+def limits_of(count: Expr, counts: dict[str, list[str]]) -> list[str]:
+    """What a count is at most: itself, or both sides of a minimum."""
+    return counts.get(str(count), [str(count)])
+
+
+def term(value: Expr) -> str:
+    """An expression as isl reads it."""
+    return f"({value})"
+
+
+def touched(access: Access, fixed: tuple[Loop, ...] = ()) -> Any:
+    """The elements that an access touches in all turns of its loops, those in `fixed` left as parameters."""
+    rank = len(access.view.buffer.shape or (1,))
+    held, counts = turns(access.loops)
+    held += points(access.view, counts)
+    names = [loop.variable for loop in fixed]
+    free = [loop.variable for loop in access.loops if loop.variable not in names]
+    point = ", ".join(f"d{n}" for n in range(rank))
+    inner = " and ".join(f"({h})" for h in held)
+    body = f"exists ({', '.join(free)}: {inner})" if free else inner
+    return islpy().Set(f"[{', '.join(names)}] -> {{ [{point}] : {body} }}")
+
+
+def box(buffer: Buffer) -> Any:
+    """All elements of a buffer."""
+    shape = [str(e) for e in (buffer.shape or (1,))]
+    point = ", ".join(f"d{n}" for n in range(len(shape)))
+    inside = " and ".join(f"0 <= d{n} < {e}" for n, e in enumerate(shape))
+    return islpy().Set(f"{{ [{point}] : {inside} }}")

@@ -1,0 +1,211 @@
+"""Mappings beside every form of the language: what is given is followed, the rest completed or planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ruamel.yaml import YAML
+
+import nkilab.einsum
+from nkilab.errors import SpecError, UnsupportedError
+from tests.einsum.specs import PRODUCT
+from tests.einsum.test_mapped import text_of
+
+
+def spec(ranks: str, expressions: list[Any], shape: dict[str, int], **parts: Any) -> str:
+    """YAML of "A: M N; Z: M" and so on."""
+    declared = dict(entry.split(":") for entry in ranks.split(";"))
+    declaration = {name.strip(): held.split() for name, held in declared.items()}
+    return text_of(
+        {"einsum": {"declaration": declaration, "expressions": expressions, "shape": shape}, **parts}
+    )
+
+
+def split(einsum: str, **ranks: Any) -> dict[str, Any]:
+    sizes = {r: s if isinstance(s, list) else [s] for r, s in ranks.items()}
+    return {"partitioning": {einsum: {r: [f"uniform_shape({n})" for n in s] for r, s in sizes.items()}}}
+
+
+def masked(x: np.ndarray, is_kept: np.ndarray, otherwise: float) -> np.ndarray:
+    return np.where(is_kept, x, otherwise)
+
+
+def running_sum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.tanh(np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, 0)])).T * y
+
+
+def padded(w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    wide = np.pad(x, ((0, 0), (1, 1)))
+    return sum(wide[:, r : r + x.shape[1]] * w[:, r : r + 1] for r in range(3))  # type: ignore[return-value]
+
+
+ROWS, COLUMNS = np.arange(150)[:, None], np.arange(70)[None, :]
+CASES: dict[str, tuple[str, Any]] = {
+    "a product of three, element by element": (
+        spec("A: M N; B: M N; C: M N; Z: M N", ["Z[m, n] = A[m, n] . B[m, n] . C[m, n] ;; M mul"],
+             {"M": 150, "N": 70}, mapping=split("Z", M=64)),
+        lambda a, b, c: a * b * c,
+    ),
+    "a sum of products of three": (
+        spec("A: I J K; B: J R; C: K R; Z: I R",
+             ["Z[i, r] = A[i, j, k] . B[j, r] . C[k, r] ;; M mul V add"],
+             {"I": 130, "J": 9, "K": 8, "R": 7}, mapping=split("Z", I=64)),
+        lambda a, b, c: np.einsum("ijk,jr,kr->ir", a, b, c),
+    ),
+    "three matrices": (
+        spec("A: I J; B: J K; C: K L; Z: I L", ["Z[i, l] = A[i, j] . B[j, k] . C[k, l] ;; M mul V add"],
+             {"I": 130, "J": 140, "K": 150, "L": 60}, mapping=split("Z", I=64)),
+        lambda a, b, c: a @ b @ c,
+    ),
+    "one element": (
+        spec("A: K; B: K; Z:", ["Z[] = A[k] . B[k] ;; M mul V add"], {"K": 300}, mapping=split("Z", K=128)),
+        lambda a, b: a @ b,
+    ),
+    "one element that all read": (
+        spec("A: K; S:; Z: K", ["S[] = A[k] . A[k] ;; M mul V add", "Z[k] = A[k] . S[] ;; M mul"],
+             {"K": 300}, mapping=split("Z", K=128)),
+        lambda a: a * (a @ a),
+    ),
+    "a condition on a map": (
+        spec("A: M N; B: M N; Z: M N", ["Z[m, n] = A[m, n] . B[m, n] ;; M add if n < m + 3 else 7"],
+             {"M": 150, "N": 70}, mapping=split("Z", M=64, N=32)),
+        lambda a, b: masked(a + b, COLUMNS < ROWS + 3, 7),
+    ),
+    "a condition beside a sum": (
+        spec("A: M N; Z: M", ["Z[m] = A[m, n] ;; V max if n <= m else -1000"], {"M": 150, "N": 70},
+             mapping=split("Z", M=64)),
+        lambda a: masked(a, COLUMNS <= ROWS, -1000).max(1),
+    ),
+    "a condition on an operand of a product": (
+        spec("A: M K; B: M N; Z: K N", ["Z[k, n] = A[m, k] . B[m, n] ;; M mul V add if k <= m else 0"],
+             {"M": 150, "K": 70, "N": 40}, mapping=split("Z", M=128)),
+        lambda a, b: masked(a, COLUMNS <= ROWS, 0).T @ b,
+    ),
+    "a tensor read by other ranks": (
+        spec("A: I K; Z: I J", ["Z[i, j] = A[i, k] . A[j, k] ;; M mul V add"],
+             {"I": 200, "J": 200, "K": 150}, mapping=split("Z", I=128)),
+        lambda a: a @ a.T,
+    ),
+    "windows beyond the edges": (
+        spec("X: C P; W: C R; Z: C P", ["Z[c, p] = X[c, p+r-1] . W[c, r] ;; M mul V add"],
+             {"C": 130, "R": 3, "P": 40}, mapping=split("Z", C=128)),
+        padded,
+    ),
+    "a block of turns beside it": (
+        spec("X: T M; Y: M T1; S: T1 M; E: T1 M; Z: M T1",
+             ["S[0, m] = const(0)", {"iterate": "t", "body": ["S[t+1, m] = S[t, m] . X[t, m] ;; M add"]},
+              "E[t1, m] = S[t1, m] ;; M unary(tanh)", "Z[m, t1] = E[t1, m] . Y[m, t1] ;; M mul"],
+             {"T": 5, "T1": 6, "M": 130}, mapping=split("Z", M=64)),
+        running_sum,
+    ),
+    "a row that columns were summed to": (
+        spec("X: M N; G: N; E: M N",
+             ["G[n] = X[m, n] ;; V max", "E[m, n] = X[m, n] . G[n] ;; M binary(subtract)"],
+             {"M": 256, "N": 60}, mapping={"spacetime": {"E": {"space": ["M0"], "time": ["M1", "N"]}}}),
+        lambda x: x - x.max(0),
+    ),
+    "parts named and not given": (
+        spec("A: K M; B: K N; Z: M N", ["Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"],
+             {"K": 300, "M": 200, "N": 40}, mapping={"loop-order": {"Z": ["K1", "M1", "K0", "M0", "N"]}}),
+        lambda a, b: a.T @ b,
+    ),
+    "a rank split twice, the last parts shorter": (
+        spec("A: K M; B: K N; Z: M N", ["Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"],
+             {"K": 1000, "M": 300, "N": 40}, mapping=split("Z", K=[512, 128], M=[256, 64])),
+        lambda a, b: a.T @ b,
+    ),
+    "parts larger than the rank": (
+        spec("A: M N; Z: M", ["Z[m] = A[m, n] ;; V add"], {"M": 3, "N": 20},
+             mapping=split("Z", M=[512, 128], N=100)),
+        lambda a: a.sum(1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mapping_stands_beside_every_form(name: str) -> None:
+    text, expected = CASES[name]
+    for dialect in ("nki", "neuronxcc"):
+        kernel = nkilab.einsum.compile(text, dialect=dialect)
+        rng = np.random.default_rng(0)
+        inputs = [rng.standard_normal(kernel.cascade.shape(t)) for t in kernel.inputs]
+        wanted = np.asarray(expected(*inputs))
+        # float32 sums of at most a thousand terms
+        np.testing.assert_allclose(kernel(*inputs), wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+        assert any("sums add every value once" in proof for proof in kernel.proofs)
+
+
+def test_a_part_of_a_part_is_a_loop_of_its_own_and_ends_where_the_rank_ends() -> None:
+    text, _ = CASES["a rank split twice, the last parts shorter"]
+    source = nkilab.einsum.compile(text).source
+    # 1000 = 512 + 3 * 128 + 104: the second part of 512 has 4 parts of 128, the last of which has 104
+    assert "k2_count = min(512, 1000 - z_sum_k2 * 512)" in source
+    assert "k1_count = min(128, z_sum_k2_count - z_sum_k1 * 128)" in source
+    assert "in range((z_sum_k2_count + 127) // 128):" in source
+
+
+def test_what_is_planned_beside_a_mapping_is_told() -> None:
+    kernel = nkilab.einsum.compile(CASES["a block of turns beside it"][0])
+    assert "completed: S, E without a mapping" in kernel.changes
+    assert "completed: E handed on through HBM" in kernel.changes
+
+
+@pytest.mark.parametrize(
+    ("expressions", "told"),
+    [
+        (["S[0, m] = const(0)", {"iterate": "t", "body": ["Z[t, m] = S[t, m] . X[t, m] ;; M add",
+                                                          "S[t+1, m] = Z[t, m] ;; M unary(tanh)"]}],
+         "Z stands in the turns of t"),
+        (["Z[t, m] = const(1)"], "Z reads no tensor"),
+        (["Z[1, m] = X[t, m] ;; V add"], "Z writes at other indices than variables"),
+    ],
+    ids=["turns", "constant", "index"],
+)  # fmt: skip
+def test_a_mapping_of_what_it_has_no_words_for_is_refused_where_it_stands(
+    expressions: list[Any], told: str
+) -> None:
+    ranks = "; ".join(f"{name}: {held}" for name, held in (("X", "T M"), ("S", "T1 M"), ("Z", "T M"))
+                      if f"{name}[" in str(expressions))  # fmt: skip
+    shape = {"T": 3, "M": 64, **({"T1": 4} if "T1" in ranks else {})}
+    text = spec(ranks, expressions, shape, mapping=split("Z", M=32),
+                options={"cascade-outputs": ["Z"]})  # fmt: skip
+    line = next(n for n, held in enumerate(text.split("\n"), 1) if held == "    Z:")
+    with pytest.raises(UnsupportedError) as refused:
+        nkilab.einsum.compile(text)
+    message = str(refused.value).split("\n")
+    assert message[0] == (f"{line}:5: mapping.partitioning.Z: {told}, and a mapping has no words for that")
+    assert message[-1] == ("  hint: leave mapping.partitioning.Z out: Z is then compiled without a mapping")
+
+
+def test_the_entry_that_stands_in_the_way_is_found() -> None:
+    text = spec("A: K M; B: K N; Z: M N", ["Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"],
+                {"K": 300, "M": 64, "N": 40},
+                mapping={**split("Z", M=64), "loop-order": {"Z": ["K", "M1", "M0", "N"]}})  # fmt: skip
+    *_, line = (n for n, held in enumerate(text.split("\n"), 1) if held.startswith("    Z: ["))
+    with pytest.raises(UnsupportedError) as refused:
+        nkilab.einsum.compile(text)
+    # the order names K as a whole, and 300 elements do not fit on the partitions
+    assert str(refused.value) == (
+        f"{line}:5: mapping.loop-order.Z: this and the rest of the mapping do not go together: A_tile in "
+        "A_tile has no partition rank; the first axis of a tile is the partition\n"
+        "  hint: leave mapping.loop-order.Z out; with the rest it compiles"
+    )
+    held = YAML(typ="safe").load(text)
+    del held["mapping"]["loop-order"]
+    assert nkilab.einsum.compile(text_of(held)).source
+
+
+def test_a_part_of_a_part_leaves_nothing_over() -> None:
+    text = spec("A: M; Z: M", ["Z[m] = A[m] ;; M unary(exp)"], {"M": 1300}, mapping=split("Z", M=[600, 256]))
+    with pytest.raises(SpecError, match="a part of M is 600 here; parts of 256 leave 88 elements"):
+        nkilab.einsum.compile(text)
+
+
+def test_partitioning_may_be_left_out_where_others_name_its_parts() -> None:
+    held = YAML(typ="safe").load(PRODUCT)
+    del held["mapping"]["partitioning"]
+    kernel = nkilab.einsum.compile(text_of(held))
+    assert {"completed: K in parts of 128", "completed: M in parts of 128"} <= set(kernel.changes)
+    assert not [str(v) for v in kernel.verify() if not v.is_fine]

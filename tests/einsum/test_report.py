@@ -1,0 +1,42 @@
+"""The story of a kernel has figures that a hand calculation confirms."""
+
+from __future__ import annotations
+
+import nkilab.einsum
+from nkilab.einsum.report import data, explain
+from tests.einsum.test_mapped_forms import CASES
+
+SOFTMAX = """
+G[m] = X[m, n] ;; V max
+E[m, n] = X[m, n] . G[m] ;; M binary(subtract_exp)
+D[m] = E[m, n] ;; V add
+Z[m, n] = E[m, n] . D[m] ;; M binary(divide)
+"""
+
+
+def test_bytes_of_ragged_tiles_are_counted_as_they_are() -> None:
+    kernel = nkilab.einsum.compile(SOFTMAX, sizes={"M": 300, "N": 500})
+    # X is read and Z written once: 300 x 500 x 4 bytes each, in tiles of 128, 128 and 44 rows
+    assert data(kernel)["traffic_bytes"] == 1_200_000
+
+
+def test_bytes_of_parts_of_parts_are_counted_as_they_are() -> None:
+    kernel = nkilab.einsum.compile(CASES["a rank split twice, the last parts shorter"][0])
+    # K, M, N are 1000, 300, 40; M in parts of 64, of which 256 share a loop: both operands fit and are read
+    # once, Z is written once
+    assert data(kernel)["traffic_bytes"] == 4 * (1000 * 300 + 1000 * 40 + 300 * 40)
+
+
+def test_the_story_says_how_long_tiles_live_what_covers_what_and_what_others_give() -> None:
+    told = explain(nkilab.einsum.compile(SOFTMAX, sizes={"M": 300, "N": 500}))
+    assert "  X: HBM, 600,000 bytes moved\n" in told
+    assert "  E: sbuf [128, 500] as e_tile, 2,000 bytes per partition, for a turn of m\n" in told
+    assert "  G[m] = X[m, n] ;; V maximum: tensor_reduce\n" in told
+    assert "  N: 3 passes, forced by G, D\n" in told
+    others = told.partition("Other choices\n")[2].split("\n")
+    assert any(line.startswith("  no shared loops: ") and line.endswith(" us") for line in others)
+
+
+def test_the_story_of_a_mapping_has_the_time_without_it() -> None:
+    told = explain(nkilab.einsum.compile(CASES["three matrices"][0]))
+    assert told.partition("Other choices\n  without the mapping: ")[2].endswith(" us")
