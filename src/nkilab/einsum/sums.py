@@ -66,13 +66,12 @@ def proved_sums(accesses: list[Access]) -> int:
     return count
 
 
-def adds(statement: Statement) -> bool:
-    """Whether a statement adds to what lies in its place."""
-    if isinstance(statement, MatMul):
-        return bool(statement.over)
-    views = dict(views_of(statement))
-    dst = views.pop("dst", None)
-    return dst is not None and any(view == dst for view in views.values())
+def adds(write: Access) -> bool:
+    """Whether a write adds to what lies in its place, which its statement then reads too."""
+    if isinstance(write.statement, MatMul):
+        return bool(write.statement.over)
+    reads = (view for name, view in views_of(write.statement) if name not in ("dst", "total"))
+    return any(view == write.view for view in reads)
 
 
 def _sum(tallied: Access, held: list[Access]) -> Sum:
@@ -86,7 +85,7 @@ def _sum(tallied: Access, held: list[Access]) -> Sum:
     if isinstance(statement, MatMul):
         fixed = tuple(loop for loop in loops if loop.variable not in statement.over)
         begun = min(a.number for a in held if a.is_write and _is_same_sum(adding, a))
-    elif adds(statement):
+    elif adds(adding):
         first = [a for a in held if isinstance(a.statement, Fill) and a.number < tallied.number]
         if not first:
             raise ProofError(f"the sum {tally.into.buffer.name} is taken up before it is begun")
@@ -111,7 +110,7 @@ def _summed_by(access: Access) -> set[int]:
 def _need_tallies(held: list[Access], tallied: set[int]) -> None:
     """Every statement that adds to a sum tells what, and nothing else adds to it."""
     for access in held:
-        is_adding = access.is_write and adds(access.statement)
+        is_adding = access.is_write and adds(access)
         if is_adding and access.number not in tallied and (tallied or isinstance(access.statement, MatMul)):
             raise ProofError(f"{told(access.statement)} adds to {access.view.buffer.name} once more")
 
