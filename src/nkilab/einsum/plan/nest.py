@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from ..language.ast import Access, Affine, Einsum, Scalar
+from ..language.ast import Access, Einsum, Scalar
 from ..language.operators import OPERATORS
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
@@ -497,11 +497,3 @@ def is_folded(
 
 def _is_column(storage: Storage, access: Access, part: str) -> bool:
     return storage.has_blocks and storage.part_variable(access) == part and "free" not in storage.dims
-
-
-def is_affine(einsum: Einsum) -> bool:
-    """Whether no index is gathered."""
-    return all(isinstance(i, Affine) for a in einsum.accesses for i in a.indices)
-
-
-__all__ = ["Cluster", "Nest", "field"]
