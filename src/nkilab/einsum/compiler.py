@@ -95,12 +95,24 @@ def compile(
         held = _typed(known, dtypes) if is_partial else held
         result = _mapped(held, cascade, machine, dialect, found, strict)
         return replace(result, changes=(*parts, *result.changes))
-    cascade = sized(cascade)
+    result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
+    return replace(result, findings=found)
+
+
+def _planned(
+    spec: Spec,
+    cascade: Cascade,
+    dtypes: Mapping[str, Any] | str | None,
+    dialect: str,
+    machine: Machine,
+    search: float,
+) -> CompiledEinsum:
+    """The kernel of a cascade without a mapping, what no output depends on left out."""
     _need_forward_indices(cascade)
     cascade, unread = live(cascade)
-    result = _lowered(held, cascade, types_of(cascade, held, dtypes), dialect, machine, search)
+    result = _lowered(spec, cascade, types_of(cascade, spec, dtypes), dialect, machine, search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
-    return replace(result, findings=found, changes=(*dropped, *result.changes))
+    return replace(result, changes=(*dropped, *result.changes))
 
 
 def _need_nothing_beside(option: str) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from ..language.ast import Access, Affine, Einsum, Scalar
+from ..language.ast import Access, Einsum, Scalar
 from ..language.operators import OPERATORS
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
@@ -473,11 +473,3 @@ class Nest:
                 view = across_partitions(self.ctx, view, einsum.reduce_op, einsum.name.lower())
             part = ""
         deliver(self.ctx, einsum, view, self.spans, part, free, self.targets[einsum.name])
-
-
-def is_affine(einsum: Einsum) -> bool:
-    """Whether no index is gathered."""
-    return all(isinstance(i, Affine) for a in einsum.accesses for i in a.indices)
-
-
-__all__ = ["Cluster", "Nest", "field"]
