@@ -20,6 +20,7 @@ from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.outputs import check_outputs, is_written
 from .dialects.schedules import check_schedule
+from .dialects.uniform import can_start_again
 from .errors import NkilabError, RuleError, UseError, did_you_mean
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
@@ -27,6 +28,7 @@ from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .progress import phase
 from .tiles.tile import View, whole_layout
 from .trace.program import Program
+from .trace.repeats import REPEATS, Repeats, TraceAgain
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
 from .trace.source import is_users, place_of, user_frame
 
@@ -87,11 +89,43 @@ def launch(
     try:
         compute = _computing(watch) if has_data else None
         seats = Seats((0,), len(_instances(kernel, machine)))
-        return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed or {})[0]
+
+        def run(keyed: Mapping[Any, Any]) -> Launched:
+            return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed)[0]
+
+        if has_data or len(seats) > 1 or kernel.spelling != "nki":
+            return run(keyed or {})
+        return _on_shapes(kernel, [*args, *kwargs.values()], keyed or {}, run)
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
         raise_typed(error, kernel.spelling)
+
+
+def _on_shapes(
+    kernel: Kernel, given: Sequence[Any], keyed: Mapping[Any, Any],
+    run: Callable[[Mapping[Any, Any]], Launched],
+) -> Launched:  # fmt: skip
+    """Run a kernel on shapes alone, where iterations of loops may follow from others.
+
+    What then asks for the value of an index, or goes wrong, runs again: at last as it stands.
+    """
+    repeats = keyed.get(REPEATS) or Repeats()
+    repeats.begin()
+    goes_on = can_start_again(kernel.function, given)
+    while goes_on:
+        try:
+            launched = run({**keyed, REPEATS: repeats})
+        except (Exception, TraceAgain):
+            if not repeats.is_used:
+                raise
+            goes_on = repeats.is_broken
+        else:
+            if not repeats.is_broken:
+                return launched
+        goes_on = repeats.start_again() and goes_on
+    repeats.is_off = True
+    return run({**keyed, REPEATS: repeats})
 
 
 def launch_ranks(
@@ -169,7 +203,8 @@ def _launch(
             results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, seats, meetings)
     except TurnsNeeded:
         # nothing left the launch yet: it starts again
-        return _launch(kernel, calls, seats, machine, topology, compute, keyed, own, takes_turns=True)
+        others = {name: held for name, held in keyed.items() if name != REPEATS}
+        return _launch(kernel, calls, seats, machine, topology, compute, others, own, takes_turns=True)
     _note_meetings([session.program for session in sessions], seats, meetings)
     per = seats.cores
     left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
@@ -195,6 +230,9 @@ def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mappin
     first = sessions[0]
     for session in sessions:
         session.keyed.update(keyed)
+        if REPEATS in keyed:
+            # a launch that starts again does not warn again
+            session.together.warned = keyed[REPEATS].warned
     bound = bind(kernel, *call)
     frameworks: list[Any] = []
     with tracing(first):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 from ..errors import UseError
+from ..trace.repeats import FEWEST, REPEATS, Affine, Plan, Repeats, shared_tiles
 from ..trace.session import Session, current
 from .indexing import whole_number
 from .places import placed
+from .uniform import shared_by
 
 
 class LoopIndex(int):
@@ -55,8 +59,13 @@ class LoopRange:
     def __len__(self) -> int:
         return len(self._range)
 
-    def __iter__(self) -> Iterator[LoopIndex]:
+    def __iter__(self) -> Iterator[Any]:
         session = current()
+        repeats = session.keyed.get(REPEATS)
+        plan = None if repeats is None else plan_of(session, repeats, sys._getframe(1), len(self._range))
+        return self._run(session, plan)
+
+    def _run(self, session: Session, plan: Plan | None) -> Iterator[Any]:
         program = session.program
         outer = session.position
         loop = len(program.positions)
@@ -65,14 +74,28 @@ class LoopRange:
         if self.kind == "static":
             program.unrolled.append(loop)
         try:
-            for value in self._range:
+            for value in self._range if plan is None else plan.turns(self._range, is_counted=True):
                 session.position = len(program.positions)
-                program.positions.append((outer, loop, value))
-                yield LoopIndex(value, loop, self.kind)
+                program.positions.append((outer, loop, value if plan is None else plan.value))
+                yield value if type(value) is Affine else LoopIndex(value, loop, self.kind)
                 # what waits belongs to this iteration
                 session.flush()
         finally:
             session.position = outer
+
+
+def plan_of(session: Session, repeats: Repeats, frame: FrameType, count: int) -> Plan | None:
+    """How to go through the loop that begins in the user's frame; None for one iteration after another."""
+    if count < FEWEST:
+        return None
+    name = (frame.f_code, frame.f_lasti)
+    if name in repeats.refused or not repeats.pays(name, count):
+        return None
+    shared = shared_by(frame)
+    if shared is None:
+        repeats.refused.add(name)
+        return None
+    return Plan(session, repeats, name, shared_tiles(shared))
 
 
 def device_loops(session: Session, row: int) -> tuple[int, ...]:

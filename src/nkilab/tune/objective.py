@@ -30,6 +30,7 @@ from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
 from ..trace.builder import FORMS
 from ..trace.program import Program
+from ..trace.repeats import REPEATS, Repeats
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
 from .space import Point, Space
 
@@ -108,6 +109,7 @@ class KernelObjective:
         self._traces: OrderedDict[tuple[int, str], tuple[Program, ...]] = OrderedDict()
         self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
         self._forms: dict[Hashable, Instruction] = {}
+        self._repeats = Repeats()
         self._rows = 0
 
     @property
@@ -223,7 +225,7 @@ class KernelObjective:
             case = self.cases[number]
             launched = launch(
                 self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False,
-                keyed={FORMS: self._forms},
+                keyed={FORMS: self._forms, REPEATS: self._repeats},
             )  # fmt: skip
             self._refuse_faults(launched)
             known = self._traces[key] = launched.programs

@@ -14,7 +14,7 @@ from ...tiles.views import reinterpreted, reshaped
 from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
 from ..history import order
-from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, rectangle
+from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
 from ..places import described
 from . import dynamic, view_methods
 from .assignment import assign
@@ -98,6 +98,9 @@ class Tensor(View):
             view = cut(self, key)
         if view is not None:
             return view
+        plain = in_this_iteration(self, key)
+        if plain is not key:
+            return self[plain]
         session = running()
         if session is not None and session.version in _EARLY:
             return self._subscripted_early(key)

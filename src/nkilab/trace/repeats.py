@@ -1,0 +1,420 @@
+"""Loops whose later iterations follow from two that were traced.
+
+Where only shapes are known, an iteration of a loop leaves nothing but rows, tiles and places in loops. If its
+statements are the same function of the index in every iteration (`dialects.uniform` finds that out), if the
+index goes into addresses alone, by sums and multiples (`Affine` holds it to that), and if the second iteration
+changed no other state of the launch, then all further ones differ from it by whole multiples of what it
+differs by from the first. They are written down at once, as columns.
+
+Whatever does not fit is traced as it stands: an index whose value is asked for starts the launch again
+(`TraceAgain`) with that loop as plain Python.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..tiles.tile import PSUM, Storage
+from .program import Program
+from .session import Session
+
+# In `Session.keyed`: the `Repeats` of a launch, where later iterations may follow from earlier ones.
+REPEATS = "repeats"
+# so many times a launch starts again before it is traced as it stands
+MOST_STARTS = 12
+# a loop of fewer iterations is run as it stands, and one whose further iterations have fewer rows
+FEWEST, FEWEST_ROWS = 4, 24
+
+
+class TraceAgain(BaseException):
+    """The value of an index is asked for that stands for several; the user's except lets it pass."""
+
+
+class Repeats:
+    """What launches of one kernel know of its loops.
+
+    Attributes:
+        refused: loops that are traced in full, by what names them.
+        lengths: rows of an iteration of a loop, when it was last looked at.
+        is_broken: whether this launch asked for the value of an index that stands for several.
+        is_used: whether an index of this launch stood for several.
+        is_off: whether this launch runs as it stands.
+        starts: how often this launch began.
+        warned: which warnings it gave.
+    """
+
+    def __init__(self) -> None:
+        self.refused: set[Any] = set()
+        self.lengths: dict[Any, int] = {}
+        self.begin()
+
+    def pays(self, name: Any, count: int) -> bool:
+        """Whether so many iterations of a loop are worth the trouble, as long as they were last time."""
+        return not self.is_off and (count - 2) * self.lengths.get(name, FEWEST_ROWS) >= FEWEST_ROWS
+
+    def begin(self) -> None:
+        """Turn to the next launch."""
+        self.is_broken = self.is_used = self.is_off = False
+        self.starts = 0
+        self.warned: set[tuple[str, int, str]] = set()
+
+    def start_again(self) -> bool:
+        """Whether the launch is to start again with what is refused by now, rather than as it stands."""
+        self.is_broken = self.is_used = False
+        self.starts += 1
+        return self.starts < MOST_STARTS
+
+
+class Turn:
+    """One loop whose index stands for several values.
+
+    Args:
+        repeats: of the launch.
+        name: of the loop, by which it is refused.
+
+    Attributes:
+        rest: from the value of the index to its last one.
+    """
+
+    def __init__(self, repeats: Repeats, name: Any) -> None:
+        self.repeats = repeats
+        self.name = name
+        self.rest = 0
+
+    def index(self, value: int, last: int) -> Affine:
+        """The index of an iteration, which stands for all from there on."""
+        self.rest = last - value
+        self.repeats.is_used = True
+        return Affine(value, {self: 1})
+
+
+class Affine:
+    """An integer that stands for its values in all iterations that are left: a sum of indices and a number.
+
+    It counts as an int. Sums and multiples are of its kind; a comparison is answered where the answer is the
+    same in all iterations; whatever else asks for its value starts the launch again without it.
+
+    Args:
+        value: in this iteration.
+        terms: how often each index is in it.
+    """
+
+    __slots__ = ("terms", "value")
+    __array_ufunc__ = None
+
+    def __init__(self, value: int, terms: dict[Turn, int]) -> None:
+        self.value = value
+        self.terms = terms
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return int
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the largest of its values."""
+        reach = [count * turn.rest for turn, count in self.terms.items()]
+        return self.value + sum(r for r in reach if r < 0), self.value + sum(r for r in reach if r > 0)
+
+    def refuse(self, *asked: Any) -> NoReturn:
+        """Start the launch again with the loops of its indices as they stand."""
+        for turn in self.terms:
+            turn.repeats.refused.add(turn.name)
+            turn.repeats.is_broken = True
+        raise TraceAgain
+
+    def _plus(self, other: Any, sign: int) -> Any:
+        if type(other) is not Affine:
+            if not isinstance(other, int):
+                self.refuse()
+            return Affine(self.value + sign * int(other), self.terms)
+        terms = dict(self.terms)
+        for turn, count in other.terms.items():
+            terms[turn] = terms.get(turn, 0) + sign * count
+        return _made(self.value + sign * other.value, terms)
+
+    def __add__(self, other: Any) -> Any:
+        return self._plus(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._plus(other, -1)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (self * -1)._plus(other, 1)
+
+    def __mul__(self, other: Any) -> Any:
+        if type(other) is Affine or not isinstance(other, int):
+            self.refuse()
+        times = int(other)
+        return _made(self.value * times, {turn: count * times for turn, count in self.terms.items()})
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __pos__(self) -> Affine:
+        return self
+
+    def _compared(self, other: Any, holds: Callable[[int], bool]) -> bool:
+        """Whether its difference to `other` is as asked, if that is so in all iterations or in none."""
+        difference = self._plus(other, -1)
+        if type(difference) is int:
+            return holds(difference)
+        low, high = difference.bounds
+        if holds(low) != holds(high):
+            self.refuse()
+        return holds(low)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compared(other, lambda d: d < 0)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compared(other, lambda d: d <= 0)
+
+    def __gt__(self, other: Any) -> bool:
+        return not self <= other
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def __eq__(self, other: object) -> bool:
+        # neither larger nor smaller in all iterations, or refused
+        return self <= other and self >= other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self.refuse()
+
+
+def _made(value: int, terms: dict[Turn, int]) -> Any:
+    """A number, or a plain integer if no index is left in it."""
+    left = {turn: count for turn, count in terms.items() if count}
+    return Affine(value, left) if left else value
+
+
+# what asks for the value itself
+_ASKING = (
+    "index", "int", "float", "complex", "hash", "str", "repr", "format", "floordiv", "rfloordiv", "mod", "rmod",
+    "truediv", "rtruediv", "pow", "rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift", "and",
+    "rand", "or", "ror", "xor", "rxor", "invert", "abs", "round", "trunc", "floor", "ceil", "array", "matmul",
+    "rmatmul", "reduce", "reduce_ex", "copy", "deepcopy", "dir", "sizeof", "iter", "len", "getitem", "contains",
+    "call", "enter", "await",
+)  # fmt: skip
+for _word in _ASKING:
+    setattr(Affine, f"__{_word}__", Affine.refuse)
+
+
+@dataclass(frozen=True)
+class Before:
+    """Where a launch stands before an iteration, or after it.
+
+    Args:
+        rows, operands, storages, positions: how many the program has.
+        kept: of everything else that a call may change how much there is.
+        covered: which elements of tiles in PSUM matmuls wrote, and anything else.
+    """
+
+    rows: int
+    operands: int
+    storages: int
+    positions: int
+    kept: tuple[Any, ...]
+    covered: Mapping[int, tuple[Any, ...]]
+
+    def to(self, later: Before) -> tuple[int, int, int, int]:
+        """How many rows, operands, storages and places were made since."""
+        return (
+            later.rows - self.rows, later.operands - self.operands, later.storages - self.storages,
+            later.positions - self.positions,
+        )  # fmt: skip
+
+
+def standing(session: Session, tiles: Mapping[int, Storage]) -> Before:
+    """Where a launch stands.
+
+    Args:
+        session: the launch.
+        tiles: storages in PSUM that the iterations share, by number.
+    """
+    program, marks = session.program, session.program.marks
+    noted = (marks.addresses, marks.rotating, marks.block_uses, marks.patterns, marks.edges, marks.blocks,
+             marks.names, marks.instances, marks.carried, marks.unwritten, marks.returned, program.notes,
+             program.met, session.shared, session.changed_inputs, session.together.storages,
+             session.together.warned)  # fmt: skip
+    made = tuple(session._created.items())
+    covered = {
+        number: (_bits(s._accumulated), _bits(s._initialised), s.is_mutable) for number, s in tiles.items()
+    }
+    return Before(
+        len(program), program.operand_count, len(program.storages), len(program.positions),
+        (*map(len, noted), made, session.pending is None), covered,
+    )  # fmt: skip
+
+
+def _bits(coverage: Any) -> Any:
+    """Which elements are covered, as something that compares."""
+    if coverage is None or coverage.is_empty:
+        return None
+    return True if coverage.is_full else coverage.bits.tobytes()
+
+
+def shared_tiles(tensors: list[Storage]) -> dict[int, Storage]:
+    """The storages in PSUM among some, by number."""
+    return {s.number: s for s in tensors if s.memory == PSUM}
+
+
+class Plan:
+    """The way through one loop: two iterations by an index that stands for all, then the others at once.
+
+    Args:
+        session: the launch.
+        repeats: of the launch.
+        name: of the loop.
+        tiles: storages in PSUM that its iterations share, by number.
+
+    Attributes:
+        value: of the index in the iteration that runs.
+    """
+
+    def __init__(self, session: Session, repeats: Repeats, name: Any, tiles: Mapping[int, Storage]) -> None:
+        self.session, self.repeats, self.name, self.tiles = session, repeats, name, tiles
+        self.value = 0
+
+    def turns(self, values: range, *, is_counted: bool) -> Iterator[Any]:
+        """The index of each iteration that is to run."""
+        turn = Turn(self.repeats, self.name)
+        at = [standing(self.session, self.tiles)]
+        for self.value in values[:2]:
+            yield turn.index(self.value, values[-1])
+            at.append(standing(self.session, self.tiles))
+            self.repeats.lengths[self.name] = at[-1].rows - at[-2].rows
+            if not self.repeats.pays(self.name, len(values)):
+                break
+        else:
+            if continued(self.session, (at[0], at[1], at[2]), list(values[2:]), is_counted=is_counted):
+                return
+            self.repeats.refused.add(self.name)
+        for self.value in values[len(at) - 1 :]:
+            yield self.value
+
+
+def continued(
+    session: Session, at: tuple[Before, Before, Before], values: list[int], *, is_counted: bool
+) -> bool:
+    """Write down the iterations that follow from two traced ones, if they do.
+
+    Args:
+        session: the launch.
+        at: where it stood before the first iteration, before the second and after it.
+        values: of the index in the further iterations.
+        is_counted: whether an iteration is a place in the program's loops of its own.
+
+    Returns:
+        Whether they follow; nothing is written if not.
+    """
+    first, second, third = at
+    if first.to(second) != second.to(third) or second.kept != third.kept or second.covered != third.covered:
+        return False
+    program = session.program
+    rows, slots = program.since(first.rows, first.operands)
+    n, m, made, places = first.to(second)
+    (a, b), (s, t) = (rows[:, :n], rows[:, n:]), (slots[:, :m], slots[:, m:])
+    of_tile = np.where(t[0] >= second.storages, made, 0)
+    of_place = np.where(b[2] >= second.positions, places, 0)
+    if not (
+        np.array_equal(a[:2], b[:2])
+        and np.array_equal(a[2] + of_place, b[2])
+        and np.array_equal(s[0] + of_tile, t[0])
+        and _are_equal(program, at, is_counted)
+        and _are_known(program, t[0][of_tile == 0], first, third)
+    ):
+        return False
+    turns = np.arange(1, len(values) + 1, dtype=np.int64)[:, None]
+    further = np.tile(b, (1, len(values)))
+    further[2] = (b[2] + turns * of_place).reshape(-1)
+    tiles, offsets = t[0] + turns * of_tile, t[1] + turns * (t[1] - s[1])
+    program.extend(further, np.stack([tiles.reshape(-1), offsets.reshape(-1)]))
+    _continue_tables(session, second, third, values, is_counted)
+    return True
+
+
+def _are_equal(program: Program, at: tuple[Before, Before, Before], is_counted: bool) -> bool:
+    """Whether two iterations made equal tiles at equal places of equal loops."""
+    first, second, third = at
+    births, by = program.marks.births, second.positions - first.positions
+    made = program.storages[first.storages : second.storages]
+    if made != program.storages[second.storages : third.storages]:
+        return False
+    born = [_moved(place, first, by) for place in births[first.storages : second.storages]]
+    if born != births[second.storages : third.storages]:
+        return False
+    own, other = _places(program, first, second, is_counted), _places(program, second, third, is_counted)
+    if [(_moved(p, first, by), _moved(loop, first, by), value) for p, loop, value in own] != other:
+        return False
+    entered = [(loop + by, *kind) for loop, *kind in _loops(program, first, second, is_counted)]
+    return entered == _loops(program, second, third, is_counted)
+
+
+def _moved(place: int, start: Before, by: int) -> int:
+    """A place or loop of an iteration in a later one; those around it stay."""
+    return place + by if place >= start.positions else place
+
+
+def _places(
+    program: Program, start: Before, end: Before, is_counted: bool
+) -> list[tuple[int, int, int]]:
+    """Places in loops within an iteration, but not that of the iteration itself."""
+    return program.positions[start.positions + is_counted : end.positions]
+
+
+def _loops(program: Program, start: Before, end: Before, is_counted: bool) -> list[tuple[int, str, bool]]:
+    """Number, kind, and whether Python unrolls them, of the loops that an iteration entered."""
+    kinds, unrolled = program.marks.loops, program.unrolled
+    entered = range(start.positions + is_counted, end.positions)
+    told = set(unrolled[bisect_left(unrolled, start.positions) :])
+    return [(loop, kinds[loop], loop in told) for loop in entered if loop in kinds]
+
+
+def _are_known(program: Program, storages: np.ndarray, first: Before, third: Before) -> bool:
+    """Whether it is known what of the tiles in PSUM that iterations share is written."""
+    shared = np.unique(storages).tolist()
+    if shared and shared[-1] >= first.storages:
+        return False
+    return all(n in third.covered for n in shared if program.storages[n].memory == PSUM)
+
+
+def _continue_tables(
+    session: Session, second: Before, third: Before, values: list[int], is_counted: bool
+) -> None:
+    """Add the tiles, places and loops of further iterations."""
+    program, marks = session.program, session.program.marks
+    made = program.storages[second.storages : third.storages]
+    births = marks.births[second.storages : third.storages]
+    inside = _places(program, second, third, is_counted)
+    loops = _loops(program, second, third, is_counted)
+    outer, own, _ = program.positions[second.positions] if is_counted else (0, 0, 0)
+    places = third.positions - second.positions
+    for turn, value in enumerate(values, 1):
+        by = turn * places
+        program.storages += made
+        marks.births += [_moved(place, second, by) for place in births]
+        if is_counted:
+            program.positions.append((outer, own, value))
+        program.positions += [(_moved(p, second, by), _moved(n, second, by), at) for p, n, at in inside]
+        for loop, kind, is_unrolled in loops:
+            marks.loops[loop + by] = session.keyed["loop", loop + by] = kind
+            if is_unrolled:
+                program.unrolled.append(loop + by)
