@@ -12,7 +12,7 @@ from ..trace.repeats import FEWEST, REPEATS, Affine, Plan, Repeats, shared_tiles
 from ..trace.session import Session, current
 from .indexing import whole_number
 from .places import placed
-from .uniform import shared_by
+from .uniform import shared_by, takes_evenly
 
 
 class LoopIndex(int):
@@ -95,6 +95,7 @@ def plan_of(session: Session, repeats: Repeats, frame: FrameType, count: int) ->
     if shared is None:
         repeats.refused.add(name)
         return None
+    repeats.takes_evenly = takes_evenly
     return Plan(session, repeats, name, shared_tiles(shared))
 
 

@@ -14,12 +14,12 @@ import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from ..arrays import framework_of
-from ..tiles.tile import Storage, View
+from ..tiles.tile import PSUM, Storage, View
 from ..trace.repeats import Affine
 from ..trace.source import is_users
 from .kernel import Kernel
@@ -107,6 +107,66 @@ def _is_plain(value: Any, found: list[Storage]) -> bool:
     if kind is list or kind is tuple:
         return all(_is_plain(part, found) for part in value)
     return kind in NUMBERS or kind is Affine or kind.__name__ == "LoopIndex"
+
+
+def takes_evenly(frame: FrameType, index: Affine) -> bool:
+    """Whether a frame is about to take tiles by an index out of a list of evenly numbered ones.
+
+    The list is a variable of the frame, and a slice has as many in every iteration.
+    """
+    place = tuple(next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)))
+    name, is_slice = _subscripts(frame.f_code).get(place, ("", False))
+    tiles = frame.f_locals.get(name)
+    repeats = next(iter(index.terms)).repeats
+    low, high = index.bounds
+    if not _are_even(tiles) or low < 0 or high >= len(tiles) + is_slice:
+        return False
+    begun, repeats.begun = repeats.begun, None
+    if not is_slice:
+        return begun is None
+    if begun is None:
+        repeats.begun = (frame, frame.f_lasti, index)
+        return True
+    count = index - begun[2]
+    return begun[:2] == (frame, frame.f_lasti) and type(count) is int and count > 0
+
+
+def _are_even(tiles: Any) -> bool:
+    """Whether a list holds tiles alike, each as far from the last one in number and offset, none in PSUM.
+
+    Of a list of lists that is asked of those that stand at the same place in each.
+    """
+    if type(tiles) not in (list, tuple) or not tiles:
+        return False
+    first = tiles[0]
+    if any(type(t) is not type(first) for t in tiles):
+        return False
+    if type(first) in (list, tuple):
+        return all(len(t) == len(first) for t in tiles) and all(map(_are_even, zip(*tiles, strict=True)))
+    if not isinstance(first, View) or first.layout.indices or first.layout.memory == PSUM:
+        return False
+    kinds = {(t.layout, t.storage.shape, t.storage.dtype, t.storage.is_mutable, t.storage.place) for t in tiles}
+    places = [(t.storage.number, t.offset) for t in tiles]
+    steps = {(n - m, o - p) for (m, p), (n, o) in pairwise(places)}
+    return len(kinds) == 1 and len(steps) <= 1 and first.storage.place is None
+
+
+@lru_cache(maxsize=512)
+def _subscripts(code: CodeType) -> dict[tuple[int | None, ...], tuple[str, bool]]:
+    """Subscripts of variables in a function's text, by place: the variable, and whether it is a slice."""
+    tree, codes = _read_file(code.co_filename)
+    if code not in codes:
+        return {}
+    return {
+        (n.lineno, n.end_lineno, n.col_offset, n.end_col_offset): (n.value.id, isinstance(n.slice, ast.Slice))
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and _is_even(n.slice)
+    }
+
+
+def _is_even(key: ast.expr) -> bool:
+    """Whether a subscript is no slice, or one with both ends and no step."""
+    return not isinstance(key, ast.Slice) or None not in (key.lower, key.upper) and key.step is None
 
 
 def _are_harmless(
@@ -214,19 +274,25 @@ def _function(code: CodeType) -> Function | None:
 @lru_cache(maxsize=64)
 def _functions(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, CodeType]]:
     """The functions of a file by name and first line, as trees and as code."""
-    try:
-        text = "".join(linecache.getlines(filename))
-        tree = ast.parse(text)
-        codes = {(c.co_name, c.co_firstlineno): c for c in _codes(compile(tree, filename, "exec", dont_inherit=True))}
-    except (SyntaxError, ValueError):
-        return {}
+    tree, codes = _read_file(filename)
+    known = {(c.co_name, c.co_firstlineno): c for c in codes}
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if (node.name, first) in codes:
-                found[node.name, first] = (node, codes[node.name, first])
+            if (node.name, first) in known:
+                found[node.name, first] = (node, known[node.name, first])
     return found
+
+
+@lru_cache(maxsize=64)
+def _read_file(filename: str) -> tuple[ast.Module, frozenset[CodeType]]:
+    """The tree of a file and all code in it; of none that is at hand and Python's."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(filename)))
+        return tree, frozenset(_codes(compile(tree, filename, "exec", dont_inherit=True)))
+    except (SyntaxError, ValueError):
+        return ast.Module([], []), frozenset()
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -12,9 +12,11 @@ Whatever does not fit is traced as it stands: an index whose value is asked for 
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -43,6 +45,10 @@ class Repeats:
         lengths: rows of an iteration of a loop, when it was last looked at.
         is_broken: whether this launch asked for the value of an index that stands for several.
         is_used: whether an index of this launch stood for several.
+        takes_evenly: whether a frame is about to take tiles by an index out of a list in which their numbers
+            and offsets are those of the first and multiples of a step.
+        is_of_list: indices that took some.
+        begun: a slice of such a list whose start is known: frame, place and start.
         is_off: whether this launch runs as it stands.
         starts: how often this launch began.
         warned: which warnings it gave.
@@ -51,6 +57,7 @@ class Repeats:
     def __init__(self) -> None:
         self.refused: set[Any] = set()
         self.lengths: dict[Any, int] = {}
+        self.takes_evenly: Callable[[FrameType, Affine], bool] = _never
         self.begin()
 
     def pays(self, name: Any, count: int) -> bool:
@@ -61,13 +68,21 @@ class Repeats:
         """Turn to the next launch."""
         self.is_broken = self.is_used = self.is_off = False
         self.starts = 0
+        self.is_of_list: set[Turn] = set()
+        self.begun: tuple[FrameType, int, Affine] | None = None
         self.warned: set[tuple[str, int, str]] = set()
 
     def start_again(self) -> bool:
         """Whether the launch is to start again with what is refused by now, rather than as it stands."""
         self.is_broken = self.is_used = False
+        self.begun = None
+        self.is_of_list.clear()
         self.starts += 1
         return self.starts < MOST_STARTS
+
+
+def _never(frame: FrameType, index: Affine) -> bool:
+    return False
 
 
 class Turn:
@@ -120,6 +135,15 @@ class Affine:
         """The least and the largest of its values."""
         reach = [count * turn.rest for turn, count in self.terms.items()]
         return self.value + sum(r for r in reach if r < 0), self.value + sum(r for r in reach if r > 0)
+
+    def __index__(self) -> int:
+        """The value in this iteration, where it takes evenly numbered tiles out of a list."""
+        for turn in self.terms:
+            if turn.repeats.takes_evenly(sys._getframe(1), self):
+                turn.repeats.is_of_list |= {*self.terms}
+                return self.value
+            break
+        self.refuse()
 
     def refuse(self, *asked: Any) -> NoReturn:
         """Start the launch again with the loops of its indices as they stand."""
@@ -207,7 +231,7 @@ def _made(value: int, terms: dict[Turn, int]) -> Any:
 
 # what asks for the value itself
 _ASKING = (
-    "index", "int", "float", "complex", "hash", "str", "repr", "format", "floordiv", "rfloordiv", "mod", "rmod",
+    "int", "float", "complex", "hash", "str", "repr", "format", "floordiv", "rfloordiv", "mod", "rmod",
     "truediv", "rtruediv", "pow", "rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift", "and",
     "rand", "or", "ror", "xor", "rxor", "invert", "abs", "round", "trunc", "floor", "ceil", "array", "matmul",
     "rmatmul", "reduce", "reduce_ex", "copy", "deepcopy", "dir", "sizeof", "iter", "len", "getitem", "contains",
@@ -299,12 +323,17 @@ class Plan:
         at = [standing(self.session, self.tiles)]
         for self.value in values[:2]:
             yield turn.index(self.value, values[-1])
+            if self.repeats.begun is not None:
+                # a slice that ends at a number, whose length depends on the index
+                self.repeats.begun[-1].refuse()
             at.append(standing(self.session, self.tiles))
             self.repeats.lengths[self.name] = at[-1].rows - at[-2].rows
             if not self.repeats.pays(self.name, len(values)):
                 break
         else:
-            if continued(self.session, (at[0], at[1], at[2]), list(values[2:]), is_counted=is_counted):
+            may_move = turn in self.repeats.is_of_list
+            three = (at[0], at[1], at[2])
+            if continued(self.session, three, list(values[2:]), is_counted=is_counted, may_move=may_move):
                 return
             self.repeats.refused.add(self.name)
         for self.value in values[len(at) - 1 :]:
@@ -312,8 +341,9 @@ class Plan:
 
 
 def continued(
-    session: Session, at: tuple[Before, Before, Before], values: list[int], *, is_counted: bool
-) -> bool:
+    session: Session, at: tuple[Before, Before, Before], values: list[int], *, is_counted: bool,
+    may_move: bool,
+) -> bool:  # fmt: skip
     """Write down the iterations that follow from two traced ones, if they do.
 
     Args:
@@ -321,6 +351,7 @@ def continued(
         at: where it stood before the first iteration, before the second and after it.
         values: of the index in the further iterations.
         is_counted: whether an iteration is a place in the program's loops of its own.
+        may_move: whether iterations take other tiles, out of lists in which their numbers are even.
 
     Returns:
         Whether they follow; nothing is written if not.
@@ -332,14 +363,16 @@ def continued(
     rows, slots = program.since(first.rows, first.operands)
     n, m, made, places = first.to(second)
     (a, b), (s, t) = (rows[:, :n], rows[:, n:]), (slots[:, :m], slots[:, m:])
-    of_tile = np.where(t[0] >= second.storages, made, 0)
+    is_own = t[0] >= second.storages
+    of_tile = t[0] - s[0]
     of_place = np.where(b[2] >= second.positions, places, 0)
     if not (
         np.array_equal(a[:2], b[:2])
         and np.array_equal(a[2] + of_place, b[2])
-        and np.array_equal(s[0] + of_tile, t[0])
+        and (of_tile[is_own] == made).all()
+        and (may_move or not of_tile[~is_own].any())
         and _are_equal(program, at, is_counted)
-        and _are_known(program, t[0][of_tile == 0], first, third)
+        and _are_known(program, slots[0][np.tile(~is_own, 2)], first, third)
     ):
         return False
     turns = np.arange(1, len(values) + 1, dtype=np.int64)[:, None]
