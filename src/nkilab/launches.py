@@ -18,6 +18,7 @@ from .border import definition, input_tensor, map_arrays, map_tensors, output_ar
 from .calls import Call
 from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
 from .dialects.kernel import Kernel, raise_typed
+from .dialects.loops import with_ranges
 from .dialects.outputs import check_outputs, is_written
 from .dialects.schedules import check_schedule
 from .dialects.uniform import can_start_again
@@ -312,9 +313,10 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
             bound = BoundArguments(bound.signature, OrderedDict(own))
             session.catch_up()
         with phase("executing" if session.has_data else "tracing", lambda: len(session.program)):
+            function = with_ranges(kernel.function) if REPEATS in session.keyed else kernel.function
             for instance in instances:
                 session.begin(instance)
-                results = kernel.function(*bound.args, **bound.kwargs)
+                results = function(*bound.args, **bound.kwargs)
                 session.flush()
             if session.lanes is not None:
                 # what this program computed is there before another one runs

@@ -164,13 +164,11 @@ def in_this_iteration(view: View, key: Any) -> Any:
     if not any(map(_is_affine, parts)):
         return key
     shape = view.layout.shape
+    is_plain = len(parts) <= len(shape) and not any(part is Ellipsis for part in parts)
     plain = []
     for axis, part in enumerate(parts):
-        if not _is_affine(part):
-            plain.append(part)
-            continue
-        size = shape[axis] if len(parts) <= len(shape) and Ellipsis not in parts else -1
-        plain.append(_inside(part, size))
+        # no subscript is inside an axis of size 0
+        plain.append(_inside(part, shape[axis] if is_plain else 0) if _is_affine(part) else part)
     return tuple(plain) if type(key) is tuple else plain[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from ..errors import UseError
@@ -12,7 +12,7 @@ from ..trace.repeats import FEWEST, REPEATS, Affine, Plan, Repeats, shared_tiles
 from ..trace.session import Session, current
 from .indexing import whole_number
 from .places import placed
-from .uniform import shared_by, takes_evenly
+from .uniform import only_goes_through_ranges, shared_by, takes_evenly
 
 
 class LoopIndex(int):
@@ -82,6 +82,28 @@ class LoopRange:
                 session.flush()
         finally:
             session.position = outer
+
+
+class PlainRange:
+    """`range` of a kernel whose iterations may follow from others: it is gone through, and no more."""
+
+    def __init__(self, *bounds: Any) -> None:
+        self._range = range(*bounds)
+
+    def __iter__(self) -> Iterator[Any]:
+        session = current()
+        plan = plan_of(session, session.keyed[REPEATS], sys._getframe(1), len(self._range))
+        return iter(self._range) if plan is None else plan.turns(self._range, is_counted=False)
+
+
+def with_ranges(function: FunctionType) -> FunctionType:
+    """A kernel's function with `PlainRange` for `range`, where its text only goes through ranges."""
+    if "range" in function.__globals__ or not only_goes_through_ranges(function.__code__):
+        return function
+    names = {**function.__globals__, "range": PlainRange}
+    other = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    other.__kwdefaults__ = function.__kwdefaults__
+    return other
 
 
 def plan_of(session: Session, repeats: Repeats, frame: FrameType, count: int) -> Plan | None:

@@ -36,7 +36,7 @@ SILENT = {*BUILTINS, *(n for n, v in vars(builtins).items() if isinstance(v, typ
           "format", "bytes", "object"}  # fmt: skip
 SILENT_MODULES = {"nki", "numpy", "math", "operator", "itertools", "functools", "ml_dtypes"}
 # methods of tensors, which make views
-METHODS = {"broadcast", "expand_dim", "flatten_dims", "permute", "rearrange", "reshape", "reshape_dim", "select",
+METHODS = {"ap", "broadcast", "expand_dim", "flatten_dims", "permute", "rearrange", "reshape", "reshape_dim", "select",
            "slice", "squeeze_dim", "view"}  # fmt: skip
 RANGES = ("affine_range", "range", "sequential_range", "static_range")
 MODULES = ("nki.language", "nki.isa")
@@ -109,14 +109,25 @@ def _is_plain(value: Any, found: list[Storage]) -> bool:
     return kind in NUMBERS or kind is Affine or kind.__name__ == "LoopIndex"
 
 
+def only_goes_through_ranges(code: CodeType) -> bool:
+    """Whether each `range` in a function's text is what a `for` runs over."""
+    node = _functions(code.co_filename).get((code.co_name, code.co_firstlineno), (None, None))
+    if node[0] is None or node[1] != code:
+        return False
+    loops = [n.iter for n in ast.walk(node[0]) if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)]
+    named = sum(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(node[0]))
+    through = sum(isinstance(n.func, ast.Name) and n.func.id == "range" and not n.keywords for n in loops)
+    return 0 < named == through
+
+
 def takes_evenly(frame: FrameType, index: Affine) -> bool:
     """Whether a frame is about to take tiles by an index out of a list of evenly numbered ones.
 
-    The list is a variable of the frame, and a slice has as many in every iteration.
+    The list is a variable of the frame or in one, and a slice has as many in every iteration.
     """
     place = tuple(next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)))
-    name, is_slice = _subscripts(frame.f_code).get(place, ("", False))
-    tiles = frame.f_locals.get(name)
+    base, is_slice = _subscripts(frame.f_code).get(place, (None, False))
+    tiles = None if base is None else _held(base, frame.f_locals)
     repeats = next(iter(index.terms)).repeats
     low, high = index.bounds
     if not _are_even(tiles) or low < 0 or high >= len(tiles) + is_slice:
@@ -129,6 +140,18 @@ def takes_evenly(frame: FrameType, index: Affine) -> bool:
         return True
     count = index - begun[2]
     return begun[:2] == (frame, frame.f_lasti) and type(count) is int and count > 0
+
+
+def _held(node: ast.expr, names: dict[str, Any]) -> Any:
+    """The list that a variable holds, or that lies in such a list; None for anything else."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Constant):
+        lists = _held(node.value, names)
+        at = names.get(node.slice.id) if isinstance(node.slice, ast.Name) else node.slice.value
+        if type(lists) in (list, tuple) and type(at) is not Affine and isinstance(at, int):
+            return lists[at]
+    return None
 
 
 def _are_even(tiles: Any) -> bool:
@@ -152,15 +175,15 @@ def _are_even(tiles: Any) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _subscripts(code: CodeType) -> dict[tuple[int | None, ...], tuple[str, bool]]:
-    """Subscripts of variables in a function's text, by place: the variable, and whether it is a slice."""
+def _subscripts(code: CodeType) -> dict[tuple[int | None, ...], tuple[ast.expr, bool]]:
+    """Subscripts in a function's file, by place: of what, and whether they are slices."""
     tree, codes = _read_file(code.co_filename)
     if code not in codes:
         return {}
     return {
-        (n.lineno, n.end_lineno, n.col_offset, n.end_col_offset): (n.value.id, isinstance(n.slice, ast.Slice))
+        (n.lineno, n.end_lineno, n.col_offset, n.end_col_offset): (n.value, isinstance(n.slice, ast.Slice))
         for n in ast.walk(tree)
-        if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and _is_even(n.slice)
+        if isinstance(n, ast.Subscript) and _is_even(n.slice)
     }
 
 
@@ -174,10 +197,12 @@ def _are_harmless(
 ) -> bool:
     """Whether everything beyond a function that it names changes nothing."""
     for name, *members in outer:
+        is_builtin = name in BUILTINS and own_builtins.get(name) is BUILTINS[name]
+        if is_builtin and (name not in names or name == "range"):
+            # what stands for `range` is `loops.PlainRange`: `can_start_again` knows no other
+            continue
         if name in names:
             held = names[name]
-        elif name in BUILTINS and own_builtins.get(name) is BUILTINS[name]:
-            continue
         else:
             return False
         if members:

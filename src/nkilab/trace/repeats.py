@@ -14,21 +14,21 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ..tiles.tile import PSUM, Storage
+from ..tiles.tile import PSUM, Layout, Storage
 from .program import Program
 from .session import Session
 
 # In `Session.keyed`: the `Repeats` of a launch, where later iterations may follow from earlier ones.
 REPEATS = "repeats"
 # so many times a launch starts again before it is traced as it stands
-MOST_STARTS = 12
+MOST_STARTS = 32
 # a loop of fewer iterations is run as it stands, and one whose further iterations have fewer rows
 FEWEST, FEWEST_ROWS = 4, 24
 
@@ -42,12 +42,14 @@ class Repeats:
 
     Attributes:
         refused: loops that are traced in full, by what names them.
+        late: loops whose first iteration is unlike the others.
         lengths: rows of an iteration of a loop, when it was last looked at.
         is_broken: whether this launch asked for the value of an index that stands for several.
         is_used: whether an index of this launch stood for several.
         takes_evenly: whether a frame is about to take tiles by an index out of a list in which their numbers
             and offsets are those of the first and multiples of a step.
         is_of_list: indices that took some.
+        patterns: views that access patterns made, in order: storage, offset, layout.
         begun: a slice of such a list whose start is known: frame, place and start.
         is_off: whether this launch runs as it stands.
         starts: how often this launch began.
@@ -56,19 +58,26 @@ class Repeats:
 
     def __init__(self) -> None:
         self.refused: set[Any] = set()
+        self.late: set[Any] = set()
         self.lengths: dict[Any, int] = {}
         self.takes_evenly: Callable[[FrameType, Affine], bool] = _never
         self.begin()
 
     def pays(self, name: Any, count: int) -> bool:
         """Whether so many iterations of a loop are worth the trouble, as long as they were last time."""
-        return not self.is_off and (count - 2) * self.lengths.get(name, FEWEST_ROWS) >= FEWEST_ROWS
+        further = count - 2 - (name in self.late)
+        return not self.is_off and further * self.lengths.get(name, FEWEST_ROWS) >= FEWEST_ROWS
+
+    def begin_later(self, name: Any) -> None:
+        """Take the first iteration of a loop for itself from now on; if that was tried, every one."""
+        (self.refused if name in self.late else self.late).add(name)
 
     def begin(self) -> None:
         """Turn to the next launch."""
         self.is_broken = self.is_used = self.is_off = False
         self.starts = 0
         self.is_of_list: set[Turn] = set()
+        self.patterns: list[tuple[int, int, Layout]] = []
         self.begun: tuple[FrameType, int, Affine] | None = None
         self.warned: set[tuple[str, int, str]] = set()
 
@@ -77,6 +86,7 @@ class Repeats:
         self.is_broken = self.is_used = False
         self.begun = None
         self.is_of_list.clear()
+        self.patterns.clear()
         self.starts += 1
         return self.starts < MOST_STARTS
 
@@ -152,6 +162,13 @@ class Affine:
             turn.repeats.is_broken = True
         raise TraceAgain
 
+    def begin_later(self) -> NoReturn:
+        """Start the launch again with the first iterations of its loops as they stand."""
+        for turn in self.terms:
+            turn.repeats.begin_later(turn.name)
+            turn.repeats.is_broken = True
+        raise TraceAgain
+
     def _plus(self, other: Any, sign: int) -> Any:
         if type(other) is not Affine:
             if not isinstance(other, int):
@@ -194,7 +211,7 @@ class Affine:
             return holds(difference)
         low, high = difference.bounds
         if holds(low) != holds(high):
-            self.refuse()
+            self.begin_later()
         return holds(low)
 
     def __lt__(self, other: Any) -> bool:
@@ -246,7 +263,7 @@ class Before:
     """Where a launch stands before an iteration, or after it.
 
     Args:
-        rows, operands, storages, positions: how many the program has.
+        rows, operands, storages, positions, patterns: how many the program has.
         kept: of everything else that a call may change how much there is.
         covered: which elements of tiles in PSUM matmuls wrote, and anything else.
     """
@@ -255,26 +272,28 @@ class Before:
     operands: int
     storages: int
     positions: int
+    patterns: int
     kept: tuple[Any, ...]
     covered: Mapping[int, tuple[Any, ...]]
 
-    def to(self, later: Before) -> tuple[int, int, int, int]:
-        """How many rows, operands, storages and places were made since."""
+    def to(self, later: Before) -> tuple[int, ...]:
+        """How many rows, operands, storages, places and patterns were made since."""
         return (
             later.rows - self.rows, later.operands - self.operands, later.storages - self.storages,
-            later.positions - self.positions,
+            later.positions - self.positions, later.patterns - self.patterns,
         )  # fmt: skip
 
 
-def standing(session: Session, tiles: Mapping[int, Storage]) -> Before:
+def standing(session: Session, tiles: Mapping[int, Storage], patterns: int) -> Before:
     """Where a launch stands.
 
     Args:
         session: the launch.
         tiles: storages in PSUM that the iterations share, by number.
+        patterns: how many views access patterns made.
     """
     program, marks = session.program, session.program.marks
-    noted = (marks.addresses, marks.rotating, marks.block_uses, marks.patterns, marks.edges, marks.blocks,
+    noted = (marks.addresses, marks.rotating, marks.block_uses, marks.edges, marks.blocks,
              marks.names, marks.instances, marks.carried, marks.unwritten, marks.returned, program.notes,
              program.met, session.shared, session.changed_inputs, session.together.storages,
              session.together.warned)  # fmt: skip
@@ -283,7 +302,7 @@ def standing(session: Session, tiles: Mapping[int, Storage]) -> Before:
         number: (_bits(s._accumulated), _bits(s._initialised), s.is_mutable) for number, s in tiles.items()
     }
     return Before(
-        len(program), program.operand_count, len(program.storages), len(program.positions),
+        len(program), program.operand_count, len(program.storages), len(program.positions), patterns,
         (*map(len, noted), made, session.pending is None), covered,
     )  # fmt: skip
 
@@ -319,29 +338,34 @@ class Plan:
 
     def turns(self, values: range, *, is_counted: bool) -> Iterator[Any]:
         """The index of each iteration that is to run."""
-        turn = Turn(self.repeats, self.name)
-        at = [standing(self.session, self.tiles)]
-        for self.value in values[:2]:
+        turn, done = Turn(self.repeats, self.name), 0
+        if self.name in self.repeats.late:
+            self.value, done = values[0], 1
+            yield self.value
+        at = [self.standing()]
+        while len(at) < 3 and self.repeats.pays(self.name, len(values)):
+            self.value, done = values[done], done + 1
             yield turn.index(self.value, values[-1])
-            if self.repeats.begun is not None:
-                # a slice that ends at a number, whose length depends on the index
-                self.repeats.begun[-1].refuse()
-            at.append(standing(self.session, self.tiles))
+            at.append(self.standing())
             self.repeats.lengths[self.name] = at[-1].rows - at[-2].rows
-            if not self.repeats.pays(self.name, len(values)):
-                break
-        else:
+        if len(at) == 3:
             may_move = turn in self.repeats.is_of_list
             three = (at[0], at[1], at[2])
-            if continued(self.session, three, list(values[2:]), is_counted=is_counted, may_move=may_move):
+            if continued(self.session, three, values[done:], is_counted=is_counted, may_move=may_move):
                 return
-            self.repeats.refused.add(self.name)
-        for self.value in values[len(at) - 1 :]:
+            self.repeats.begin_later(self.name)
+        for self.value in values[done:]:
             yield self.value
+
+    def standing(self) -> Before:
+        """Where the launch stands; a slice that ends at a number has a length that depends on the index."""
+        if self.repeats.begun is not None:
+            self.repeats.begun[-1].refuse()
+        return standing(self.session, self.tiles, len(self.repeats.patterns))
 
 
 def continued(
-    session: Session, at: tuple[Before, Before, Before], values: list[int], *, is_counted: bool,
+    session: Session, at: tuple[Before, Before, Before], values: Sequence[int], *, is_counted: bool,
     may_move: bool,
 ) -> bool:  # fmt: skip
     """Write down the iterations that follow from two traced ones, if they do.
@@ -361,7 +385,7 @@ def continued(
         return False
     program = session.program
     rows, slots = program.since(first.rows, first.operands)
-    n, m, made, places = first.to(second)
+    n, m, made, places, _ = first.to(second)
     (a, b), (s, t) = (rows[:, :n], rows[:, n:]), (slots[:, :m], slots[:, m:])
     is_own = t[0] >= second.storages
     of_tile = t[0] - s[0]
@@ -372,6 +396,7 @@ def continued(
         and (of_tile[is_own] == made).all()
         and (may_move or not of_tile[~is_own].any())
         and _are_equal(program, at, is_counted)
+        and (patterns := _patterns(session, at, len(values), may_move)) is not None
         and _are_known(program, slots[0][np.tile(~is_own, 2)], first, third)
     ):
         return False
@@ -380,6 +405,8 @@ def continued(
     further[2] = (b[2] + turns * of_place).reshape(-1)
     tiles, offsets = t[0] + turns * of_tile, t[1] + turns * (t[1] - s[1])
     program.extend(further, np.stack([tiles.reshape(-1), offsets.reshape(-1)]))
+    program.marks.patterns.update(patterns)
+    session.keyed[REPEATS].patterns += patterns
     _continue_tables(session, second, third, values, is_counted)
     return True
 
@@ -399,6 +426,27 @@ def _are_equal(program: Program, at: tuple[Before, Before, Before], is_counted: 
         return False
     entered = [(loop + by, *kind) for loop, *kind in _loops(program, first, second, is_counted)]
     return entered == _loops(program, second, third, is_counted)
+
+
+def _patterns(
+    session: Session, at: tuple[Before, Before, Before], turns: int, may_move: bool
+) -> list[tuple[int, int, Layout]] | None:
+    """The views that access patterns make in further iterations; None if two iterations differ otherwise."""
+    first, second, third = at
+    known = session.keyed[REPEATS].patterns
+    pairs = list(zip(
+        known[first.patterns : second.patterns], known[second.patterns : third.patterns], strict=True
+    ))  # fmt: skip
+    made = third.storages - second.storages
+    for (m, _, held), (n, _, layout) in pairs:
+        is_even = n - m == made if n >= second.storages else (may_move or n == m)
+        if not is_even or held is not layout:
+            return None
+    return [
+        (n + turn * (n - m), o + turn * (o - p), layout)
+        for turn in range(1, turns + 1)
+        for (m, p, _), (n, o, layout) in pairs
+    ]
 
 
 def _moved(place: int, start: Before, by: int) -> int:
@@ -430,7 +478,7 @@ def _are_known(program: Program, storages: np.ndarray, first: Before, third: Bef
 
 
 def _continue_tables(
-    session: Session, second: Before, third: Before, values: list[int], is_counted: bool
+    session: Session, second: Before, third: Before, values: Sequence[int], is_counted: bool
 ) -> None:
     """Add the tiles, places and loops of further iterations."""
     program, marks = session.program, session.program.marks

@@ -11,6 +11,7 @@ from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, U
 from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
+from ...trace.repeats import REPEATS, Affine
 from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
 from ..history import order
@@ -327,9 +328,19 @@ def _access_pattern(
     is_relative = not version or order(version) < order(ABSOLUTE_SINCE)
     if scalar_offset is None and vector_offset is None:
         try:
+            if type(offset) is Affine:
+                # what lies inside, and in the same partitions, at both ends does so between them
+                ends = [
+                    view_methods.access_pattern(tensor, pattern, end, held, is_relative=is_relative).layout
+                    for end in offset.bounds
+                ]
+                offset = offset.value if ends[0] is ends[1] else offset.refuse()
             view = view_methods.access_pattern(tensor, pattern, offset, held, is_relative=is_relative)
             if session is not None:
-                session.program.marks.patterns.add((view.storage.number, view.offset, view.layout))
+                made = (view.storage.number, view.offset, view.layout)
+                session.program.marks.patterns.add(made)
+                if REPEATS in session.keyed:
+                    session.keyed[REPEATS].patterns.append(made)
             return view
         except view_methods.OutOfReachError as error:
             return view_methods.Unreachable(error)
