@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--search", type=float, default=0.0)
     parser.add_argument("--target", default="trn2")
     given = parser.parse_args()
-    entries = {e["name"]: e for e in YAML(typ="safe").load(given.corpus.read_text())}
+    entries = {e["name"]: e for e in YAML(typ="safe").load(given.corpus.read_text(encoding="utf-8"))}
     print(
         f"{'cascade':20} {'us':>11} {'roof us':>10} {'times':>6} {'own roof':>9} {'bound':>10} "
         f"{'s':>6}  taken"

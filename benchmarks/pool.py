@@ -64,7 +64,7 @@ def tanhs(times: int) -> Callable[[Any], None]:
 
 def processor_seconds(process: int) -> float:
     """What a process has used of processors so far."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -28,8 +28,8 @@ from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .progress import phase
 from .tiles.tile import View, whole_layout
+from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.program import Program
-from .trace.repeats import REPEATS, Repeats, TraceAgain
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
 from .trace.source import is_users, place_of, user_frame
 
@@ -113,7 +113,7 @@ def _on_shapes(
     """
     repeats = keyed.get(REPEATS) or Repeats()
     repeats.begin()
-    goes_on = can_start_again(kernel.function, given)
+    goes_on = repeats.is_wanted and can_start_again(kernel.function, given)
     while goes_on:
         try:
             launched = run({**keyed, REPEATS: repeats})

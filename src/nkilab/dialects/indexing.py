@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from ..errors import UseError
 from ..tiles.tile import Layout, View, layout
 from ..tiles.views import derived
-from ..trace.repeats import Affine
+from ..trace.affine import Affine
 
 V = TypeVar("V", bound=View)
 OUT_OF_BOUND = "err_tensor_access_out_of_bound"
@@ -123,7 +123,8 @@ def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
         return None
     if len(key) == 3:
         place = key[1]
-        if type(place) is Affine or not isinstance(place, int) or not 0 <= place < shape[1] or known.partition_axis == 1:
+        is_whole = type(place) is not Affine and isinstance(place, int)
+        if not is_whole or not 0 <= place < shape[1] or known.partition_axis == 1:
             return cut(view, key)
         offset += place * strides[1]
     rows, columns = key[0], key[-1]
@@ -182,14 +183,14 @@ def _inside(part: Any, size: int) -> Any:
     """One subscript with the numbers of this iteration, if it is inside an axis of `size` in all of them."""
     if type(part) is Affine:
         low, high = part.bounds
-        return part.value if 0 <= low and high < size else part.refuse()
+        return part.value if low >= 0 and high < size else part.refuse()
     is_slice = type(part) is slice
     start, stop = part.start, part.stop if is_slice else part.start + part.size
     given = [n for n in (part.start, part.stop if is_slice else part.size) if type(n) is Affine]
     if not given or (is_slice and part.step is not None) or start is None or stop is None:
         (given or [part.step])[0].refuse()
     count = stop - start
-    if type(count) is not int or not 0 <= start or not stop <= size or count < 1:
+    if type(count) is not int or not start >= 0 or not stop <= size or count < 1:
         given[0].refuse()
     return slice(start.value, start.value + count) if is_slice else DynamicSlice(start.value, count)
 

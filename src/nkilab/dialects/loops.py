@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, FunctionType
 from typing import Any
 
 from ..errors import UseError
-from ..trace.repeats import FEWEST, REPEATS, Affine, Plan, Repeats, shared_tiles
+from ..trace.affine import FEWEST, REPEATS, Affine, Repeats
+from ..trace.repeats import Plan, shared_tiles
 from ..trace.session import Session, current
 from .indexing import whole_number
 from .places import placed
@@ -96,9 +97,11 @@ class PlainRange:
         return iter(self._range) if plan is None else plan.turns(self._range, is_counted=False)
 
 
-def with_ranges(function: FunctionType) -> FunctionType:
+def with_ranges(function: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel's function with `PlainRange` for `range`, where its text only goes through ranges."""
-    if "range" in function.__globals__ or not only_goes_through_ranges(function.__code__):
+    if not isinstance(function, FunctionType) or "range" in function.__globals__:
+        return function
+    if not only_goes_through_ranges(function.__code__):
         return function
     names = {**function.__globals__, "range": PlainRange}
     other = FunctionType(function.__code__, names, function.__name__, function.__defaults__)

@@ -61,7 +61,7 @@ class MappingObjective:
                 "mapping leaves none",
                 hint="leave its mapping out",
             )
-        held = (spec.read_text(), sorted(sizes.items()), self._rules.target, MODEL_VERSION)
+        held = (spec.read_text(encoding="utf-8"), sorted(sizes.items()), self._rules.target, MODEL_VERSION)
         self.digest = sha256(repr(held).encode()).hexdigest()[:16]
         self._chip: Machine = machine_named(self._rules.target)
         self.machine = self._chip

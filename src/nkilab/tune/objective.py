@@ -28,9 +28,9 @@ from ..machine import Machine
 from ..records import LONG, prepare
 from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
+from ..trace.affine import REPEATS, Repeats
 from ..trace.builder import FORMS
 from ..trace.program import Program
-from ..trace.repeats import REPEATS, Repeats
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
 from .space import Point, Space
 
@@ -345,7 +345,7 @@ def _source_of(kernel: Kernel) -> str:
     """The text of the file that a kernel stands in."""
     try:
         path = inspect.getsourcefile(kernel.function)
-        return Path(path).read_text() if path else ""
+        return Path(path).read_text(encoding="utf-8") if path else ""
     except (OSError, TypeError, UnicodeDecodeError):
         return ""
 

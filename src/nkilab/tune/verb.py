@@ -10,7 +10,7 @@ from hashlib import sha256
 from math import inf, isfinite
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import EXIT_FINE, UsageError
 from ..files.container import write_whole
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
@@ -26,8 +26,6 @@ from .samplers import sampler_named
 from .space import Space, read_space
 from .study import Found, search
 from .verdict import WITHIN, Verdict, verdict_of
-
-EXIT_FINE, EXIT_FAULT = 0, 1
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,10 @@ class Options:
 
 
 def run_tuning(work: Work, options: Options) -> int:
-    """Search, print what was found, and return the exit status: 1 if no point is legal.
+    """Search, print what was found, and return the exit status.
 
     Raises:
-        UsageError: if the kernel, the space and the options do not go together.
+        UsageError: if the kernel, the space and the options do not go together, or no point is legal.
         FileError: if a file cannot be read or written.
     """
     if options.picture and Path(options.picture).suffix != ".svg":

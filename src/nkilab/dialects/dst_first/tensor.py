@@ -11,7 +11,7 @@ from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, U
 from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
-from ...trace.repeats import REPEATS, Affine
+from ...trace.affine import REPEATS, Affine
 from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
 from ..history import order
