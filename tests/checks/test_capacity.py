@@ -49,7 +49,7 @@ def test_running_out_names_the_tiles_that_fill_the_memory() -> None:
     held = BY_NAME["memory.wrong_nine_banks_are_live"]
     (finding,) = [f for f in report_of(held.kernel, held.args, {}).findings if f.rule == "psum-full"]
     assert finding.notes[0].startswith("live: 5 x ")
-    spill = BY_NAME["memory.wrong_eight_tiles_of_32_kib_are_live"]
+    spill = BY_NAME["memory.wrong_eight_squares_of_32_kib_are_live"]
     (spilled,) = [f for f in report_of(spill.kernel, spill.args, {}).findings if f.rule == "spill"]
     assert "bytes are saved to hbm" in spilled.notes[0]
     assert "32768 bytes per partition" in spilled.notes[1]

@@ -22,7 +22,7 @@ NEEDED = {
     "anti": "races.right_one_tile_for_all_turns",
     "output": "memory.right_the_last_rows_are_zeros",
     "reuse": "races.right_tiles_of_one_line_take_turns",
-    "spill": "memory.wrong_eight_tiles_of_32_kib_are_live",
+    "spill": "memory.wrong_eight_squares_of_32_kib_are_live",
     "engine order": "races.right_one_engine_writes_both_tiles",
     "queue order": "races.right_two_loads_go_through_one_queue",
     "semaphore": "races.right_tiles_side_by_side",

@@ -114,6 +114,9 @@ def test_the_page_holds_the_events_of_each_core_on_one_scale() -> None:
     ]
 
 
+TITLES = [f"program {n}: uneven on trn2, predicted by nkilab" for n in (0, 1)]
+
+
 def test_cores_are_processes_of_a_trace() -> None:
     run = on_two().run
     names, lanes = {}, defaultdict(set)
@@ -122,14 +125,18 @@ def test_cores_are_processes_of_a_trace() -> None:
             names[event["pid"]] = event["args"]["name"]
         elif event["name"] == "thread_name":
             lanes[event["pid"]].add(event["args"]["name"])
-    told = [f"program {n}: uneven on trn2, predicted by nkilab" for n in (0, 1)]
-    assert list(names.values()) == told
+    assert list(names.values()) == TITLES
     assert [set(own) for own in lanes.values()] == [
         {"Critical path", *one.lanes.names} for _, one in run.runs
     ]
+
+
+def test_cores_are_processes_of_a_trace_in_protobuf() -> None:
+    pytest.importorskip("perfetto")
+    run = on_two().run
     classes, trace = read_trace(trace_protobuf(run))
     tracks = [packet.track_descriptor for packet in trace.packet if packet.HasField("track_descriptor")]
-    assert [t.process.process_name for t in tracks if t.HasField("process")] == told
+    assert [t.process.process_name for t in tracks if t.HasField("process")] == TITLES
     assert len({t.uuid for t in tracks}) == len(tracks)
     begun = sum(p.track_event.type == classes.TrackEvent.TYPE_SLICE_BEGIN for p in trace.packet)
     assert begun == sum(len(one.timeline) + len(one.path) for _, one in run.runs)

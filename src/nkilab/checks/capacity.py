@@ -238,6 +238,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 def _spilled(track: Track) -> list[str]:
     plan = track.plan
+    if not plan.transfers:
+        return []
     told = f"{plan.spill_save_bytes} bytes are saved to hbm, {plan.spill_reload_bytes} read back"
     again = plan.loaded_again_bytes
     return [f"{told}; {again} bytes of inputs are loaded again" if again else told]

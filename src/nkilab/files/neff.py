@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import FileError, NkilabError
 from ..isa.declare import REGISTRY, Instruction
 from ..machine.model import Fact, Machine
+from ..place import Finding
 from ..tiles.dtypes import DTYPES
 from ..trace.program import Program, StorageRecord
 from .container import Header, pack, read_whole, unpack, write_whole
@@ -63,6 +64,7 @@ def packed(program: Program) -> bytes:
         "values": values,
         "storages": storages,
         "notes": program.notes,
+        "findings": [finding.to_dict() for finding in program.findings],
         "compiler": program.compiler,
         "static_descriptors": program.has_static_descriptors,
     }  # fmt: skip
@@ -116,6 +118,7 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
     program.compiler = str(header["compiler"])
     program.has_static_descriptors = bool(header["static_descriptors"])
     program.notes = [str(note) for note in cast("list[str]", header["notes"])]
+    program.findings = [Finding(**f) for f in cast("list[dict[str, str]]", header["findings"])]
     program.fill([arrays[n] for n in _ROW_COLUMNS], [arrays[n] for n in _SLOT_COLUMNS])
     return program
 

@@ -41,13 +41,13 @@ def plan(program: Program) -> Plan:
     psum_placements, psum_edges, peak_banks = _placed(program, slots, psum, banks, bank, waits)
     sbuf = _parts(program, slots, boxes, SBUF, capacity)
     transfers: tuple[Transfer, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = tuple(program.findings)
     if _most_live(sbuf, len(program)) <= capacity:
         sbuf_placements, sbuf_edges, peak = _placed(program, slots, sbuf, capacity, 1, waits)
     else:
         spilled = place_with_spills(program, slots, sbuf, capacity)
         sbuf_placements, sbuf_edges, peak = spilled.placements, spilled.edges, spilled.peak
-        transfers, findings = spilled.transfers, spilled.findings
+        transfers, findings = spilled.transfers, (*findings, *spilled.findings)
 
     nodes = len(program) + len(transfers)
     later = np.repeat(np.arange(len(program)), np.diff(waits.start))

@@ -12,6 +12,7 @@ from .broadcasts import without_broadcast_copies
 from .fills import without_zero_fills
 from .invariants import without_loop_invariants
 from .redundant import Ring, Room, without_redundant_loads
+from .reloads import with_reloads
 
 # How kernels are compiled: in order and as written; by the stand-alone compiler of `nki`; through the middle
 # end of Beta 1.
@@ -38,17 +39,18 @@ def compiled(program: Program) -> Program:
         program = balanced(program)
         program = program.with_forms(list(program.forms), program.form_column)
         program.has_static_descriptors = True
-        return _noted(
+        program = _noted(
             program,
             without_redundant_loads(program, Room),
             "loads are left out: SBUF has room for what an earlier one loaded",
         )
+        return with_reloads(program)
     window = program.machine["redundant_load_window_bytes"]
     if not window:
         return program
     held = f"loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB"
     ring = without_redundant_loads(program, lambda program, slots: Ring(program, window))
-    return _noted(program, ring, held)
+    return with_reloads(_noted(program, ring, held))
 
 
 def _noted(program: Program, shorter: Program, told: str) -> Program:

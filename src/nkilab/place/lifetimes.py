@@ -56,7 +56,7 @@ def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str, *, has_f
             moved to the first use of what they fill, block by block, as a compiler does with zeroed blocks.
     """
     is_here = slots.kinds.lie_in(memory)[slots.storage]
-    slot = np.flatnonzero(is_here if has_fills else is_here & ~_only_fills(program, slots))
+    slot = np.flatnonzero(is_here if has_fills else is_here & ~only_fills(program, slots))
     low, high = free_intervals(slots, boxes)
     if memory == PSUM:
         bank = program.machine.limit("psum_bank_bytes")
@@ -80,7 +80,7 @@ def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str, *, has_f
     return Parts(slot, of_slot, owner, offset, end - offset, first, last, is_root, is_whole)
 
 
-def _only_fills(program: Program, slots: Slots) -> np.ndarray:
+def only_fills(program: Program, slots: Slots) -> np.ndarray:
     """Per slot whether its row writes it and touches nothing else, and the tile is used by other rows too."""
     tiles = np.bincount(slots.row, minlength=len(program))
     fills = (tiles[slots.row] == 1) & slots.is_written & ~slots.is_read & (slots.engine[slots.row] != DMA)

@@ -116,7 +116,7 @@ def without_redundant_loads(program: Program, hold: Callable[[Program, Slots], H
     if not len(program):
         return program
     slots = slots_of(program)
-    loads = _candidates(program, slots)
+    loads = loads_of_whole_tiles(program, slots)
     if not len(loads):
         return program
     removed, stands_for = _found(program, slots, loads, hold(program, slots))
@@ -130,7 +130,7 @@ def without_redundant_loads(program: Program, hold: Callable[[Program, Slots], H
     return program.selected(keep, stored)
 
 
-def _candidates(program: Program, slots: Slots) -> np.ndarray:
+def loads_of_whole_tiles(program: Program, slots: Slots) -> np.ndarray:
     """Rows that load a whole tile, which nothing else writes, from HBM that nothing writes."""
     writes = np.bincount(slots.storage[slots.is_written], minlength=len(program.storages))
     form_loads = np.array([_is_load(form) for form in program.forms], np.bool_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -160,15 +161,20 @@ def _finding(program: Program, parts: Parts, state: State, capacity: int) -> Fin
     """The finding of the first spill: what is live there."""
     live = np.flatnonzero(column(state.parts, "was_live")).tolist()
     live.sort(key=lambda part: -parts.size[part])
-    storages = dict.fromkeys(int(parts.storage[p]) for p in live)
-    counts = Counter(place_text(program, s) for s in storages)
+    storages = list(dict.fromkeys(int(parts.storage[p]) for p in live))
+    return crowded(program, capacity, storages, int(state.progress.first_spill))
+
+
+def crowded(program: Program, capacity: int, live: Sequence[int], row: int, consequence: str = "") -> Finding:
+    """The finding that SBUF does not hold some tiles, largest first, that live at a row."""
+    counts = Counter(place_text(program, s) for s in live)
     several = [f"{count} x {text}" if count > 1 else text for text, count in counts.items()]
     listed = "; ".join(several[:_LARGEST])
     return Finding(
         "spill",
         f"sbuf does not hold all live tiles: {program.machine.name} has {capacity} bytes "
-        f"per partition; the largest live here are {listed}",
-        program.place_of(int(state.progress.first_spill)),
+        f"per partition{consequence}; the largest live here are {listed}",
+        program.place_of(row),
         fix="make the tiles smaller, or use one up before the next is loaded",
     )
 

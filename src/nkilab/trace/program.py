@@ -95,6 +95,8 @@ class Program:
         self.values: list[tuple[Any, ...]] = [()]
         self.storages: list[StorageRecord] = []
         self.notes: list[str] = []
+        # what compiling it found: place.plan.Finding
+        self.findings: list[Any] = []
         # of a launch over several cores: what messages call this program, the core that runs it, and per
         # meeting, in order, who takes part: programs, and which meeting of theirs it is
         self.title = ""
@@ -288,16 +290,30 @@ class Program:
             keep: per row, whether it stays.
             stored: per storage, the number of the one that stands for it.
         """
-        other = Program(self.machine, self.kernel_name)
-        other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
-        other.title, other.core, other.met = self.title, self.core, self.met
-        for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "notes"):
-            setattr(other, table, getattr(self, table))
         per_slot = np.repeat(keep, np.diff(self.operand_start))
-        other.fill(
+        return self._with_rows(
             self._joined(self._packed_rows, ROW)[:, keep],
             [stored[self.storage_column[per_slot]], self.offset_column[per_slot]],
         )
+
+    def arranged(self, rows: np.ndarray) -> Program:
+        """This program with its rows in another order; a row may come several times, or not at all."""
+        start, count = self.operand_start[:-1][rows], np.diff(self.operand_start)[rows]
+        begins = np.cumsum(count) - count
+        slots = np.repeat(start - begins, count) + np.arange(int(count.sum()))
+        return self._with_rows(
+            self._joined(self._packed_rows, ROW)[:, rows],
+            [self.storage_column[slots], self.offset_column[slots]],
+        )
+
+    def _with_rows(self, rows: np.ndarray, slots: Sequence[np.ndarray]) -> Program:
+        """A program of these rows and operands over the same tables."""
+        other = Program(self.machine, self.kernel_name)
+        other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
+        other.title, other.core, other.met = self.title, self.core, self.met
+        for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "notes", "findings"):
+            setattr(other, table, getattr(self, table))
+        other.fill(rows, slots)
         return other
 
     def line_number(self, filename: str, lineno: int) -> int:

@@ -387,6 +387,21 @@ def wrong_eight_tiles_of_32_kib_are_live(x):
 
 @case("f32[8,128,8192]")
 @nki1.jit
+def wrong_eight_squares_of_32_kib_are_live(x):
+    out = nl1.ndarray((128, 8192), x.dtype, buffer=nl1.shared_hbm)
+    squares = []
+    for i in range(8):
+        tile = nl1.load(x[i])
+        squares.append(nl1.multiply(tile, tile))  # finds: spill
+    total = squares[0]
+    for square in squares[1:]:
+        total = nl1.add(total, square)
+    nl1.store(out, total)
+    return out
+
+
+@case("f32[8,128,8192]")
+@nki1.jit
 def right_two_tiles_of_32_kib_are_live(x):
     out = nl1.ndarray((128, 8192), x.dtype, buffer=nl1.shared_hbm)
     total = nl1.load(x[0])

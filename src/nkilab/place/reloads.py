@@ -1,0 +1,242 @@
+"""A transformation of the compiler: loads that do not fit are made where they are used, each time anew.
+
+Where the tiles that live at once need more than SBUF has, the loads that take most of it move: each use loads
+what it reads. What the kernel loads in one piece and reads in several is loaded in those pieces. Loads of
+other lines stay, and so do these where a tile is used again within a few rows (`spill_rest_rows`).
+
+Evidence (docs/timing-model.md): a product of NKIBench whose right side takes 160 KiB of 176, where 25 KiB
+more live, reads 9,059,762,176 bytes in its profile, the right side once per row of blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..tiles.tile import SBUF, Layout, layout
+from ..trace.program import Program
+from .blocks import with_blocks_apart
+from .boxes import boxes_of, told_apart
+from .lifetimes import free_intervals, only_fills
+from .plan import Finding
+from .redundant import loads_of_whole_tiles
+from .slots import Slots, slots_of
+from .spills import crowded
+
+
+def with_reloads(program: Program) -> Program:
+    """A program whose loads stand where they are used as far as SBUF does not hold them all; else itself."""
+    capacity = program.machine.limit("sbuf_bytes_per_partition")
+    if not len(program) or _Lives.of(program, slots_of(program)).most <= capacity:
+        return program
+    result, made = program, with_blocks_apart(program)
+    tried = set[int]()
+    while (loads := _largest(made, capacity, tried)) is not None:
+        tried.update(_kind(made, loads).tolist())
+        other, moved = _with_loads_at_uses(*_with_pieces(made, loads))
+        tried.update(_kind(other, moved).tolist())
+        if _fits(other, moved, capacity):
+            result = made = other
+    if result is not program:
+        result.findings = [*program.findings, _finding(program, result, capacity)]
+    return result
+
+
+def _finding(program: Program, result: Program, capacity: int) -> Finding:
+    """What lives at the first row at which SBUF does not hold it all."""
+    lives = _Lives.of(program, slots_of(program))
+    row = int(np.flatnonzero(lives.used > capacity)[0])
+    live = np.flatnonzero((lives.first >= 0) & (lives.first <= row) & (lives.last >= row))
+    largest = live[np.argsort(-lives.size[live], kind="stable")].tolist()
+    more = len(result) - len(program)
+    told = f", so {more} loads are made again" if more else ", so loads are made late"
+    return crowded(program, capacity, largest, row, told)
+
+
+@dataclass(frozen=True)
+class _Lives:
+    """From where to where the tiles in SBUF live.
+
+    Args:
+        first, last: per storage, its first and last row; -1 outside of SBUF.
+        size: per storage, bytes per partition.
+        used: per row, bytes per partition that are live.
+    """
+
+    first: np.ndarray
+    last: np.ndarray
+    size: np.ndarray
+    used: np.ndarray
+
+    @classmethod
+    def of(cls, program: Program, slots: Slots) -> _Lives:
+        """The lives of the tiles of a program."""
+        first, last = np.full((2, len(program.storages)), -1, np.int64)
+        # fills move to the first use of what they fill, if need be: see `parts_of`
+        here = np.flatnonzero(slots.kinds.lie_in(SBUF)[slots.storage] & ~only_fills(program, slots))
+        first[slots.storage[here[::-1]]] = slots.row[here[::-1]]
+        last[slots.storage[here]] = slots.row[here]
+        size = np.array([s.bytes_per_partition for s in program.storages], np.int64)
+        lives = cls(first, last, size, np.zeros(0, np.int64))
+        return replace(lives, used=lives.live(np.flatnonzero(first >= 0), len(program)))
+
+    @property
+    def most(self) -> int:
+        """Most bytes per partition that live at once."""
+        return int(self.used.max())
+
+    def live(self, tiles: np.ndarray, rows: int) -> np.ndarray:
+        """Per row, bytes per partition of some tiles that are live."""
+        change = np.zeros(rows + 1, np.int64)
+        np.add.at(change, self.first[tiles], self.size[tiles])
+        np.add.at(change, self.last[tiles] + 1, -self.size[tiles])
+        return np.cumsum(change)[:-1]
+
+
+def _kind(program: Program, loads: np.ndarray) -> np.ndarray:
+    """Per load a number that those of one line and one form share."""
+    return program.line_column[loads].astype(np.int64) << 32 | program.form_column[loads]
+
+
+def _fits(program: Program, loads: np.ndarray, capacity: int) -> bool:
+    """Whether SBUF holds all that lives wherever what some rows load does."""
+    lives = _Lives.of(program, slots_of(program))
+    held = lives.live(program.storage_column[program.operand_start[loads]], len(program))
+    return bool((lives.used[held > 0] <= capacity).all())
+
+
+def _largest(program: Program, capacity: int, tried: set[int]) -> np.ndarray | None:
+    """The loads of one kind that take most of SBUF where it is too full, and fits without them."""
+    slots = slots_of(program)
+    lives, loads = _Lives.of(program, slots), loads_of_whole_tiles(program, slots)
+    kind = _kind(program, loads)
+    tile = program.storage_column[program.operand_start[loads]]
+    most, chosen = 0, -1
+    for own in np.unique(kind[~np.isin(kind, list(tried))]).tolist():
+        held = lives.live(tile[kind == own], len(program))
+        is_full = (held > 0) & (lives.used > capacity)
+        there = int(held[is_full].max(initial=0))
+        if there > most and (lives.used - held)[is_full].max() <= capacity:
+            most, chosen = there, own
+    return loads[kind == chosen] if most else None
+
+
+def _uses(program: Program, slots: Slots, loads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The tiles that some rows load, and the slots in which others read them."""
+    places = program.operand_start[loads]
+    is_use = np.isin(slots.storage, slots.storage[places])
+    is_use[places] = False
+    return slots.storage[places], np.flatnonzero(is_use)
+
+
+def _with_pieces(program: Program, loads: np.ndarray) -> tuple[Program, np.ndarray]:
+    """A program that loads the pieces in which tiles are read into tiles of their own, and those loads."""
+    cuts = _Cuts(program)
+    pieces = _pieces(program, loads)
+    parts = [
+        cuts.of(int(program.form_column[row]), own) for row, own in zip(loads.tolist(), pieces, strict=True)
+    ]
+    counts = np.ones(len(program), np.int64)
+    counts[loads] = [len(own) for own in parts]
+    order = np.repeat(np.arange(len(program)), counts)
+    made = program.arranged(order)
+    moved = np.flatnonzero(np.isin(order, loads))
+    column, offset = made.form_column.copy(), made.offset_column.copy()
+    places = made.operand_start[moved]
+    cut = [one for own in parts for one in own]
+    column[moved] = [form for form, _, _ in cut]
+    offset[places] += [dst for _, dst, _ in cut]
+    offset[places + 1] += [src for _, _, src in cut]
+    made = made.with_forms(cuts.forms, column).with_operands(program.storages, made.storage_column, offset)
+    return with_blocks_apart(made), moved
+
+
+def _pieces(program: Program, loads: np.ndarray) -> list[list[tuple[int, int]]]:
+    """Per load the intervals of bytes of a partition, side by side, in which others read its tile."""
+    slots = slots_of(program)
+    tile, use = _uses(program, slots, loads)
+    boxes = boxes_of(program, slots)
+    low, high = (ends[boxes.of_slot[use]] for ends in free_intervals(slots, boxes))
+    piece = told_apart(slots.storage[use], low, high)
+    count = int(piece.max(initial=-1)) + 1
+    begin, (end, owner) = np.full(count, np.iinfo(np.int64).max), np.zeros((2, count), np.int64)
+    np.minimum.at(begin, piece, low)
+    np.maximum.at(end, piece, high)
+    owner[piece] = slots.storage[use]
+    found: dict[int, list[tuple[int, int]]] = {}
+    for storage, first, last in zip(owner.tolist(), begin.tolist(), end.tolist(), strict=True):
+        found.setdefault(storage, []).append((first, last))
+    return [found.get(storage, []) for storage in tile.tolist()]
+
+
+class _Cuts:
+    """Loads of pieces of what a form loads; new forms join those of the program."""
+
+    def __init__(self, program: Program) -> None:
+        self.forms = list(program.forms)
+        self._known: dict[tuple[int, tuple[int, int]], tuple[int, int, int] | None] = {}
+
+    def of(self, number: int, pieces: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        """Per piece its form, and what to add to the offsets of dst and src; the whole if it has none."""
+        found = [self._cut(number, piece) for piece in pieces]
+        cut = [one for one in found if one is not None]
+        return cut if len(cut) == len(found) > 1 else [(number, 0, 0)]
+
+    def _cut(self, number: int, piece: tuple[int, int]) -> tuple[int, int, int] | None:
+        key = number, piece
+        if key not in self._known:
+            self._known[key] = self._made(number, *piece)
+        return self._known[key]
+
+    def _made(self, number: int, begin: int, end: int) -> tuple[int, int, int] | None:
+        """The load of the bytes from begin to end of each partition: an interval along one axis."""
+        form = self.forms[number]
+        dst, src = form.layouts
+        if dst.shape != src.shape or dst.partition_axis != 0:
+            return None
+        axis = next((a for a, extent in enumerate(dst.shape) if a and extent > 1), len(dst.shape) - 1)
+        inner = dst.strides[axis] * dst.itemsize
+        if not axis or begin % inner or end % inner:
+            return None
+        first, count = begin // inner, (end - begin) // inner
+        layouts = [_sliced(given, axis, count) for given in (dst, src)]
+        self.forms.append(type(form)(form.machine, layouts, form.attribute_values))
+        return len(self.forms) - 1, first * dst.strides[axis], first * src.strides[axis]
+
+
+def _sliced(given: Layout, axis: int, count: int) -> Layout:
+    """A layout with `count` elements along an axis."""
+    shape = (*given.shape[:axis], count, *given.shape[axis + 1 :])
+    return layout(
+        shape, given.strides, given.dtype, given.memory, given.partition_axis, given.start_partition
+    )
+
+
+def _with_loads_at_uses(program: Program, loads: np.ndarray) -> tuple[Program, np.ndarray]:
+    """A program that makes some loads before each use, one for those within a few rows; and the loads."""
+    slots = slots_of(program)
+    tile, use = _uses(program, slots, loads)
+    load_of = np.full(len(program.storages), -1, np.int64)
+    load_of[tile] = loads
+    use = use[np.lexsort((slots.row[use], slots.storage[use]))]
+    row, storage = slots.row[use], slots.storage[use]
+    begins = np.diff(storage, prepend=-1) != 0
+    again = ~begins & (np.diff(row, prepend=0) > program.machine.limit("spill_rest_rows"))
+    stored = slots.storage.copy()
+    storages = [*program.storages, *(program.storages[s] for s in storage[again].tolist())]
+    own = storage.copy()
+    own[again] = np.arange(len(program.storages), len(storages))
+    run = np.cumsum(begins | again) - 1
+    stored[use] = own[begins | again][run]
+    # every run begins with a load, right before its first row
+    before, load = row[begins | again], load_of[storage[begins | again]]
+    others = np.setdiff1d(np.arange(len(program)), loads)
+    rows = np.concatenate([load, others])
+    keys = np.concatenate([2 * before, 2 * others + 1])
+    order = np.argsort(keys, kind="stable")
+    made = program.with_operands(storages, stored, program.offset_column).arranged(rows[order])
+    moved = np.flatnonzero(order < len(load))
+    column = made.storage_column.copy()
+    column[made.operand_start[moved]] = own[begins | again][order[moved]]
+    return made.with_operands(storages, column, made.offset_column), moved
