@@ -15,10 +15,12 @@ from nkilab import api
 from nkilab.launches import launch
 from nkilab.ledger.fitting import changed
 from nkilab.ledger.kernels import __file__ as KERNELS
+from nkilab.machine import Machine
 from nkilab.place import plan
 from nkilab.place.compiled import compiled
 from nkilab.records import prepare
 from nkilab.timing import simulate
+from nkilab.trace.affine import REPEATS, Repeats
 from nkilab.tune.executors import Pooled, Work
 from nkilab.tune.objective import Case, KernelObjective
 from nkilab.tune.space import space_of
@@ -71,18 +73,35 @@ def main() -> None:
                 "at least 50",
             )
             bar(f"{name}, the same under other constants", len(points) / again, "points/s", "none")
+            compared(kernel, Case(given), machine, points)
             parts(api.as_kernel(kernel), given, machine, points)
+
+
+def compared(kernel: Any, case: Case, machine: Machine, points: list[Any]) -> None:
+    """How much longer points take where every iteration of every loop is run, one beside the other."""
+    spent = {True: 0.0, False: 0.0}
+    made = [
+        (is_wanted, KernelObjective(kernel, [case], machine, repeats=Repeats(is_wanted=is_wanted)))
+        for _ in range(RUNS)
+        for is_wanted in spent
+    ]
+    for point in points:
+        runs = [(way, cpu(lambda o=o, p=point: o.evaluate(p))) for way, o in made]
+        for way in spent:
+            spent[way] += min(seconds for w, seconds in runs if w is way)
+    bar("  the same with every iteration run", spent[False] / spent[True], "times as long", "none")
 
 
 def parts(kernel: Any, given: tuple[Any, ...], machine: Any, points: list[Any]) -> None:
     """Milliseconds of each part of an evaluation, on average."""
     spent = dict.fromkeys(("trace", "compiler", "placement", "clock", "summary"), 0.0)
-    rows = 0
+    rows, known = 0, {REPEATS: Repeats()}
     for point in points:
         held: dict[str, Any] = {}
 
         def traced(point: Any = point, held: Any = held) -> None:
-            held["program"] = launch(kernel, given, dict(point), machine, has_data=False).program
+            launched = launch(kernel, given, dict(point), machine, has_data=False, keyed=known)
+            held["program"] = launched.program
 
         def left(held: Any = held) -> None:
             held["program"].kept = (-1, None)

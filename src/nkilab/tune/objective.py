@@ -97,11 +97,13 @@ class KernelObjective:
         cases: at least one.
         machine: the chip.
         goals: names of `GOALS`.
+        repeats: what is known of the kernel's loops; nothing if None.
     """
 
     def __init__(
-        self, kernel: Any, cases: Sequence[Case], machine: Machine, goals: Sequence[str] = ("latency",)
-    ) -> None:
+        self, kernel: Any, cases: Sequence[Case], machine: Machine, goals: Sequence[str] = ("latency",),
+        repeats: Repeats | None = None,
+    ) -> None:  # fmt: skip
         self.kernel: Kernel = api.as_kernel(kernel)
         self.cases = tuple(cases)
         self.machine = machine
@@ -109,7 +111,7 @@ class KernelObjective:
         self._traces: OrderedDict[tuple[int, str], tuple[Program, ...]] = OrderedDict()
         self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
         self._forms: dict[Hashable, Instruction] = {}
-        self._repeats = Repeats()
+        self._repeats = repeats or Repeats()
         self._rows = 0
 
     @property
@@ -156,7 +158,7 @@ class KernelObjective:
 
     def under(self, machine: Machine) -> KernelObjective:
         """The same with other constants of the chip; what was traced is not traced again."""
-        other = KernelObjective(self.kernel, self.cases, machine, self.goals)
+        other = KernelObjective(self.kernel, self.cases, machine, self.goals, self._repeats)
         other._traces = self._traces
         return other
 
