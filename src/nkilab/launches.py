@@ -19,7 +19,7 @@ from .calls import Call
 from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.loops import with_ranges
-from .dialects.outputs import check_outputs, is_written
+from .dialects.outputs import check_outputs, is_written, note_holes
 from .dialects.schedules import check_schedule
 from .dialects.uniform import can_start_again
 from .errors import NkilabError, RuleError, UseError, did_you_mean
@@ -91,12 +91,12 @@ def launch(
         compute = _computing(watch) if has_data else None
         seats = Seats((0,), len(_instances(kernel, machine)))
 
-        def run(keyed: Mapping[Any, Any]) -> Launched:
-            return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed)[0]
+        def run(keyed: Mapping[Any, Any]) -> list[Launched]:
+            return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed)
 
-        if has_data or len(seats) > 1 or kernel.spelling != "nki":
-            return run(keyed or {})
-        return _on_shapes(kernel, [*args, *kwargs.values()], keyed or {}, run)
+        if has_data:
+            return run(keyed or {})[0]
+        return _on_shapes(kernel, [(args, kwargs)], seats, keyed or {}, run)[0]
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -104,16 +104,19 @@ def launch(
 
 
 def _on_shapes(
-    kernel: Kernel, given: Sequence[Any], keyed: Mapping[Any, Any],
-    run: Callable[[Mapping[Any, Any]], Launched],
-) -> Launched:  # fmt: skip
-    """Run a kernel on shapes alone, where iterations of loops may follow from others.
+    kernel: Kernel, calls: Sequence[Call], seats: Seats, keyed: Mapping[Any, Any],
+    run: Callable[[Mapping[Any, Any]], list[Launched]],
+) -> list[Launched]:  # fmt: skip
+    """Run a kernel on shapes alone: where one program runs, iterations of loops may follow from others.
 
     What then asks for the value of an index, or goes wrong, runs again: at last as it stands.
     """
+    if len(seats) > 1 or kernel.spelling != "nki":
+        return run(keyed)
+    args, kwargs = calls[0]
     repeats = keyed.get(REPEATS) or Repeats()
     repeats.begin()
-    goes_on = repeats.is_wanted and can_start_again(kernel.function, given)
+    goes_on = repeats.is_wanted and can_start_again(kernel.function, [*args, *kwargs.values()])
     while goes_on:
         try:
             launched = run({**keyed, REPEATS: repeats})
@@ -157,7 +160,13 @@ def launch_ranks(
     seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
     try:
         compute = _computing(watch) if has_data else None
-        return _launch(kernel, calls, seats, machine, topology, compute, keyed or {}, own)
+
+        def run(keyed: Mapping[Any, Any]) -> list[Launched]:
+            return _launch(kernel, calls, seats, machine, topology, compute, keyed, own)
+
+        if has_data or launched > 1 or own:
+            return run(keyed or {})
+        return _on_shapes(kernel, calls, seats, keyed or {}, run)
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -253,6 +262,8 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
         _check_results(kernel, sessions, results)
         check_outputs(kernel, sessions, rank.bound.arguments, tensors_in(results[0]))
         check_schedule(kernel.schedule, sessions)
+        if not first.has_data:
+            note_holes(sessions, tensors_in(results[0]))
         converted = map_tensors(results[0], lambda t: output_array(first, kernel, t, framework))
     for storage in first.changed_inputs:
         if storage.data is not None:
