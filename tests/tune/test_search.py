@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+import nkilab
 from nkilab.errors import FileError, UsageError
-from nkilab.tune.executors import Inline
+from nkilab.tune.executors import Inline, Work
 from nkilab.tune.journal import Journal
 from nkilab.tune.outcome import Outcome, Timed, key_of, outcome_from
 from nkilab.tune.samplers import sampler_named
 from nkilab.tune.space import Point, Space, space_of
 from nkilab.tune.study import Found, search
 from nkilab.tune.verdict import front_of, verdict_of
+from tests.tune.kernels import HALF
 
 SPACE = space_of({"a": {"integers": [1, 30]}, "b": {"powers_of_two": [1, 64]}}, ["a * b <= 400"])
 
@@ -248,3 +250,14 @@ def test_a_sampler_that_does_not_exist_is_refused():
         UsageError, match="--sampler is 'best'; there are auto, exhaustive, random, tpe, nsga2, gp"
     ):
         sampler_named("best", SPACE, 10, 1, 0)
+
+
+def test_a_point_that_leaves_a_part_of_a_result_unwritten_is_pruned(tmp_path):
+    (tmp_path / "half.py").write_text(HALF)
+    work = Work(f"{tmp_path / 'half.py'}:blocks", ("f32[128,2048]",))
+    with nkilab.activate():
+        outcomes = [work.objective().evaluate({"columns": n}) for n in (512, 600, 4096)]
+    assert [o.state for o in outcomes] == ["timed", "pruned", "pruned"]
+    # by hand: three blocks of 600 of 2048 columns, in 128 rows; none of 4096
+    assert "with 230400 of 262144 elements written" in outcomes[1].message
+    assert "with 0 of 262144 elements written" in outcomes[2].message

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import NkilabError, RuleError, UseError
-from ..tiles.dtypes import DType
 from ..tiles.coverage import Coverage
+from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, Storage, View
 from ..trace.marks import Returned
 from ..trace.program import Program
