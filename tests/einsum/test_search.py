@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.plan.knobs import Knobs
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import prove
-from nkilab.einsum.search import candidates
+from nkilab.einsum.search import candidates, searched
 from nkilab.errors import UnsupportedError
 from nkilab.machine import machine_named
 
@@ -113,3 +114,19 @@ def test_what_is_read_again_and_again_stands_outside() -> None:
     assert loops == ["n", "m"]
     a, b = (np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in (1024, 8192))
     np.testing.assert_allclose(kernel(a, b), np.outer(a, b), rtol=1e-6)
+
+
+def test_a_search_keeps_the_kernel_of_the_rules_where_no_other_is_predicted_faster() -> None:
+    cascade = sized(
+        spec_from("Z[m, n] = A[k, m] . B[k, n] ;; M mul V add").cascade, {"K": 512, "M": 512, "N": 512}
+    )
+    dtypes = dict.fromkeys("ABZ", "float32")
+    for others, best in ((1.5, 1.0), (0.5, 0.5)):
+        told = partial(next, iter([1.0]), others)
+        found = searched(
+            cascade, dtypes, machine_named("trn2"), "kernel", "", 0.5, lambda _, told=told: told()
+        )
+        # by hand: the rules are judged first, at 1 us
+        assert (found.rules_us, found.latency_us) == (1.0, best)
+        assert (str(found.knobs) == "by the rules") == (best == 1.0)
+        assert len(found.tried) > 1

@@ -93,6 +93,13 @@ class MappingObjective:
         """What becomes of what the rules choose."""
         return self.evaluate({})
 
+    @staticmethod
+    def begins(space: Space) -> Point | None:
+        """What the rules choose, as a point of a space; None if it is none."""
+        point = {p.name: getattr(RULES, p.name) for p in space.parameters}
+        is_there = all(point[p.name] in p.values for p in space.parameters) and space.holds(point)
+        return point if is_there else None
+
     def check(self, space: Space) -> None:
         """Refuse a space of other things than the compiler's choices.
 
