@@ -109,8 +109,8 @@ def _legend(verdict: Verdict) -> list[str]:
         y = 12 + 20 * i
         parts.append(f'<circle cx="{_WIDTH + 20}" cy="{y}" r="3.5" fill="{colour}"/>')
         parts.append(f'<text x="{_WIDTH + 32}" y="{y + 4}">{words}</text>')
-    words = ["the best:", *(f"{name} = {value}" for name, value in verdict.best.point.items())]
-    for i, line in enumerate(words):
+    point = ["the best:", *(f"{name} = {value}" for name, value in verdict.best.point.items())]
+    for i, line in enumerate(point):
         parts.append(f'<text x="{_WIDTH + 14}" y="{104 + 16 * i}">{escape(line)}</text>')
     if any(o.measured_us is not None for o in verdict.found.timed):
         parts.append(f'<text x="{_WIDTH + 14}" y="72">open: measured</text>')
