@@ -114,8 +114,7 @@ def _on_shapes(
     if len(seats) > 1 or kernel.spelling != "nki":
         return run(keyed)
     args, kwargs = calls[0]
-    repeats = keyed.get(REPEATS) or Repeats()
-    repeats.begin()
+    repeats = (keyed.get(REPEATS) or Repeats()).of_launch()
     goes_on = repeats.is_wanted and can_start_again(kernel.function, [*args, *kwargs.values()])
     while goes_on:
         try:

@@ -22,7 +22,7 @@ class TraceAgain(BaseException):
 
 
 class Repeats:
-    """What launches of one kernel know of its loops.
+    """What a launch of a kernel knows of its loops, by earlier launches too.
 
     Args:
         is_wanted: whether iterations may follow from others at all.
@@ -49,7 +49,12 @@ class Repeats:
         self.late: set[Any] = set()
         self.lengths: dict[Any, int] = {}
         self.takes_evenly: Callable[[FrameType, Affine], bool] = _never
-        self.begin()
+        self.is_broken = self.is_used = self.is_off = False
+        self.starts = 0
+        self.is_of_list: set[Turn] = set()
+        self.patterns: list[tuple[int, int, Layout]] = []
+        self.begun: tuple[FrameType, int, Affine] | None = None
+        self.warned: set[tuple[str, int, str]] = set()
 
     def pays(self, name: Any, count: int) -> bool:
         """Whether so many iterations of a loop are worth the trouble, as long as they were last time."""
@@ -60,14 +65,11 @@ class Repeats:
         """Take the first iteration of a loop for itself from now on; if that was tried, every one."""
         (self.refused if name in self.late else self.late).add(name)
 
-    def begin(self) -> None:
-        """Turn to the next launch."""
-        self.is_broken = self.is_used = self.is_off = False
-        self.starts = 0
-        self.is_of_list: set[Turn] = set()
-        self.patterns: list[tuple[int, int, Layout]] = []
-        self.begun: tuple[FrameType, int, Affine] | None = None
-        self.warned: set[tuple[str, int, str]] = set()
+    def of_launch(self) -> Repeats:
+        """The same knowledge for one more launch, which adds to it; launches may run side by side."""
+        other = Repeats(is_wanted=self.is_wanted)
+        other.refused, other.late, other.lengths = self.refused, self.late, self.lengths
+        return other
 
     def start_again(self) -> bool:
         """Whether the launch is to start again with what is refused by now, rather than as it stands."""
