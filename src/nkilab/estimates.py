@@ -13,7 +13,7 @@ from .cores import neighbours, signature, simulate_together
 from .place import Plan, plan
 from .place.compiled import compiled
 from .progress import phase
-from .timing import Timeline, simulate
+from .timing import Timeline, compiled_beside, simulate
 from .trace.program import Program
 from .views.bound import is_of_transfers
 from .views.cores import Cores, OneCore, Together
@@ -151,7 +151,8 @@ def estimate_programs(programs: Sequence[Program]) -> Estimate:
     first = {key: number for number, key in reversed(list(enumerate(keys)))}
     with phase("placing", total=sum(len(programs[number]) for number in first.values())):
         held = {key: compiled(programs[number]) for key, number in first.items()}
-        plans = {key: plan(program) for key, program in held.items()}
+        with compiled_beside(max(map(len, held.values()))):
+            plans = {key: plan(program) for key, program in held.items()}
     own = [held[key].named_as(program) for key, program in zip(keys, programs, strict=True)]
     with phase("simulating", total=sum(map(len, own))):
         together = simulate_together(own, [plans[key] for key in keys], keys)
@@ -174,7 +175,8 @@ def estimate_program(program: Program) -> Estimate:
     """Predict the latency of a traced program, as the compiler leaves it."""
     with phase("placing", total=len(program)):
         program = compiled(program)
-        placed = plan(program)
+        with compiled_beside(len(program)):
+            placed = plan(program)
     with phase("simulating", total=len(program)):
         timeline = simulate(program, placed)
     return Estimate(

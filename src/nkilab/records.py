@@ -7,8 +7,10 @@ numbers; a table of records is a list of such objects, or one array for compiled
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from dis import get_instructions
 from functools import cache, cached_property
@@ -25,6 +27,8 @@ from ._lazy import numba, numba_events
 LONG = 30_000
 # Nothing is allocated by compiled code, so that nothing needs to be counted; division by zero is infinite.
 _OPTIONS = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
+# Records that are read or written at once, column by column: few enough for the cache.
+_PIECE = 2048
 # What a field of a record is in an array, by its annotation.
 COLUMN_TYPES = {"int": "i4", "float": "f8", "bool": "b1"}
 
@@ -65,14 +69,67 @@ class Job:
         """The compiled function; compiled once on each computer, then kept in the cache folder."""
         return _compiled(self._function, self._what)
 
+    @contextmanager
+    def compiled_beside(self, steps: int, call: tuple[str, str]) -> Iterator[None]:
+        """Let another process compile the job while the body runs, if it must be compiled for so many steps.
+
+        Only where a second core is there and compiled code can be kept; else its first call compiles it.
+
+        Args:
+            steps: of the first call.
+            call: module and name of a function that calls the job with short tables.
+        """
+        if not self._lacks_code(steps):
+            yield
+            return
+        module, name = call
+        own = str(Path(__file__).parents[1])
+        paths = os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(numba().config.CACHE_DIR)}
+        helper = subprocess.Popen(
+            [sys.executable, "-c", f"from {module} import {name}; {name}()"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            yield
+        except BaseException:
+            helper.kill()
+            raise
+        finally:
+            helper.wait()
+
+    def _lacks_code(self, steps: int) -> bool:
+        """Whether it must be compiled, another core can do it, and the outcome can be kept."""
+        if steps < LONG or "compiled" in vars(self) or _cores() < 2 or numba().config.DISABLE_JIT:
+            return False
+        folder = _folder(self._function)
+        return _is_writable(folder) and not any(folder.rglob("*.nbi"))
+
+
+def _cores() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _folder(function: Callable[..., Any]) -> Path:
+    """Where the compiled code of a function is kept.
+
+    numba looks for changes in the file of the first function alone; this folder changes with all of them.
+    """
+    assert isinstance(function, FunctionType)
+    return Path(numba().config.CACHE_DIR) / f"{function.__name__}_{_digest(function)}"
+
 
 def _compiled(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     """`function` compiled; the first call compiles it unless that was done before, and says so."""
     assert isinstance(function, FunctionType)
     config = numba().config
     usual = config.CACHE_DIR
-    # numba looks for changes in the file of the first function alone; this folder changes with all of them
-    config.CACHE_DIR = str(Path(usual) / f"{function.__name__}_{_digest(function)}")
+    config.CACHE_DIR = str(_folder(function))
     try:
         keep = numba().njit(cache=_is_writable(Path(config.CACHE_DIR)), **_OPTIONS)
         entry = keep(_twin(function, {}))
@@ -148,13 +205,27 @@ def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) 
         as_array: one array for compiled code instead of a list of objects.
     """
     if as_array:
-        made = np.empty(count, dtype_of(record))
-        for field in fields(record):
-            made[field.name] = columns.get(field.name, field.default)
-        return made.view(np.recarray)
+        return _filled(record, columns, count).view(np.recarray)
     given = [np.broadcast_to(column, count).tolist() for column in columns.values()]
     assert list(columns) == [field.name for field in fields(record)][: len(columns)]
     return list(map(record, *given)) if given else [record() for _ in range(count)]
+
+
+def _filled(record: type, columns: dict[str, Any], count: int) -> np.ndarray:
+    """An array of records, written a piece at a time that the cache holds."""
+    made = np.empty(count, dtype_of(record))
+    values = {field.name: columns.get(field.name, field.default) for field in fields(record)}
+    whole = {name: own for name, own in values.items() if np.ndim(own)}
+    alike: np.ndarray = np.zeros(1, made.dtype)
+    for name, own in values.items():
+        if name not in whole:
+            alike[name] = own
+    for start in range(0, count, _PIECE):
+        piece = made[start : start + _PIECE]
+        piece[:] = alike
+        for name, own in whole.items():
+            piece[name] = own[start : start + _PIECE]
+    return made
 
 
 @cache
@@ -165,9 +236,21 @@ def dtype_of(record: type) -> np.dtype:
 
 def column(records: Any, name: str) -> np.ndarray:
     """One field of all records of a table."""
-    if isinstance(records, np.ndarray):
-        return np.ascontiguousarray(records[name])
-    return np.array([getattr(record, name) for record in records])
+    (values,) = columns_of(records, name)
+    return values
+
+
+def columns_of(records: Any, *names: str) -> tuple[np.ndarray, ...]:
+    """Several fields of all records of a table, read a piece at a time that the cache holds."""
+    if not isinstance(records, np.ndarray):
+        return tuple(np.array([getattr(record, name) for record in records]) for name in names)
+    plain = records.view(np.ndarray)
+    made = tuple(np.empty(len(plain), plain.dtype[name]) for name in names)
+    for start in range(0, len(plain), _PIECE):
+        piece = plain[start : start + _PIECE]
+        for name, values in zip(names, made, strict=True):
+            values[start : start + _PIECE] = piece[name]
+    return made
 
 
 def numbers(values: Any, *, as_array: bool) -> Any:

@@ -25,11 +25,12 @@ from .ledger import (
     own_rows,
     score_of,
 )
+from .ledger.identified import all_telling, bar_of_constants
 from .ledger.picture import svg
 from .ledger.quantities import QUANTITIES
 from .ledger.reading import ledger_rows
 from .ledger.regret import WIDE, Grid, judged_grids, regret_bar
-from .ledger.score import Bar, bars_of
+from .ledger.score import Bar, bars_of, prediction_width
 from .machine import chip_named
 from .timing import MODEL_VERSION
 
@@ -64,7 +65,8 @@ def run_validation(
         predictor = Predictor(_beside(ledger, load))
         compared = compare(rows, predictor, progress=None if as_json else _told)
         left = _left_out(rows, predictor) if leave_out else {}
-    report = Report(compared, is_own=not ledger, left=left)
+        told = {} if ledger or family else all_telling(rows, predictor)
+    report = Report(compared, is_own=not ledger, left=left, told=told)
     if picture:
         _draw(report, Path(picture))
     if as_json:
@@ -141,17 +143,33 @@ def _beside(ledger: str, load: Callable[[str], Any] | None) -> Callable[[str], A
     return (lambda named: load(str(Path(ledger).parent / named))) if load and ledger else None
 
 
-def _left_out(rows: Sequence[Row], predictor: Predictor) -> dict[str, float]:
-    """Per chip and family the error of its kernels under constants that other families were fitted to."""
+def _left_out(rows: Sequence[Row], predictor: Predictor) -> dict[str, dict[str, float]]:
+    """Per chip and family the errors of its kernels under constants that other families were fitted to."""
     timed = [r for r in rows if QUANTITIES[r.metric].sort == "time" and not QUANTITIES[r.metric].has_host]
-    result: dict[str, float] = {}
+    result: dict[str, dict[str, float]] = {}
     for chip in sorted({row.chip for row in timed}):
         own = [row for row in timed if row.chip == chip and row.split == "fit"]
         whole = [row for row in own if row.kind == "kernel" and not row.contradicts]
         if len({row.family for row in own}) > 1:
             found = leave_one_family_out(judged(own, predictor), judged(whole, predictor), chip_named(chip))
-            result |= {f"{family}, {chip}": error for family, error in found.items()}
+            result |= {f"{family}, {chip}": errors for family, errors in found.items()}
     return result
+
+
+def _widths(left: Mapping[str, Mapping[str, float]], compared: Sequence[Compared]) -> dict[str, float]:
+    """Per chip and class of bounds, half the width that intervals should have by the errors of families."""
+    known = {c.row.id: c for c in compared if c.is_whole}
+    classes: dict[str, dict[str, list[float]]] = {}
+    for family, errors in left.items():
+        for row, error in errors.items():
+            one, chip = known[row], chip_named(known[row].row.chip)
+            usual = chip["interval_dma" if one.is_dma_bound else "interval_engines"]
+            named = f"bound by {'DMA' if one.is_dma_bound else 'engines'}, {chip.name}"
+            # less what assumed costs add
+            share = (1 / (1 + error) - 1) * usual / one.half_width
+            classes.setdefault(named, {}).setdefault(family, []).append(share)
+    widths = {name: prediction_width(list(own.values())) for name, own in classes.items()}
+    return {name: width for name, width in widths.items() if width is not None}
 
 
 def _own_output(as_json: bool) -> AbstractContextManager[object]:
@@ -213,12 +231,20 @@ class Report:
         compared: every quantity of every row.
         is_own: whether the ledger is the one that comes with nkilab.
         left: the errors of families under constants that the others were fitted to, if that was asked for.
+        told: per fitted constant rows that tell it, if the ledger is whole.
     """
 
     def __init__(
-        self, compared: Sequence[Compared], *, is_own: bool, left: Mapping[str, float] | None = None
+        self,
+        compared: Sequence[Compared],
+        *,
+        is_own: bool,
+        left: Mapping[str, Mapping[str, float]] | None = None,
+        told: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self.left = dict(left or {})
+        left, self.told = left or {}, dict(told or {})
+        self.left = {family: mean(map(abs, errors.values())) for family, errors in left.items()}
+        self.widths = _widths(left, compared)
         self.compared = compared
         self.is_own = is_own
         self.whole = [c for c in compared if c.is_whole]
@@ -244,6 +270,7 @@ class Report:
             name: score for name, group in self.groups.items() if (score := score_of(group)) is not None
         }
         self.bars: list[Bar] = bars_of(self.scores.get("judged kernels"), self.whole)
+        self.bars += [bar_of_constants(self.told)] if self.told else []
         self.exact = [c for c in compared if c.sort == "count"]
         self.activity = [c for c in compared if c.sort == "activity"]
 
@@ -256,6 +283,8 @@ class Report:
             "scores": {name: _score_dict(score) for name, score in self.scores.items()},
             "counts": {"compared": len(self.exact), "equal": sum(_is_equal(c) for c in self.exact)},
             "left_one_out": self.left,
+            "interval_half_widths": self.widths,
+            "fitted_constants": self.told,
             "activity": {"compared": len(self.activity), "mape": _mape(self.activity)},
             "bars": [_bar_dict(bar) for bar in self.bars],
             "left_out": left_out() if self.is_own else {},
@@ -285,6 +314,10 @@ class Report:
             )
             for family, error in self.left.items():
                 print(f"  {family:<44}{error:>7.1%}")
+        for bounds, width in self.widths.items():
+            print(f"intervals of kernels {bounds}, by these errors: {width:.1%} either way")
+        for constant, rows in self.told.items():
+            print(f"{constant:<35} is fitted; told by {', '.join(rows) or 'nothing'}")
         if self.is_own:
             print(f"{len(left_out())} published measurements are left out; docs/ledger.md says why")
         for bar in self.bars:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from nkilab.errors import UsageError
@@ -104,6 +103,6 @@ def test_a_family_that_is_left_out_is_predicted_by_the_others():
     found = leave_one_family_out(given, given, TRN2)
     latency = own[0].value * 1000
     # fitted to the slow ones the launch costs 4600 ns more; fitted to `own` alone it costs what it did
-    assert found["own"] == pytest.approx(0.5 * TRN2["kernel_start_ns"] / latency, rel=0.3)
+    assert list(found["own"].values()) == pytest.approx([0.5 * TRN2["kernel_start_ns"] / latency], rel=0.3)
     known = [one.predict(TRN2) / one.measured - 1 for one in judged(others, predictor)]
-    assert found["slow"] == pytest.approx(np.mean(np.abs(known)), rel=1e-3)
+    assert list(found["slow"].values()) == pytest.approx(known, rel=1e-3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nkilab.ledger import score_of
-from nkilab.ledger.score import bars_of, settings_of, tau_of
+from nkilab.ledger.score import bars_of, prediction_width, settings_of, tau_of
 
 from .rows import compared
 
@@ -107,3 +107,10 @@ def test_a_written_reason_excuses_a_kernel_that_is_far_off():
 def test_intervals_that_hold_everything_are_too_wide():
     rows = [compared(100 * i, 100 * i, str(i)) for i in range(1, 5)]
     assert bars(rows)["judged values inside their interval"] == ("100%", False)
+
+
+def test_the_interval_of_a_new_family_counts_each_family_once():
+    # root mean squares 0.1 and 0.2 and 0.2: sqrt(0.03); t of two degrees of freedom 2.92; sqrt(4 / 3)
+    families = [[0.1, -0.1, 0.1, -0.1], [-0.2], [0.2, 0.2]]
+    assert prediction_width(families) == pytest.approx(2.92 * (4 / 3 * 0.03) ** 0.5)
+    assert prediction_width([[0.1, 0.2]]) is None

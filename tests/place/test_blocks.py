@@ -100,6 +100,48 @@ def test_fills_that_something_needs_stay(options) -> None:
     assert without_zero_fills(program) is program
 
 
+@pytest.mark.parametrize(
+    ("parts", "stays"),
+    [
+        ([(0, 128, 0, 256)], True),
+        ([(0, 64, 0, 512)], True),
+        ([(0, 128, 0, 256), (0, 128, 256, 512)], False),
+        ([(0, 128, 0, 300), (0, 128, 256, 512)], False),
+        ([(0, 128, 0, 256), (0, 64, 256, 512)], True),
+    ],
+)
+def test_zeroes_of_a_tile_that_products_cover_in_part_are_written(
+    parts: list[tuple[int, int, int, int]], stays: bool
+) -> None:
+    # a product on half of the tile let the zeroes of the other half go, though they were copied out
+    k = Kernel("trn1")
+    psum = k.psum(128, 512)
+    k.call("memset", psum, values=(0.0,), engine="vector")
+    for low, high, begin, end in parts:
+        k.matmul(
+            part(psum, (low, high), (begin, end)),
+            k.tile(128, high - low),
+            k.tile(128, end - begin),
+            accumulate=True,
+        )
+    k.copy(k.tile(128, 512), psum)
+    assert ("memset" in without_zero_fills(k.program).opcodes()) == stays
+
+
+def test_each_fill_is_judged_by_the_products_up_to_the_next_read() -> None:
+    k = Kernel("trn1")
+    psum, stationary = k.psum(128, 512), k.tile(128, 128)
+    for columns in (512, 256):
+        k.call("memset", psum, values=(0.0,), engine="vector")
+        into = part(psum, (0, 128), (0, columns))
+        k.matmul(into, stationary, k.tile(128, columns), accumulate=True)
+        k.copy(k.tile(128, 512), psum)
+    program = without_zero_fills(k.program)
+    assert [program.form_of(row).name for row in range(len(program))] == [
+        "nc_matmul", "tensor_copy", "memset", "nc_matmul", "tensor_copy",
+    ]  # fmt: skip
+
+
 def test_zeroes_in_sbuf_stay() -> None:
     k = Kernel("trn1")
     k.fill(k.tile(128, 512))

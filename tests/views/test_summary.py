@@ -67,10 +67,75 @@ def test_flops_are_twice_rows_columns_elements() -> None:
     assert summary["mfu_estimated_percent"] == pytest.approx(expected)
 
 
-def test_a_float32_matmul_is_two_instructions_and_counts_its_flops_once() -> None:
+def test_a_float32_matmul_is_two_instructions_and_counts_once_and_by_instruction_twice() -> None:
     summary = summary_of(matmul_kernel(dtype="float32"))
+    flops = 2 * 128 * 128 * 512
     assert summary["matmul_instruction_count"] == 2
-    assert summary["hardware_flops"] == 2 * 128 * 128 * 512
+    assert summary["hardware_flops"] == flops
+    assert summary["hardware_flops_by_instruction"] == 2 * flops
+    # profile schema, adjusted_flops: float32 counts four times
+    assert summary["adjusted_hardware_flops"] == 4 * flops
+    # 78.6432 TFLOP/s: 128 * 128 * 2 * 2.4 GHz
+    expected = 100 * 2 * flops / (78.6432e6 * summary["total_time"])
+    assert summary["mfu_by_instruction_percent"] == pytest.approx(expected)
+    assert summary["hfu_by_instruction_percent"] == pytest.approx(expected)
+    assert summary["mfu_estimated_percent"] == pytest.approx(expected / 2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "matmuls", "flops"), [("bfloat16", 56, 285_212_672), ("float32", 60, 352_321_536)]
+)
+def test_flops_by_instruction_are_those_of_published_profiles(dtype: str, matmuls: int, flops: int) -> None:
+    # allenkchau/trainium-kernel-fusion, baseline_bf16_s512 and baseline_fp32_s512, summary: 4 scores
+    # [128, 512], 20 transposes, 16 products of float32 probabilities; 83,886,080 flops of transposes
+    k = Kernel("trn2")
+    q, keys = k.tile(128, 128, dtype=dtype), k.tile(128, 512, dtype=dtype)
+    square, turned = k.tile(128, 128), k.psum(128, 128)
+    for _ in range(4):
+        k.matmul(k.psum(128, 512), q, keys)
+    for _ in range(20):
+        k.call("nc_transpose", turned, square)
+    for _ in range(16):
+        k.matmul(k.psum(128, 128), square, square)
+    summary = summary_of(k)
+    assert summary["matmul_instruction_count"] == matmuls
+    assert summary["hardware_flops_by_instruction"] == flops
+    assert summary["transpose_flops"] == 83_886_080
+    assert summary["hardware_flops"] == 2 * 128 * 128 * (4 * 512 + 36 * 128)
+    assert summary["adjusted_transpose_flops"] == 4 * 83_886_080
+
+
+def test_a_microscaling_product_has_the_flops_of_four_times_the_rows() -> None:
+    # trn3 guide: a contraction of 512, four to an element; it counted 128 rows once
+    k = Kernel("trn3")
+    packed = "float8_e4m3fn_x4"
+    data = [k.tile(128, 128, dtype=packed), k.tile(128, 512, dtype=packed)]
+    scales = [k.tile(128, 128, dtype="uint8"), k.tile(128, 512, dtype="uint8")]
+    k.call("nc_matmul_mx", k.psum(128, 512), *data, *scales)
+    summary = summary_of(k)
+    assert summary["hardware_flops"] == 2 * 512 * 128 * 512
+    # profile schema, adjusted_flops: MX counts a quarter
+    assert summary["adjusted_hardware_flops"] == 2 * 128 * 128 * 512
+
+
+@pytest.mark.parametrize(("machine", "weight"), [("trn1", 1.0), ("trn2", 0.5), ("trn3", 0.5)])
+def test_products_of_eight_bits_count_half_against_bfloat16_from_trn2_on(machine: str, weight: float) -> None:
+    # profile schema, adjusted_flops; glossary: float8 by bfloat16 runs and counts as bfloat16
+    k = Kernel(machine)
+    narrow, wide = (k.tile(128, 128, dtype=name) for name in ("float8_e5m2", "bfloat16"))
+    k.matmul(k.psum(128, 128), narrow, narrow)
+    both = summary_of(k)["adjusted_hardware_flops"]
+    k.matmul(k.psum(128, 128), narrow, wide)
+    assert both == weight * 2 * 128**3
+    assert summary_of(k)["adjusted_hardware_flops"] - both == 2 * 128**3
+
+
+def test_the_best_reachable_share_is_intensity_over_the_knee() -> None:
+    summary = summary_of(matmul_kernel())
+    traffic = 128 * 128 * 2 + 128 * 512 * 2 + 128 * 512 * 4
+    # 716 GB/s against 78.6432 TFLOP/s
+    expected = 100 * (2 * 128 * 128 * 512 / traffic) / (78643.2 / 716)
+    assert summary["mfu_max_achievable_estimated_percent"] == pytest.approx(expected)
 
 
 def test_transposes_count_as_hardware_flops_but_not_as_model_flops() -> None:

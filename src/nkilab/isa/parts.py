@@ -24,6 +24,7 @@ class Step:
         link_bytes_per_ns: DMA only: the most that the links of a collective carry; 0 for no limit.
         table: scalar only: the function table that must be loaded.
         is_wide: vector only: whether it runs in a performance mode, more than an element a cycle.
+        passes: tensor only: how often it streams its moving tile; weights load from the begin of the last on.
         array_tile: tensor only: a bit for each [32, 32] of the systolic array that it occupies; 0 for all.
         widening: factor on the interval where the cost is assumed, 1 where it has a source.
     """
@@ -38,6 +39,7 @@ class Step:
     link_bytes_per_ns: float = 0.0
     table: str = ""
     is_wide: bool = False
+    passes: float = 1.0
     array_tile: int = 0
     widening: float = 1.0
 

@@ -110,14 +110,19 @@ def _is_identity(matrix: np.ndarray) -> bool:
     return rows == columns and np.array_equal(matrix, np.eye(rows, dtype=matrix.dtype))
 
 
-def weight_load(form: Any, columns: int, *, is_fast: bool = False, halves: int = 1) -> Step:
+def weight_load(form: Any, columns: int, kind: str = "weight_columns") -> Step:
     """Loading a stationary tile; it hides behind the multiplication before it (trn1 guide).
 
     Up to four columns a cycle (trn1 guide, fast LoadStationary); profiles of trn2 show the fast mode for
-    transposes alone. float32 is loaded twice, to multiply with the upper and with the lower halves.
+    transposes alone.
+
+    Args:
+        form: of the product.
+        columns: of the stationary tile.
+        kind: the fact that says how many of them load in a cycle.
     """
     machine = form.machine
-    cycles = columns * halves / machine["fast_weight_columns" if is_fast else "weight_columns"]
+    cycles = columns / machine[kind]
     occupied = cycles / machine["tensor_clock_ghz"]
     return Step("tensor", "LDWEIGHTS", latency_ns=occupied + machine["weight_load_ns"], hidden_ns=occupied)
 
@@ -127,7 +132,9 @@ def multiplication(form: Any, cycles: float, label: str, passes: float = 1) -> S
     machine = form.machine
     rows = max(cycles, machine["matmul_interval_cycles"]) * passes
     interval = (rows + machine["matmul_overhead_cycles"]) / machine["tensor_clock_ghz"]
-    return Step("tensor", label, busy_ns=interval, latency_ns=machine["tensor_latency_ns"])
+    return Step(
+        "tensor", label, busy_ns=interval, latency_ns=machine["tensor_latency_ns"], passes=float(passes)
+    )
 
 
 LIMITS = (
@@ -359,19 +366,22 @@ class NcMatmul(Instruction):
 
     def cost(self) -> list[Step]:
         is_wide = self.stationary.dtype is FLOAT32 and not self.is_transpose
-        load = weight_load(self, self.sizes["M"], is_fast=self.is_transpose, halves=2 if is_wide else 1)
         if not is_wide:
+            kind = "fast_weight_columns" if self.is_transpose else "weight_columns"
+            load = weight_load(self, self.sizes["M"], kind)
             return tiled(self, [load, multiplication(self, self.sizes["N"], "MATMUL")])
+        load = weight_load(self, self.sizes["M"], "fp32_weight_columns")
         if self.is_stationary_onezero or self.is_moving_onezero:
             # ones and zeros are exact in half the passes; the page promises no more than that it may be so
             step = multiplication(self, self.sizes["N"], "MATMUL", self.machine["fp32_passes"] / 2)
             return tiled(self, [load, replace(step, widening=2.0)])
-        # float32 is two instructions of two passes each (profile schema, fp32_mode)
+        # float32 is two instructions of two passes each (profile schema, fp32_mode), each with its weights:
+        # the guide's products count 133,658 instructions for 65,536 halves
         half = self.machine["fp32_passes"] / 2
         low, high = (
             multiplication(self, self.sizes["N"], f"MATMUL {which}", half) for which in ("LOW", "HIGH")
         )
-        return tiled(self, [load, low, high])
+        return tiled(self, [load, low, load, high])
 
 
 class NcTranspose(Instruction):
@@ -464,5 +474,5 @@ class NcTranspose(Instruction):
             return [engine_step(self.machine, "vector", "TRANSPOSE", self.sizes["F"])]
         # 2.26 costs: max(P, min(64, F)), whatever the type
         cycles = max(self.sizes["P"], min(64, self.sizes["F"]))
-        load = weight_load(self, self.sizes["F"], is_fast=True)
+        load = weight_load(self, self.sizes["F"], "fast_weight_columns")
         return [load, multiplication(self, cycles, "MATMUL")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import sqrt
 from statistics import mean, median
 
 from ..views.bound import is_of_transfers
@@ -12,6 +13,9 @@ from .quantities import QUANTITIES
 from .row import Row
 
 MAPE_BAR, TAU_BAR, WORST_BAR, HALF_WIDTH_BAR, COVERAGE_BAR = 0.10, 0.9, 0.35, 0.15, (0.80, 0.97)
+
+# 95 % quantiles of Student's t for 1, 2, ... degrees of freedom
+_STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782)
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,22 @@ def tau_of(compared: Sequence[Compared]) -> float | None:
         product = (one.measured - other.measured) * (one.predicted - other.predicted)
         balance += (product > 0) - (product < 0)
     return balance / total if total else None
+
+
+def prediction_width(families: Sequence[Sequence[float]]) -> float | None:
+    """Half the width of the 90 % prediction interval of a kernel of a family that was never measured.
+
+    A family counts once, however many of its kernels were measured: those of one family are off alike. By
+    Student's t of the root mean squares of the families; None for a single one.
+
+    Args:
+        families: per family, measured / predicted - 1 of its kernels, predicted with constants of the others.
+    """
+    count = len(families)
+    if count < 2:
+        return None
+    spread = sqrt(mean(mean(error**2 for error in own) for own in families))
+    return _STUDENT[min(count - 2, len(_STUDENT) - 1)] * sqrt(1 + 1 / count) * spread
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,9 @@ TRN2 = Machine(
     fp32_passes=documented(4, "2.26 costs, nc_matmul"),
     weight_columns=measured(1, "published profiles: LDWEIGHTS in 105 ns, the fast mode off"),
     fast_weight_columns=documented(4, "trn1 guide, fast LoadStationary; published profiles: transposes"),
+    fp32_weight_columns=measured(
+        0.384, "published profiles: LDWEIGHTS of float32 in 191 ns, 139 of them for 128 columns"
+    ),
     weight_load_ns=measured(52.0, "published profiles: LDWEIGHTS in 105 ns, 53 of them for 128 columns"),
     tensor_latency_ns=measured(170.0, "optimization guide: MATMUL latency 598 ns at an interval of 429 ns"),
     tensor_warm_up_ns=documented(3000.0, "Neuron Explorer, overview: about 3 us from half to full rate"),
@@ -117,13 +120,15 @@ TRN2 = Machine(
         64 * 1024, "transfer counts of tiled products under NKI 0.6 lie between those of 40 and 80 KiB"
     ),
     kernel_start_ns=fitted(9200.0, "launches: 10.56 us on the device clock; one-tile kernels last 15 us"),
-    kernel_end_ns=fitted(2300.0, "as kernel_start_ns"),
+    kernel_end_ns=measured(
+        2300.0, "course profiles: about 2.5 us after the last transfer, part of its signal included"
+    ),
     profile_extra_ns=fitted(5000.0, "profiles last 6 to 8 us longer than nki.benchmark says"),
     peak_tflops_bf16=documented(78.6432, "128 * 128 * 2 * 2.4 GHz"),
     interval_engines=fitted(
-        0.13, "nine tenths of the kernels bound by engines, each family predicted by constants of the others"
+        0.17, "kernels bound by engines, 7 families, each predicted by constants of the others; Student's t"
     ),
-    interval_dma=fitted(0.18, "as interval_engines, of kernels bound by DMA"),
+    interval_dma=fitted(0.19, "as interval_engines, 10 families of kernels bound by DMA"),
 )
 
 TRN1 = replace(
@@ -146,6 +151,7 @@ TRN1 = replace(
     ),
     shared_ports=documented(1, "trn1 guide: VectorE takes turns with GpSimdE at SBUF, with ScalarE at PSUM"),
     weight_columns=documented(4, "trn1 guide, fast LoadStationary: up to 4 times as fast as a MATMUL"),
+    fp32_weight_columns=assumed(2, "twice the bytes of others"),
     weight_load_ns=assumed(0.0, "not published"),
     tensor_warm_up_ns=documented(0.0, "Neuron Explorer, overview: from NeuronCore-v3 on"),
     vector_clock_ghz=documented(1.12, "trn1 guide, engines"),
@@ -171,6 +177,9 @@ TRN1 = replace(
     dma_issue_ns=assumed(100.0, "no hardware descriptor generation; static rings"),
     dma_bytes_per_ns=measured(
         18.1, "performance guide, figure of large transfers: 32 KiB in 1810 ns; the DMA guide says 17"
+    ),
+    dma_run_ns=fitted(
+        11.0, "products of autocomp, rows of 256 bytes to 2 KiB: 11.80, 8.07 and 7.62 ms"
     ),
     dma_issuing_units=assumed(2, "two rings"),
     hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),

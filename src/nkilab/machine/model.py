@@ -75,6 +75,7 @@ class Machine:
     fp32_passes: Fact
     weight_columns: Fact
     fast_weight_columns: Fact
+    fp32_weight_columns: Fact
     weight_load_ns: Fact
     tensor_latency_ns: Fact
     tensor_warm_up_ns: Fact

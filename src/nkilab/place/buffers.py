@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from heapq import heapify, heapreplace
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 
 from ..tiles.tile import SBUF
 from ..trace.program import Program
 from .edges import REUSE
-from .slots import Slots
+from .slots import Kinds, Slots
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -26,7 +27,7 @@ def buffer_edges(program: Program, slots: Slots, factor: int) -> Edges:
     first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     first[slots.storage[::-1]] = slots.row[::-1]
     last[slots.storage] = slots.row
-    site = _sites(program)
+    site = _sites(program, slots.kinds)
     tiles = np.flatnonzero((first >= 0) & (site >= 0))
     tiles = tiles[np.lexsort((first[tiles], site[tiles]))]
     bounds = np.flatnonzero(np.diff(site[tiles], prepend=-1)).tolist()
@@ -44,16 +45,12 @@ def buffer_edges(program: Program, slots: Slots, factor: int) -> Edges:
     return rows, np.concatenate(earlier), np.full(len(rows), REUSE)
 
 
-def _sites(program: Program) -> np.ndarray:
-    """Per storage the number of the line, shape and type it is one of; -1 outside of SBUF."""
-    numbers: dict[tuple[object, ...], int] = {}
-    return np.array(
-        [
-            numbers.setdefault((s.line, s.shape, s.dtype), len(numbers)) if s.memory == SBUF else -1
-            for s in program.storages
-        ],
-        np.int64,
-    )
+def _sites(program: Program, kinds: Kinds) -> np.ndarray:
+    """Per storage a number for the line, shape and type it is one of; -1 outside of SBUF."""
+    count = len(program.storages)
+    line = np.fromiter(map(attrgetter("line"), program.storages), np.int64, count)
+    number = (line + 1) * len(kinds.samples) + kinds.of_storage
+    return np.where(kinds.lie_in(SBUF), number, -1)
 
 
 def _most_at_once(first: np.ndarray, last: np.ndarray) -> int:

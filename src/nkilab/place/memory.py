@@ -1,9 +1,10 @@
-"""A memory that tiles are placed in: segments in a ring, next-fit, so that freed space is reused last.
+"""A memory that tiles are placed in: segments in a ring, where what was given back first is taken first.
 
-Each segment is free or taken, and remembers who held it last. Taking starts where the last taking ended and
-goes round: short-lived tiles rotate through everything that is free, which is as much multi-buffering as the
-memory allows. A tile for which no run of free segments is long enough while enough is free in all is placed
-in pieces: a compiler that sees the whole program would have placed its neighbours closer together.
+Each segment is free or taken, and remembers who held it last. A tile takes the free run whose holders ended
+first in program order: short-lived tiles rotate through everything that is free, which is as much
+multi-buffering as the memory allows, and a tile waits for as little as possible. A tile for which no run of
+free segments is long enough while enough is free in all is placed in pieces: a compiler that sees the whole
+program would have placed its neighbours closer together.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import numpy as np
 from ..records import Job, numbers, table
 
 NOBODY = -1
+NO_RUN = -2
+# among how many runs of free segments one is chosen
+_RUNS = 256
 # What `place_all` says when it did not stop at a tile that finds no room.
 ALL_PLACED, REUSES_FULL = -1, -2
 
@@ -66,7 +70,7 @@ class Extent:
 
     Args:
         size, free, peak: in units; `peak` is the most that was taken at once.
-        cursor: the segment where the search begins.
+        cursor: the segment where the search begins: after the one that was taken last.
         segments, made: how many are in use, and how many were ever.
         unused: the first of those that were in use and are not.
         reuses: how many entries of the columns of reuses are in use.
@@ -200,22 +204,37 @@ def give_back(memory: Memory, number: int) -> None:
 
 
 def _run(memory: Memory, size: int) -> int:
-    """Where neighbouring free segments that hold `size` begin, from the cursor on; else the cursor itself."""
-    begin, length = NOBODY, 0
-    at = memory.extent.cursor
-    # once round, and on to complete a run that began before the end of the round
-    for _ in range(2 * memory.extent.segments):
+    """Where neighbouring free segments that hold `size` begin; the cursor itself if there are none.
+
+    Of the runs from the cursor on, the one whose last holder ended first: who takes it waits least.
+    """
+    ring, segments = memory.extent, memory.segments
+    best, best_last, found = NOBODY, 0, 0
+    at = ring.cursor
+    for _ in range(ring.segments):
+        last = _last_of_run(memory, at, size)
+        if last != NO_RUN:
+            if best == NOBODY or last < best_last:
+                best, best_last = at, last
+            found += 1
+            if found == _RUNS or last == NOBODY:
+                break
+        at = segments[at].next
+    return ring.cursor if best == NOBODY else best
+
+
+def _last_of_run(memory: Memory, at: int, size: int) -> int:
+    """The last row of those who held `size` free units from a segment on; `NO_RUN` if they are not free."""
+    last, length = NOBODY, 0
+    while length < size:
         segment = memory.segments[at]
-        if not segment.is_free or segment.start == 0:
-            begin, length = NOBODY, 0
-        if segment.is_free:
-            if begin == NOBODY:
-                begin = at
-            length += segment.length
-            if length >= size:
-                return begin
+        if not segment.is_free or (length > 0 and segment.start == 0):
+            return NO_RUN
+        if segment.holder != NOBODY:
+            last = max(last, memory.tiles[segment.holder].last)
+        length += segment.length
         at = segment.next
-    return memory.extent.cursor
+    return last
 
 
 def _hold(memory: Memory, number: int, at: int, last: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -36,9 +37,9 @@ class Kinds:
 
 def kinds_of(program: Program) -> Kinds:
     """The kinds of storages of `program`, in order of their first."""
-    numbers: dict[object, int] = {}
-    kind = [numbers.setdefault(s[_SHAPE_TO_MEMORY], len(numbers)) for s in program.storages]
-    of_storage = np.array(kind, np.int64)
+    keys = list(map(itemgetter(_SHAPE_TO_MEMORY), program.storages))
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    of_storage = np.fromiter(map(numbers.__getitem__, keys), np.int64, len(keys))
     first = np.zeros(len(numbers), np.int64)
     # of several assignments to one place the last one stays
     first[of_storage[::-1]] = np.arange(len(of_storage))[::-1]

@@ -315,7 +315,7 @@ def _farthest(state: State, row: int) -> int:
 def _leave(state: State, number: int, row: int) -> None:
     """Free the bytes of a part."""
     part = state.parts[number]
-    state.stays[part.stay].last = row
+    state.stays[part.stay].last = state.memory.tiles[part.stay].last = row
     give_back(state.memory, part.stay)
     part.stay = NOBODY
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..heap import drop_first, push
 from ..place.slots import DMA, ENGINES
-from .state import ARRAY_TILES, FOREVER, MEETING, NOBODY, Clock, Engine
+from .state import ARRAY_TILES, FOREVER, MEETING, NOBODY, Clock, Engine, Moment
 from .transfers import add
 
 TENSOR = ENGINES.index("tensor")
@@ -98,35 +98,32 @@ def issue(clock: Clock, engine_number: int, number: int) -> None:
     cost, moment = clock.costs[node.share], clock.moment
     start = node.ready
     if cost.background:
-        # weights load into shadow registers, which the previous multiplication frees when it starts
-        begin = max(start, engine.last_start, engine.loaded)
+        # weights load into shadow registers, which a multiplication frees when its last pass starts
+        begin = max(start, engine.weights_free, engine.loaded)
         node.background_start = begin
         start = engine.loaded = begin + cost.background
-    if cost.array_tile != 0:
-        start = at_tile(clock, number, start)
-    elif engine.array_free > start:
-        start, node.previous = engine.array_free, engine.array_node
+    if moment.has_tiles:
+        start = at_tile(clock, engine_number, number, start)
+    elif engine.free > start:
+        start, node.previous = engine.free, engine.last_node
     start = at_ports(clock, number, start)
     if cost.table != 0 and cost.table != moment.table:
         # the load belongs to the instruction and waits with it (DMA overview figures)
         moment.table = cost.table
         node.loads_table = True
         start += moment.table_ns
-    if engine_number == TENSOR and is_cold(clock, engine, start):
+    if engine_number == TENSOR and is_cold(moment, engine, start):
         node.slowdown = moment.slowdown
     busy = cost.busy * node.slowdown
-    node.start = engine.last_start = start
+    node.start, engine.weights_free = start, start + cost.weights_free * node.slowdown
     if node.meets:
         # it takes nothing else until all have come
         engine.free, engine.last_node, engine.array_node = FOREVER, number, number
         come(clock, number)
         return
-    engine.last_node = number
-    if cost.array_tile != 0:
-        occupy(clock, number, busy)
-    else:
-        engine.free = engine.array_free = start + busy
-        engine.array_node = number
+    engine.free, engine.last_node = start + busy, number
+    if moment.has_tiles:
+        occupy(clock, engine, number, busy)
     if cost.sbuf_port:
         moment.sbuf_free, moment.sbuf_node = engine.free, number
     if cost.psum_port:
@@ -172,10 +169,14 @@ def at_ports(clock: Clock, number: int, start: float) -> float:
     return start
 
 
-def at_tile(clock: Clock, number: int, start: float) -> float:
-    """When TensorE takes the next product and the tile of the systolic array is free that this one needs."""
-    node, engine = clock.nodes[number], clock.engines[TENSOR]
+def at_tile(clock: Clock, engine_number: int, number: int, start: float) -> float:
+    """When an engine takes an instruction; TensorE one on a tile of the systolic array when that is free."""
+    node, engine = clock.nodes[number], clock.engines[engine_number]
     tile = clock.costs[node.share].array_tile
+    if tile == 0:
+        if engine.array_free > start:
+            start, node.previous = engine.array_free, engine.array_node
+        return start
     if engine.free > start:
         start, node.previous = engine.free, engine.last_node
     for place in range(ARRAY_TILES):
@@ -185,12 +186,14 @@ def at_tile(clock: Clock, number: int, start: float) -> float:
     return start
 
 
-def occupy(clock: Clock, number: int, busy: float) -> None:
-    """Note that a product occupies its tile of the array; another tile may be taken after an interval."""
-    node, engine = clock.nodes[number], clock.engines[TENSOR]
+def occupy(clock: Clock, engine: Engine, number: int, busy: float) -> None:
+    """Note until when the whole array is occupied, or a tile of it: another one is free after an interval."""
+    node = clock.nodes[number]
     cost, until = clock.costs[node.share], node.start + busy
-    if until > engine.array_free:
+    if until > engine.array_free or cost.array_tile == 0:
         engine.array_free, engine.array_node = until, number
+    if cost.array_tile == 0:
+        return
     engine.free = node.start + cost.interval * node.slowdown
     for place in range(ARRAY_TILES):
         if cost.array_tile >> place & 1:
@@ -198,15 +201,15 @@ def occupy(clock: Clock, number: int, busy: float) -> None:
             part.free, part.node = until, number
 
 
-def is_cold(clock: Clock, engine: Engine, start: float) -> bool:
+def is_cold(moment: Moment, engine: Engine, start: float) -> bool:
     """Whether the clock of TensorE is slow at a time: a while after a pause, and at the beginning.
 
     It slows down when less than half of a window of the warm-up's length is busy; here, after a pause of half
     of it.
     """
-    warm_up = clock.moment.warm_up_ns
-    if engine.last_node == NOBODY or start - engine.array_free > warm_up / 2:
-        engine.cold_until = start + warm_up
+    since = engine.array_free if moment.has_tiles else engine.free
+    if engine.last_node == NOBODY or start - since > moment.warm_up_ns / 2:
+        engine.cold_until = start + moment.warm_up_ns
     return start < engine.cold_until
 
 

@@ -8,22 +8,30 @@ from ..isa.declare import Step
 from ..machine import Machine
 from ..place.edges import KINDS, REUSE, SPILL
 from ..place.slots import DMA
-from ..records import column
+from ..records import columns_of
 from .state import NOTHING, Clock
 from .timeline import REASONS, Timeline
-from .work import Work
+from .work import Work, starts_of
 
-MODEL_VERSION = "4"
+MODEL_VERSION = "5"
+# What is read of the nodes of a finished simulation.
+_READ = (
+    "queue", "ready", "issued", "issuer", "slowdown", "start", "done", "background_start", "loads_table",
+    "cause", "previous", "held", "held_by",
+)  # fmt: skip
 _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _MEETING = range(len(REASONS))
 
 
 def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
     """The events of a finished simulation."""
     labels: dict[str, int] = {}
-    node, label, began, ended, busy = _sorted(_step_events(work, clock, labels), _table_events(clock, labels))
-    ready_reason, ready_node = _readiness(work, clock)
-    reason, waited = _reasons(work, clock, ready_reason, ready_node)
-    moving = np.flatnonzero(work.engine[node] == DMA)
+    nodes = dict(zip(_READ, columns_of(clock.nodes, *_READ), strict=True))
+    events = _step_events(work, nodes, labels)
+    node, label, began, ended, busy = _sorted(events, _table_events(clock, nodes, labels))
+    ready_reason, ready_node = _readiness(work, nodes["cause"])
+    reason, waited = _reasons(work, nodes, ready_reason, ready_node)
+    engine = work.engine.astype(np.int8)[node]
+    moving = np.flatnonzero(engine == DMA)
     moving = moving if len(moving) else np.arange(len(node))
     begin = machine["kernel_start_ns"]
     waited_row = np.where(waited >= 0, work.row[waited], -1) if len(waited) else waited
@@ -34,60 +42,72 @@ def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
         (float(began[moving].min()), float(ended[moving].max())) if len(node) else (begin, begin),
         float(np.array([s.issue_ns for s in work.shares])[work.share].sum()),
         tuple(labels),
-        work.engine[node].astype(np.int8),
-        column(clock.nodes, "queue")[node].astype(np.int16),
+        engine,
+        nodes["queue"].astype(np.int16)[node],
         began,
         ended,
         busy,
-        column(clock.nodes, "ready")[node],
-        column(clock.nodes, "issued")[node],
-        work.row[node].astype(np.int32),
+        nodes["ready"][node],
+        nodes["issued"][node],
+        work.row.astype(np.int32)[node],
         node.astype(np.int32),
         label.astype(np.int16),
-        reason[node].astype(np.int8),
-        waited_row[node].astype(np.int32),
-        waited[node].astype(np.int32),
-        ready_reason[node].astype(np.int8),
-        ready_node[node].astype(np.int32),
-        column(clock.nodes, "issuer")[node].astype(np.int32),
+        reason.astype(np.int8)[node],
+        waited_row.astype(np.int32)[node],
+        waited.astype(np.int32)[node],
+        ready_reason.astype(np.int8)[node],
+        ready_node.astype(np.int32)[node],
+        nodes["issuer"].astype(np.int32)[node],
     )
 
 
 # node, label, start, end, occupancy
 Events = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Nodes = dict[str, np.ndarray]
 
 
-def _sorted(*events: Events) -> Events:
-    """Events of several lists in order of start, then of node."""
-    node, label, began, ended, busy = (np.concatenate(column) for column in zip(*events, strict=True))
+def _sorted(steps: Events, tables: Events) -> Events:
+    """Events in order of start, then of node; those of steps stand in order of node."""
+    if not len(tables[0]):
+        order = np.argsort(steps[2], kind="stable")
+        return tuple(column[order] for column in steps)  # type: ignore[return-value]
+    node, label, began, ended, busy = (np.concatenate(column) for column in zip(steps, tables, strict=True))
     order = np.lexsort((node, began))
     return node[order], label[order], began[order], ended[order], busy[order]
 
 
-def _step_events(work: Work, clock: Clock, labels: dict[str, int]) -> Events:
+def _step_events(work: Work, nodes: Nodes, labels: dict[str, int]) -> Events:
     """One event per step of each node."""
     counts = np.array([len(s.steps) for s in work.shares], np.int64)
-    first_step = np.cumsum(counts) - counts
     columns = np.array([c for s in work.shares for c in _step_columns(s.steps, labels)]).reshape(-1, 4)
-    node = np.repeat(np.arange(len(work.share)), counts[work.share])
-    first_event = np.cumsum(counts[work.share]) - counts[work.share]
-    step = first_step[work.share[node]] + np.arange(len(node)) - first_event[node]
-    offset, busy, duration, label = columns[step].T
-    slower = column(clock.nodes, "slowdown")[node]
+    offsets, occupied, durations, label = np.ascontiguousarray(columns.T)
+    of_dma = np.repeat(np.array([s.engine == DMA for s in work.shares], np.bool_), counts)
+    each = counts[work.share]
+    node = np.repeat(np.arange(len(work.share)), each)
+    before = (np.cumsum(counts) - counts)[work.share] - (np.cumsum(each) - each)
+    step = np.repeat(before, each) + np.arange(len(node))
+    busy = occupied[step]
     # what is pipelined behind the work itself keeps its time
-    offset, busy, duration = offset * slower, busy * slower, duration + busy * (slower - 1)
-    start, done = column(clock.nodes, "start"), column(clock.nodes, "done")
-    is_dma = work.engine[node] == DMA
-    is_background = ~is_dma & (busy == 0)
-    began = np.where(is_background, column(clock.nodes, "background_start")[node], start[node] + offset)
-    ended = np.where(is_dma, done[node], began + duration)
-    return node, label, began, ended, np.where(is_dma, ended - began, busy)
+    slower = np.repeat(nodes["slowdown"], each)
+    began = offsets[step] * slower + np.repeat(nodes["start"], each)
+    busy *= slower
+    lasts = durations[step] + occupied[step] * (slower - 1)
+    is_background = np.array(
+        [number == 0 and s.background_ns > 0 for s in work.shares for number in range(len(s.steps))], np.bool_
+    )
+    here = np.flatnonzero(is_background[step])
+    began[here] = nodes["background_start"][node[here]]
+    ended = began + lasts
+    here = np.flatnonzero(of_dma[step])
+    ended[here] = nodes["done"][node[here]]
+    busy[here] = ended[here] - began[here]
+    return node, label[step], began, ended, busy
 
 
-def _table_events(clock: Clock, labels: dict[str, int]) -> Events:
+def _table_events(clock: Clock, nodes: Nodes, labels: dict[str, int]) -> Events:
     """One event per load of a function table, right before the instruction that needs it."""
-    node = np.flatnonzero(column(clock.nodes, "loads_table"))
-    ended = column(clock.nodes, "start")[node]
+    node = np.flatnonzero(nodes["loads_table"])
+    ended = nodes["start"][node]
     lasts = np.full(len(node), clock.moment.table_ns)
     label = np.full(len(node), labels.setdefault("ACT_TABLE_LOAD", len(labels)) if len(node) else 0)
     return node, label, ended - lasts, ended, lasts
@@ -95,18 +115,14 @@ def _table_events(clock: Clock, labels: dict[str, int]) -> Events:
 
 def _step_columns(steps: tuple[Step, ...], labels: dict[str, int]) -> list[tuple[float, float, float, int]]:
     """Per step: offset from the start of its node, occupancy, duration, label."""
-    offset = 0.0
-    result = []
-    for step in steps:
-        label = labels.setdefault(step.label, len(labels))
-        result.append((offset, step.busy_ns, step.busy_ns + step.latency_ns, label))
-        offset += step.busy_ns
-    return result
+    return [
+        (start, step.busy_ns, step.busy_ns + step.latency_ns, labels.setdefault(step.label, len(labels)))
+        for start, step in zip(starts_of(steps), steps, strict=True)
+    ]
 
 
-def _readiness(work: Work, clock: Clock) -> tuple[np.ndarray, np.ndarray]:
+def _readiness(work: Work, cause: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Per node why it was not ready earlier, and the node it waited for (-1 if none)."""
-    cause = column(clock.nodes, "cause")
     waited = (
         np.where(cause >= 0, work.wait_node[cause], -1) if len(work.wait_node) else np.full(len(cause), -1)
     )
@@ -118,13 +134,13 @@ def _readiness(work: Work, clock: Clock) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _reasons(
-    work: Work, clock: Clock, reason: np.ndarray, waited: np.ndarray
+    work: Work, nodes: Nodes, reason: np.ndarray, waited: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Per node why it did not start earlier, and the node it waited for (-1 if none)."""
-    previous = column(clock.nodes, "previous")
+    previous = nodes["previous"]
     before = np.where(work.engine[previous] == work.engine, _ORDER, _PORT) if len(previous) else previous
     reason, waited = np.where(previous >= 0, before, reason), np.where(previous >= 0, previous, waited)
-    held = column(clock.nodes, "held")
+    held = nodes["held"]
     named = np.array([_NONE, _ISSUE, _QUEUE, _MEETING])
     reason = np.where(held == NOTHING, reason, named[held.astype(np.int64)])
-    return reason, np.where(held == NOTHING, waited, column(clock.nodes, "held_by"))
+    return reason, np.where(held == NOTHING, waited, nodes["held_by"])

@@ -83,7 +83,7 @@ class Cost:
     """What a share costs; see `Share`.
 
     Args:
-        busy, visible, background, lanes, work, kind, issue, start: as there, in nanoseconds.
+        busy, visible, background, weights_free, lanes, work, kind, issue, start: as there, in nanoseconds.
         table: number of its function table, 0 for none.
         hbm_rate: bytes that cross the HBM interface per nanosecond of work.
         moved_rate: the same, of a transfer within HBM counted once: what its DMA engines move.
@@ -94,6 +94,7 @@ class Cost:
     busy: float
     visible: float
     background: float
+    weights_free: float
     table: int
     lanes: float
     work: float
@@ -115,8 +116,9 @@ class Engine:
     Args:
         free: when it accepts the next instruction; TensorE on another tile of the array, if it is on one.
         loaded: when the weights are there that were loaded last.
-        array_free, array_node: when it accepts any instruction, and what it is busy with until then.
-        last_start, last_node: what it started last, and when.
+        array_free, array_node: when it accepts any instruction, and what it is busy with until then; kept if
+            the moment has tiles.
+        weights_free, last_node: when weights may load again, and what it started last.
         cold_until: until when its clock is slow; of TensorE.
         coming, ready: nodes of `Clock.coming` and `Clock.ready`.
     """
@@ -124,7 +126,7 @@ class Engine:
     free: float
     loaded: float
     array_free: float
-    last_start: float
+    weights_free: float
     last_node: int = NOBODY
     array_node: int = NOBODY
     cold_until: float = NOT_YET
@@ -178,6 +180,7 @@ class Moment:
         engines: how many DMA engines there are.
         moved_limit, hbm_limit: bytes per nanosecond that they move to and from HBM, and that HBM gives.
         hbm_binds: whether transfers can ask for more.
+        has_tiles: whether products run on tiles of the systolic array.
         table: function table that is loaded.
         now: of the transfers.
         next_end, next_queue: when and on which queue the next transfer ends.
@@ -196,6 +199,7 @@ class Moment:
     moved_limit: float
     hbm_limit: float
     hbm_binds: bool
+    has_tiles: bool
     table: int = 0
     now: float = 0.0
     next_end: float = FOREVER
@@ -284,6 +288,7 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
         "busy": [s.busy_ns for s in shares],
         "visible": [s.visible_ns for s in shares],
         "background": [s.background_ns for s in shares],
+        "weights_free": [s.weights_free_ns for s in shares],
         "table": [tables.setdefault(s.table, len(tables)) for s in shares],
         "lanes": [s.lanes for s in shares],
         "work": [s.work_ns for s in shares],
@@ -303,7 +308,10 @@ def _costs(shares: tuple[Share, ...], *, as_array: bool) -> Any:
 def _engines(machine: Machine, count: int, *, as_array: bool) -> Any:
     begin = np.full(count, machine["kernel_start_ns"])
     return table(
-        Engine, dict.fromkeys(("free", "loaded", "array_free", "last_start"), begin), count, as_array=as_array
+        Engine,
+        dict.fromkeys(("free", "loaded", "array_free", "weights_free"), begin),
+        count,
+        as_array=as_array,
     )
 
 
@@ -317,5 +325,6 @@ def _moment(machine: Machine, costs: Any, *, as_array: bool) -> Any:
         "warm_up_ns": machine["tensor_warm_up_ns"], "slowdown": 1 / machine["tensor_cold_rate"],
         "engines": engines, "moved_limit": moved, "hbm_limit": given,
         "hbm_binds": most_moved > moved or most_given > given,
+        "has_tiles": any(cost.array_tile for cost in costs),
     }  # fmt: skip
     return table(Moment, columns, 1, as_array=as_array)[0]

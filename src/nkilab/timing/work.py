@@ -14,7 +14,7 @@ import numpy as np
 
 from ..isa.declare import Instruction, Step
 from ..machine import Machine
-from ..place.edges import ANTI, FLOW, Waits
+from ..place.edges import ANTI, FLOW, KINDS, Waits
 from ..place.plan import Plan, Transfer
 from ..place.slots import DMA, ENGINES
 from ..tiles.tile import HBM, PSUM, SBUF, Layout
@@ -42,7 +42,9 @@ class Share:
         busy_ns: how long the engine accepts nothing else.
         visible_ns: from the start of the first step until every result is visible; DMA: how much later than
             the first of its DMA engines the last one starts, and ends.
-        background_ns: how long a step that hides behind the previous one takes (LDWEIGHTS).
+        background_ns: how long its first step takes where that hides behind the one before it (LDWEIGHTS).
+        weights_free_ns: TensorE only: from its start until the weights of the next one may load; at once
+            where it is on a tile of the array, which is assumed.
         table: function table needed, "" for none.
         lanes: DMA engines that a transfer keeps busy, on average over its duration.
         work_ns: DMA only: engine time of all DMA engines together.
@@ -61,6 +63,7 @@ class Share:
     busy_ns: float = 0.0
     visible_ns: float = 0.0
     background_ns: float = 0.0
+    weights_free_ns: float = 0.0
     table: str = ""
     lanes: float = 0.0
     work_ns: float = 0.0
@@ -130,7 +133,7 @@ def work_of(program: Program, plan: Plan) -> Work:
     order = np.empty(len(row), np.int64)
     order[ordered] = node
     stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
-    waits = _waits(shares, share, engine, plan.waits, chain, first, program.machine)
+    waits = _waits(shares, share, plan.waits, chain, first, program.machine)
     return Work(tuple(shares), share, engine, row, order, stream, *waits)
 
 
@@ -159,25 +162,45 @@ def _with_earlier_shares(
 def _waits(
     shares: list[Share],
     share: np.ndarray,
-    engine: np.ndarray,
     waits: Waits,
     chain: list[tuple[int, int]],
     first: np.ndarray,
     machine: Machine,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Waits between nodes as columns.
+    """Waits between nodes as columns."""
+    later = first[np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))]
+    start, earlier, kind = waits.start, waits.node, waits.kind.astype(np.int64)
+    if chain:
+        later = np.append(later, np.array([n for n, _ in chain], np.int64))
+        order = np.argsort(later, kind="stable")
+        later = later[order]
+        earlier = np.append(earlier, np.array([n for _, n in chain], np.int64))[order]
+        kind = np.append(kind, np.full(len(chain), FLOW))[order]
+        start = np.searchsorted(later, np.arange(len(share) + 1))
+    one, other = share[later], share[earlier]
+    count = len(shares)
+    if count * count * len(KINDS) > len(later):
+        return start, earlier, kind, _delays(shares, one, other, kind, machine)
+    # few kinds of pairs: each is worked out once
+    pairs = np.arange(count * count * len(KINDS))
+    alike, of_kind = np.divmod(pairs, len(KINDS))
+    known = _delays(shares, *np.divmod(alike, count), of_kind, machine)
+    return start, earlier, kind, known[(one * count + other) * len(KINDS) + kind]
+
+
+def _delays(
+    shares: list[Share], later: np.ndarray, earlier: np.ndarray, kind: np.ndarray, machine: Machine
+) -> np.ndarray:
+    """Per pair of shares and kind, nanoseconds between the visible result and the start that it allows.
 
     Within one engine a wait that is none for a result keeps the order alone.
     """
-    later = first[np.repeat(np.arange(len(waits.start) - 1), np.diff(waits.start))]
-    later = np.append(later, np.array([n for n, _ in chain], np.int64))
-    earlier = np.append(waits.node, np.array([n for _, n in chain], np.int64)).astype(np.int64)
-    kind = np.append(waits.kind, np.full(len(chain), FLOW)).astype(np.int64)
+    engine = np.array([s.engine for s in shares], np.int64)
     same = (engine[later] == engine[earlier]) & (engine[later] != DMA)
     # hw: TensorE reads SBUF and writes PSUM, where it adds in order; it never waits for its own results
     is_order = same & ((kind != FLOW) | (engine[later] == TENSOR))
-    visible = np.array([s.visible_ns for s in shares])[share]
-    drained = np.array([s.busy_ns for s in shares])[share] - visible
+    visible = np.array([s.visible_ns for s in shares])
+    drained = np.array([s.busy_ns for s in shares]) - visible
     signal = np.where(engine[earlier] == DMA, machine["dma_done_ns"], machine["semaphore_ns"])
     delay = np.where(same, 0.0, signal)
     # who waits for a read waits until the reader has taken everything in, not for its result
@@ -186,12 +209,9 @@ def _waits(
     delay -= np.where(is_order, visible[earlier], 0.0)
     # assumed: PSUM takes one product at a time at one place, also of two tiles of the array;
     # weights load meanwhile
-    streaming = np.array([s.busy_ns if s.array_tile else 0.0 for s in shares])[share]
-    loading = np.array([s.background_ns for s in shares])[share]
-    delay += np.where(is_order, np.maximum(streaming[earlier] - loading[later], 0.0), 0.0)
-    order = np.argsort(later, kind="stable")
-    start = np.searchsorted(later[order], np.arange(len(share) + 1))
-    return start, earlier[order], kind[order], delay[order]
+    streaming = np.array([s.busy_ns if s.array_tile else 0.0 for s in shares])
+    loading = np.array([s.background_ns for s in shares])
+    return delay + np.where(is_order, np.maximum(streaming[earlier] - loading[later], 0.0), 0.0)
 
 
 def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static: bool) -> Share:
@@ -200,20 +220,42 @@ def _share(machine: Machine, form: Instruction, steps: list[Step], *, is_static:
         is_static = (is_static and not form.is_indirect) or getattr(form, "dge_mode", "") == "none"
         return _transfer_share(machine, form, steps, is_static=is_static)
     steps = [_sustained(machine, step) for step in steps]
-    background = [s for s in steps if s.busy_ns == 0.0]
-    busy, visible = 0.0, 0.0
-    for step in steps:
-        if step.busy_ns:
-            visible = max(visible, busy + step.busy_ns + step.latency_ns)
-            busy += step.busy_ns
+    begins = starts_of(steps)
+    ends = [begin + step.busy_ns for begin, step in zip(begins, steps, strict=True) if step.busy_ns]
+    latencies = [step.latency_ns for step in steps if step.busy_ns]
+    busy = max(ends, default=0.0)
+    visible = max((end + latency for end, latency in zip(ends, latencies, strict=True)), default=0.0)
     tables = [s.table for s in steps if s.table not in TABLELESS]
     tile = steps[-1].array_tile
     return Share(
         tuple(steps), ENGINES.index(steps[0].engine), busy, visible,
-        sum(s.hidden_ns for s in background), tables[0] if tables else "",
+        steps[0].hidden_ns if not steps[0].busy_ns else 0.0,
+        0.0 if tile else busy - steps[-1].busy_ns / steps[-1].passes,
+        tables[0] if tables else "",
         ports=_ports(machine, form, steps), array_tile=tile,
         interval_ns=_interval_ns(machine, steps) if tile else busy,
     )  # fmt: skip
+
+
+def starts_of(steps: Sequence[Step]) -> list[float]:
+    """When each step of a share starts, from the start of its first that occupies the engine, in nanoseconds.
+
+    A later hidden one, the weights of the second half of a float32 product, starts with the last pass of the
+    step before it, and the step after it waits until it is done; the first hides behind another share.
+    """
+    result: list[float] = []
+    free = last_pass = 0.0
+    for number, step in enumerate(steps):
+        if step.busy_ns:
+            result.append(free)
+            free += step.busy_ns
+            last_pass = step.busy_ns / step.passes
+        elif number:
+            result.append(free - last_pass)
+            free = max(free, free - last_pass + step.hidden_ns)
+        else:
+            result.append(0.0)
+    return result
 
 
 def _interval_ns(machine: Machine, steps: Sequence[Step]) -> float:

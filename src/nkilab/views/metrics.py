@@ -61,12 +61,39 @@ _ROWS = (
     Metric(
         "hardware_flops",
         "flops",
-        "2 * rows * columns * moving elements of every multiplication and transpose",
+        "2 * rows * columns * moving elements of every multiplication and transpose; a float32 product once",
     ),
     Metric("transpose_flops", "flops", "the part of hardware_flops that only transposes"),
     Metric("model_flops", "flops", "hardware_flops - transpose_flops"),
+    Metric(
+        "adjusted_hardware_flops",
+        "flops",
+        "hardware_flops by their time against bfloat16: float32 4, float8 a half (trn1: 1), MX a quarter",
+    ),
+    Metric("adjusted_transpose_flops", "flops", "the part of adjusted_hardware_flops that only transposes"),
+    Metric(
+        "hardware_flops_by_instruction",
+        "flops",
+        "the same where each MATMUL instruction counts in full: a float32 product, LOW and HIGH, twice, "
+        "as in published profiles of trn2",
+    ),
     Metric("mfu_estimated_percent", "percent", "model_flops / (peak bfloat16 rate * total_time)"),
+    Metric(
+        "mfu_max_achievable_estimated_percent",
+        "percent",
+        "mm_arithmetic_intensity / peak_flops_bandwidth_ratio, at most 100",
+    ),
     Metric("hfu_estimated_percent", "percent", "hardware_flops / (peak bfloat16 rate * total_time)"),
+    Metric(
+        "mfu_by_instruction_percent",
+        "percent",
+        "(hardware_flops_by_instruction - transpose_flops) / (peak bfloat16 rate * total_time)",
+    ),
+    Metric(
+        "hfu_by_instruction_percent",
+        "percent",
+        "hardware_flops_by_instruction / (peak bfloat16 rate * total_time)",
+    ),
     Metric("mbu_estimated_percent", "percent", "HBM bytes / total_time / peak bandwidth of one HBM stack"),
     Metric("mm_arithmetic_intensity", "ratio", "model_flops / (hbm_read_bytes + hbm_write_bytes)"),
     Metric("peak_flops_bandwidth_ratio", "ratio", "peak bfloat16 rate / peak bandwidth of one HBM stack"),

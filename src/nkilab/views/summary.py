@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..isa.declare import Instruction
-from ..isa.tensor_engine import NcTranspose
 from ..machine import Machine
 from ..place.plan import Finding, Plan
 from ..place.slots import DMA, slots_of
-from ..tiles.tile import HBM, PSUM, SBUF, Layout
+from ..tiles.tile import HBM, PSUM, SBUF
 from ..timing.timeline import Timeline
 from ..timing.work import transfer_lanes
 from ..trace.program import Program
 from .bound import BOUNDS, bound_of, occupancies
+from .flops import Flops, flops_of_program
 from .metrics import COMPUTE_ENGINES
 from .metrics import METRICS as METRICS
 
@@ -87,7 +86,7 @@ def summarize(program: Program, plan: Plan, timeline: Timeline, beside_bytes: fl
         "psum_peak_banks": plan.peak_psum_banks,
         "instruction_count": len(program),
     }
-    values.update(_rates(machine, values, *_flops(program)))
+    values.update(_rates(machine, values, flops_of_program(program)))
     active_ns = timeline.active_ns("dma")
     lane_share = packet_ns / (machine["dma_engines"] * active_ns) if active_ns else 0.0
     hbm_bytes = values["hbm_read_bytes"] + values["hbm_write_bytes"] + beside_bytes
@@ -188,46 +187,27 @@ def _traffic(program: Program, plan: Plan) -> dict[str, float]:
     return values
 
 
-def flops_of(form: Instruction) -> tuple[int, bool]:
-    """Floating-point operations of one use of the array by a form, and whether it only transposes.
-
-    2 * rows * columns * moving elements (profile schema, hardware_flops), a float32 multiplication once.
-    """
-    if all(step.engine != "tensor" for step in form.steps) or getattr(form, "only_orders", False):
-        return 0, False
-    operands = list(zip(form.operands.values(), form.layouts, strict=True))
-    dst = next(g for s, g in operands if s.is_written and isinstance(g, Layout))
-    stationary = next(g for s, g in operands if not s.is_written and isinstance(g, Layout))
-    rows = stationary.size // dst.partitions
-    only_transposes = isinstance(form, NcTranspose) or bool(getattr(form, "is_transpose", False))
-    return 2 * rows * dst.size, only_transposes
-
-
-def _flops(program: Program) -> tuple[int, int]:
-    """Operations of all rows, and those that only transpose."""
-    calls = np.bincount(np.array(program.form_column, np.int64), minlength=len(program.forms)).tolist()
-    total = transposes = 0
-    for form, count in zip(program.forms, calls, strict=False):
-        flops, only_transposes = flops_of(form)
-        total += count * flops
-        transposes += count * flops * only_transposes
-    return total, transposes
-
-
-def _rates(machine: Machine, values: dict[str, float], hardware: int, transposes: int) -> dict[str, float]:
-    model = hardware - transposes
+def _rates(machine: Machine, values: dict[str, float], flops: Flops) -> dict[str, float]:
+    model = flops.hardware - flops.transposes
     seconds = values["total_time"] * 1e-6
     peak, stack = machine["peak_tflops_bf16"] * 1e12, machine["hbm_stack_bytes_per_ns"] * 1e9
     traffic = values["hbm_read_bytes"] + values["hbm_write_bytes"]
+    intensity, knee = model / traffic if traffic else 0.0, peak / stack
     # a kernel without instructions takes no time on a machine whose launches take none
-    seconds = seconds or float("inf")
+    most = peak * (seconds or float("inf"))
     return {
-        "hardware_flops": hardware,
-        "transpose_flops": transposes,
+        "hardware_flops": flops.hardware,
+        "transpose_flops": flops.transposes,
         "model_flops": model,
-        "mfu_estimated_percent": 100 * model / (peak * seconds),
-        "hfu_estimated_percent": 100 * hardware / (peak * seconds),
-        "mbu_estimated_percent": 100 * traffic / seconds / stack,
-        "mm_arithmetic_intensity": model / traffic if traffic else 0.0,
-        "peak_flops_bandwidth_ratio": peak / stack,
+        "adjusted_hardware_flops": flops.adjusted,
+        "adjusted_transpose_flops": flops.adjusted_transposes,
+        "hardware_flops_by_instruction": flops.by_instruction,
+        "mfu_estimated_percent": 100 * model / most,
+        "mfu_max_achievable_estimated_percent": 100 * min(1.0, intensity / knee),
+        "hfu_estimated_percent": 100 * flops.hardware / most,
+        "mfu_by_instruction_percent": 100 * (flops.by_instruction - flops.transposes) / most,
+        "hfu_by_instruction_percent": 100 * flops.by_instruction / most,
+        "mbu_estimated_percent": 100 * traffic / (seconds or float("inf")) / stack,
+        "mm_arithmetic_intensity": intensity,
+        "peak_flops_bandwidth_ratio": knee,
     }

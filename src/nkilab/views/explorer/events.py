@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ...isa.declare import Instruction
 from ...place.slots import DMA, ENGINES, slots_of
 from ...place.walk import ANTI, KINDS, OUTPUT
-from ...tiles.tile import HBM, PSUM, SBUF, Layout
+from ...tiles.tile import HBM, PSUM, SBUF
 from ...timing.work import QUEUES
+from ..flops import flops_of
 from ..lanes import ENGINE_LANES, WEIGHTS, queue_name
 from ..nodes import is_hidden
 from ..run import Run
-from ..summary import flops_of
 
 Columns = dict[str, Any]
 _DEPENDENCES = {ANTI: "ANTI_DEPENDENCE", OUTPUT: "OUTPUT_DEPENDENCE"}
@@ -109,28 +108,15 @@ def _flops(run: Run, here: np.ndarray, forms: np.ndarray) -> tuple[np.ndarray, n
     """
     timeline = run.timeline
     per_form = [flops_of(form) for form in run.program.forms]
-    total = np.array([flops for flops, _ in per_form] or [0], np.int64)[forms]
-    only = np.array([only for _, only in per_form] or [False], np.bool_)[forms]
-    weight = np.array([_weight(run, form) for form in run.program.forms] or [0.0])[forms]
+    total = np.array([own.hardware for own in per_form] or [0], np.int64)[forms]
+    only = np.array([own.transposes > 0 for own in per_form] or [False], np.bool_)[forms]
+    adjusted = np.array([own.adjusted for own in per_form] or [0], np.int64)[forms]
     multiplies = np.array([label.startswith("MATMUL") for label in timeline.labels], np.bool_)
     does = multiplies[timeline.label[here]] & (total > 0) if len(timeline.labels) else np.zeros(0, np.bool_)
     node = timeline.node[here]
     passes = np.bincount(node[does], minlength=int(node.max(initial=0)) + 1)[node]
-    raw = np.where(does, total // np.maximum(passes, 1), 0)
-    return raw, np.rint(raw * weight).astype(np.int64), np.where(only, raw, 0)
-
-
-def _weight(run: Run, form: Instruction) -> float:
-    """The time of a multiplication against that of bfloat16 operands (schema, adjusted_flops)."""
-    given = [
-        layout for _, spec, layout in form.tile_slots() if isinstance(layout, Layout) and not spec.is_written
-    ]
-    name = given[0].dtype.name if given else ""
-    if name == "float32":
-        return run.program.machine["fp32_passes"]
-    if name.startswith("float8"):
-        return 1.0 if run.program.machine.generation < 3 else 0.5
-    return 1.0
+    raw, weighted = (np.where(does, own // np.maximum(passes, 1), 0) for own in (total, adjusted))
+    return raw, weighted, np.where(only, raw, 0)
 
 
 def moved_bytes(run: Run) -> dict[str, np.ndarray]:

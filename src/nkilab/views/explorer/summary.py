@@ -15,7 +15,7 @@ from ...tiles.tile import HBM
 from ...timing.work import QUEUES
 from ..metrics import METRICS
 from ..run import Run
-from .events import OUTPUTS, Columns, instructions, moved_bytes
+from .events import OUTPUTS, Columns, moved_bytes
 from .schema import SCHEMA_VERSION, TABLES
 
 _CLOCKS = ("tensor", "vector", "scalar", "gpsimd")
@@ -106,18 +106,10 @@ def _dma_metrics(run: Run) -> dict[str, float]:
 
 
 def _flop_metrics(run: Run) -> dict[str, float]:
-    table = instructions(run)
-    adjusted = float(np.sum(table["adjusted_flops"]))
-    only = np.asarray(table["flops_transpose"]) > 0
     summary = run.summary
-    intensity, knee = summary["mm_arithmetic_intensity"], summary["peak_flops_bandwidth_ratio"]
-    reachable = min(1.0, intensity / knee) if knee else 0.0
     return {
-        "adjusted_hardware_flops": adjusted,
-        "adjusted_transpose_flops": float(np.sum(np.asarray(table["adjusted_flops"])[only])),
         "mfu_inst_estimated_percent": summary["mfu_estimated_percent"] / 100,
-        "mfu_max_achievable_estimated_percent": reachable,
-        "mfu_inst_max_achievable_estimated_percent": reachable,
+        "mfu_inst_max_achievable_estimated_percent": summary["mfu_max_achievable_estimated_percent"] / 100,
         # statistics of a framework's graph, which a kernel alone does not have
         "mfu_hlo_estimated_percent": 0.0,
     }

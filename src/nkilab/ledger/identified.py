@@ -1,0 +1,101 @@
+"""Which measurements tell a fitted constant: none may rest on a single one.
+
+A measurement tells a constant if its prediction moves by more than the measurement's noise when the constant
+moves by its uncertainty. Measurements of one setting (kernel, shapes, type, chip, options) count once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from typing import Any
+
+import numpy as np
+
+from ..machine import MACHINES, Machine
+from .fitting import SPREAD
+from .predict import Predictor
+from .quantities import QUANTITIES
+from .row import Row
+from .score import Bar
+
+# Fitted numbers that act in steps, and by which factor each is moved.
+STEPWISE = {"redundant_load_window_bytes": 2.0, "tile_buffers": 2.0}
+# A prediction that moves by less tells nothing, however exact the measurement is.
+LEAST = 0.003
+# What describes the error of predictions and enters none of them.
+INTERVALS = ("interval_engines", "interval_dma")
+ENOUGH = 2
+# The chip whose row the others are made from.
+BASE = "trn2"
+
+
+def fitted_constants(machine: Machine) -> tuple[str, ...]:
+    """Constants of a chip that were fitted; trn1 and trn3 have none that they take over from trn2."""
+    base = MACHINES[BASE].facts() if machine.name != BASE else {}
+    fitted = [name for name, fact in machine.facts().items() if fact.certainty == "fitted"]
+    return tuple(n for n in fitted if n not in INTERVALS and machine.facts()[n] != base.get(n))
+
+
+def all_telling(rows: Sequence[Row], predictor: Predictor) -> dict[str, list[str]]:
+    """Rows that tell each fitted constant of each chip, by "constant, chip"."""
+    return {
+        f"{name}, {machine.name}": telling(name, machine, rows, predictor)
+        for machine in MACHINES.values()
+        for name in fitted_constants(machine)
+    }
+
+
+def bar_of_constants(told: Mapping[str, Sequence[str]]) -> Bar:
+    """No constant may be fitted to a single measurement."""
+    alone = [name for name, rows in told.items() if len(rows) < ENOUGH]
+    return Bar(
+        "fitted constants that fewer than two measurements tell",
+        "none",
+        "; ".join(alone) or "none",
+        not alone,
+    )
+
+
+def telling(name: str, machine: Machine, rows: Sequence[Row], predictor: Predictor) -> list[str]:
+    """Rows of different settings that tell a constant, as many as are enough.
+
+    Args:
+        name: of the constant.
+        machine: with the constants as they are.
+        rows: what was measured, on any chip.
+        predictor: holds the traces.
+    """
+    spread = SPREAD[machine.facts()[name].certainty]
+    nudged = machine.with_constants({name: machine[name] * STEPWISE.get(name, exp(spread))}, "nudged")
+    told: dict[tuple[str, ...], str] = {}
+    for row in sorted(rows, key=_elements):
+        if row.chip != machine.name or row.split != "fit" or row.contradicts or row.setting in told:
+            continue
+        if _moves(row, predictor, machine, nudged):
+            told[row.setting] = row.id
+        if len(told) == ENOUGH:
+            break
+    return list(told.values())
+
+
+def _moves(row: Row, predictor: Predictor, machine: Machine, nudged: Machine) -> bool:
+    """Whether a prediction of a row moves by more than what was measured is sure to."""
+    metrics = [name for name in row.measured if not QUANTITIES[name].has_host]
+    before, after = (predictor.estimates(row, given) for given in (machine, nudged))
+    for name in metrics:
+        one, other = (QUANTITIES[name].predict(row, own) for own in (before, after))
+        if one > 0 and other > 0 and abs(log(other / one)) > max(LEAST, row.noise):
+            return True
+    return False
+
+
+def _elements(row: Row) -> int:
+    """About how large a row's kernels are: the elements of their arguments."""
+    return sum(_count(given) for call in row.calls for given in call.args)
+
+
+def _count(given: Any) -> int:
+    if not isinstance(given, str) or not given.endswith("]"):
+        return 0
+    return int(np.prod([int(n) for n in given[given.index("[") + 1 : -1].split(",")]))
