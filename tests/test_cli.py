@@ -231,7 +231,8 @@ def test_run_refuses_a_version_or_chip_that_does_not_exist(tmp_path):
         2, "", "nkilab: NKI version is 9.9; it is one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7\n",
     )  # fmt: skip
     assert told(call("run", "--target", "tpu", path)) == (
-        2, "", "nkilab: target is tpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4\n"
+        2, "",
+        "nkilab: target is tpu; it is one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4\n"
         "  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml\n",
     )  # fmt: skip
 

@@ -106,12 +106,12 @@ WRONG_USAGE = [
     ([DOUBLED, "--arg", "f32[64,8]", "--grid", "0"], "--grid is '0'; write whole numbers of at least 1, as "
      "in 4,8"),
     ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,tpu"],
-     "target is tpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"
+     "target is tpu; it is one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4"
      "\n  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml"),
     ([DOUBLED, "--arg", "f32[64,8]", "--trips", "kernels:3"],
      "--trips is 'kernels:3'; write FILE.py:LINE=N, as in kernel.py:41=8"),
     ([DOUBLED, "--arg", "f32[64,8]", "--target", "trn2,"],
-     "target is ; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4"
+     "target is ; it is one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4"
      "\n  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml"),
 ]  # fmt: skip
 

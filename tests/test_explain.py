@@ -76,7 +76,7 @@ def test_a_chip_shows_facts_with_certainty_and_source_and_what_it_lacks() -> Non
     # trn1 guide: TensorE at 2.8 GHz; 24 MiB of SBUF are 192 KiB per partition, 16 of which are kept back
     assert "tensor_clock_ghz 2.8 documented trn1 guide, engines" in page
     assert "sbuf_bytes_per_partition 180224 documented" in page
-    assert "also called inf2, gen2" in page
+    assert "also called inf2, trn1n, gen2" in page
     assert "exponential" in page.split("Instructions it does not have")[1]
     assert explanation("gen2") == explanation("trn1")
 

@@ -164,14 +164,23 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
 def to_numpy(value: Any) -> np.ndarray:
     """The elements of an array as a C-contiguous NumPy array, shared where possible."""
     if framework_of(value) == "torch":
-        plain = value.detach().cpu().contiguous()
+        held = value.detach()
+        # a tensor that only says that it lies at a device can be written where it lies
+        plain = (held.in_place() if hasattr(held, "in_place") else held.cpu()).contiguous()
         view = _TORCH_BITS.get(str(plain.dtype).removeprefix("torch."))
         if view is None:
             return plain.numpy()
-        bits, held = view
-        return plain.view(getattr(torch(), bits)).numpy().view(held)
+        bits, kind = view
+        return plain.view(getattr(torch(), bits)).numpy().view(kind)
     plain = np.asarray(value)
     return np.ascontiguousarray(plain, plain.dtype.newbyteorder("="))
+
+
+def is_shared(value: Any) -> bool:
+    """Whether `to_numpy` gives the elements of an array where they lie, so that writing changes the array."""
+    if framework_of(value) == "torch":
+        return bool(value.is_contiguous()) and (value.device.type == "cpu" or hasattr(value, "in_place"))
+    return isinstance(value, np.ndarray) and value.flags.c_contiguous and value.dtype.isnative
 
 
 def write_back(value: Any, elements: np.ndarray) -> None:

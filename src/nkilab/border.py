@@ -12,6 +12,7 @@ from .arrays import (
     dtype_of,
     framework_of,
     from_numpy,
+    is_shared,
     on_host,
     origin_of,
     outlined,
@@ -82,7 +83,8 @@ def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, framew
     is_written = kernel.options.get("mode") == "trace" or is_mutable(kernel.function, name)
     storage.is_mutable = is_written
     session.share(("input", name, 0), storage)
-    if kernel.spelling == "nki" and session.version not in NO_INPUT_IS_WRITTEN:
+    may_change = kernel.spelling == "nki" and session.version not in NO_INPUT_IS_WRITTEN
+    if may_change or (is_written and not is_shared(value)):
         storage.given = value
     if session.has_data:
         if framework_of(value) == "spec":

@@ -27,7 +27,7 @@ from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .progress import phase
-from .tiles.tile import View, whole_layout
+from .tiles.tile import Storage, View, whole_layout
 from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.program import Program
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
@@ -264,7 +264,7 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
         if not first.has_data:
             note_holes(sessions, tensors_in(results[0]))
         converted = map_tensors(results[0], lambda t: output_array(first, kernel, t, framework))
-    for storage in first.changed_inputs:
+    for storage in _to_write_back(sessions):
         if storage.data is not None:
             write_back(storage.given, storage.data)
     programs = tuple(session.program for session in sessions)
@@ -275,6 +275,17 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
     held = [tensor.storage for tensor in tensors_in(results[0])]
     origins = tuple(storage.name if storage.scope == "input" else "" for storage in held)
     return Launched(programs, converted, origins, _changed(sessions), memories)
+
+
+def _to_write_back(sessions: Sequence[Session]) -> list[Storage]:
+    """The inputs whose new elements the caller's arrays do not have yet."""
+    first = sessions[0]
+    copied = [
+        storage for key, storage in first.shared.items()
+        if key[0] == "input" and storage.is_mutable and storage.given is not None
+        and storage not in first.changed_inputs and is_written(sessions, storage)
+    ]  # fmt: skip
+    return [*first.changed_inputs, *copied]
 
 
 def _changed(sessions: Sequence[Session]) -> tuple[str, ...]:

@@ -49,6 +49,20 @@ def test_a_column_of_indices_chooses_rows_of_a_load(kernel):
 
 
 @nki.jit
+def rows_of_each_column_of_indices(x, idx):
+    out = nl.ndarray((2, 4, x.shape[1]), x.dtype, buffer=nl.shared_hbm)
+    places = nl.load(idx)
+    for i in nl.static_range(2):
+        nl.store(out[i], nl.load(x[places[:, i].as_tile()]))
+    return out
+
+
+def test_a_column_taken_by_its_number_is_a_tile_of_indices():
+    x, places = ramp(8, 6), np.hstack([ROWS, 7 - ROWS])
+    np.testing.assert_array_equal(rows_of_each_column_of_indices(x, places), x[places.T])
+
+
+@nki.jit
 def one_element_loaded(x, idx):
     out = nl.ndarray((1, 2), x.dtype, buffer=nl.shared_hbm)
     places = nl.load(idx)

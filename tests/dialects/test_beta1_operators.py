@@ -325,6 +325,21 @@ def test_creation_functions_fill_tiles():
     np.testing.assert_array_equal(kernel(), np.broadcast_to(expected, (4, 30)))
 
 
+def test_iota_writes_a_program_id_and_a_loop_variable():
+    # as published attention makes the number of its head a tile
+    @nki.jit
+    def numbers():
+        out = nl.ndarray((2, 3), nl.int32, buffer=nl.shared_hbm)
+        head = nl.program_id(0)
+        column = nl.transpose(nisa.iota(head, dtype=nl.int32).broadcast_to((1, 1)))
+        for i in nl.affine_range(3):
+            row = nisa.iota(10 * i, dtype=nl.int32)
+            nl.store(out[nl.ds(head, 1), nl.ds(i, 1)], row.reshape((1, 1)) + column)
+        return out
+
+    np.testing.assert_array_equal(numbers[2](), [[0, 10, 20], [1, 11, 21]])
+
+
 def test_iota_writes_the_values_of_an_index_expression():
     @nki.jit
     def kernel():

@@ -56,3 +56,9 @@ def test_a_traced_kernel_writes_its_result_to_a_parameter():
     a, out = np.ones((4, 8), np.float32), np.zeros((4, 8), np.float32)
     NKI["simulate_kernel"](NKI["trace"](written_to), a, out)
     np.testing.assert_array_equal(out, 2)
+
+
+@pytest.mark.parametrize("out", [np.zeros((8, 4), np.float32).T, np.zeros((4, 16), np.float32)[:, ::2]])
+def test_a_parameter_whose_elements_do_not_lie_in_order_has_the_result_too(out):
+    NKI["simulate_kernel"](NKI["trace"](written_to), np.ones((4, 8), np.float32), out)
+    np.testing.assert_array_equal(out, np.full((4, 8), 2.0))

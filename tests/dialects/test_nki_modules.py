@@ -286,7 +286,10 @@ def test_transposes_on_tensor_engine_take_a_bank(monkeypatch, target, banks):
 
 
 @pytest.mark.parametrize(
-    ("spelled", "generation"), [("inf2", 2), ("trn1", 2), ("gen2", 2), ("gen3", 3), ("trn3", 4), ("GEN4", 4)]
+    ("spelled", "generation"),
+    [(name, 2) for name in ("inf2", "trn1", "trn1n", "gen2")]
+    + [("gen3", 3)]
+    + [(name, 4) for name in ("trn3", "trn3pre", "GEN4")],
 )
 def test_the_environment_names_the_chip(monkeypatch, spelled, generation):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", spelled)

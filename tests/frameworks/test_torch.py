@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 import nkilab
 from nkilab.errors import UseError
+from nkilab.frameworks.shims import shim_tree
 from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2, ramp
 
 torch = pytest.importorskip("torch")
@@ -133,3 +135,48 @@ def test_a_host_script_for_torch_xla_runs_on_the_cpu(tmp_path):
         "mark_step, "
         "wait_device_ops, xla_device\n"
     )
+
+
+LATER_SCRIPT = """
+import torch
+from torch_neuronx.utils import get_platform_target
+from torch_neuronx.xla_impl.ops import nki_jit
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def halved(x, out):
+    nl.store(out, nl.load(x) * 0.5)
+
+@nki_jit
+def negated(x, out):
+    nl.store(out, nl.load(x) * -1)
+
+x = torch.arange(24.0).reshape(4, 6).to(device="xla")
+out = torch.zeros(4, 6, device="xla")
+nki_jit()(halved)(x, out)
+assert torch.equal(out.cpu(), torch.arange(24.0).reshape(4, 6) / 2), out
+negated(x, out)
+assert torch.equal(out.cpu(), -torch.arange(24.0).reshape(4, 6)), out
+print(get_platform_target(), out.device)
+"""
+
+
+def test_host_code_of_later_releases_wraps_kernels_and_names_the_device(tmp_path):
+    script = tmp_path / "host.py"
+    script.write_text(LATER_SCRIPT)
+    command = [sys.executable, "-m", "nkilab", "run", "--target", "trn1n", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "trn1 xla:1\n", "")
+
+
+def test_a_kernel_of_the_later_spelling_is_left_as_it_is_by_nki_jit():
+    wrap = shim_tree("torch_neuronx", "")["torch_neuronx.xla_impl.ops"].nki_jit
+    assert wrap()(identity) is identity
+
+
+def test_host_code_reads_signature_and_source_of_the_function():
+    # as packages around the vendor's `nki` read them
+    assert list(inspect.signature(identity.func).parameters) == ["x"]
+    assert inspect.getsource(identity.func).startswith("@nki2.jit\ndef identity(x):")
+    assert "nl2" in identity.func.__globals__

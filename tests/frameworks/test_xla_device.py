@@ -39,6 +39,9 @@ def test_a_tensor_prints_as_one_at_the_device():
     "make",
     [
         lambda d: torch.rand(3, 4).to(d),
+        lambda d: torch.rand(3, 4).to("xla"),
+        lambda d: torch.rand(3, 4).to(device=torch.device("xla"), dtype=torch.float64),
+        lambda d: torch.nn.Linear(4, 3).to("xla").weight,
         lambda d: torch.rand(3, 4, device=d),
         lambda d: torch.tensor([[1.0, 2.0]], device=d),
         lambda d: torch.arange(6.0, device=d).reshape(2, 3),

@@ -106,7 +106,8 @@ KEYS = (
         ("id: one", "id: one, trust: E", f"lab.yaml:14: trust is 'E'; it is one of A, B, C, D{FORMAT}"),
         ("id: one", "id: one, source: him", f"lab.yaml:14: source is 'him'; the file has own{FORMAT}"),
         ("id: one", "id: one, chip: gpu",
-         "lab.yaml:14: target is gpu; it is one of trn1, trn2, trn3, inf2, gen2, gen3, gen4" + FORMAT),
+         "lab.yaml:14: target is gpu; it is one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4"
+         + FORMAT),
         ("id: one", "id: 7", f"lab.yaml:14: id is 7; it is a text{FORMAT}"),
         ("noise: 0.02", "noise: low", f"lab.yaml:14: noise is 'low'; it is a number{FORMAT}"),
         ("args: ['f32[256]', 'f32[256]', 2]", "calls: [1]",

@@ -1,8 +1,9 @@
-"""The memory that tiles are placed in: next-fit round a ring, neighbours joined, scattered space used."""
+"""The memory that tiles are placed in: what was given back first is taken, neighbours joined, pieces used."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from nkilab.place.memory import ALL_PLACED, Memory, give_back, memory_sized, place, take
 from nkilab.records import column
@@ -28,10 +29,17 @@ def test_what_was_freed_longest_ago_is_taken() -> None:
         assert taken(held, tile) == (tile, 1, [])
     give_back(held, 2)
     give_back(held, 1)
-    # the cursor went round and stands at 0; 1 comes before 2
-    assert taken(held, 4) == (1, 1, [1])
-    assert taken(held, 5) == (2, 1, [2])
+    assert taken(held, 4) == (2, 1, [2])
+    assert taken(held, 5) == (1, 1, [1])
     assert taken(held, 6) is None
+
+
+@pytest.mark.parametrize(("size", "address"), [(2, 2), (4, 2), (6, 0)])
+def test_of_runs_of_several_holders_that_is_taken_whose_last_one_ended_first(size: int, address: int) -> None:
+    # tiles of 2 units that end with rows 9, 3 and 5, then one that begins with row 10
+    held, stopped = place(6, np.array([2, 2, 2, size]), np.array([0, 1, 2, 10]), np.array([9, 3, 5, 10]), 11)
+    assert stopped == ALL_PLACED
+    assert column(held.tiles, "address").tolist() == [0, 2, 4, address]
 
 
 def test_neighbours_of_several_former_holders_are_joined() -> None:

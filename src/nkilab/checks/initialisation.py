@@ -21,7 +21,9 @@ return out
 UNWRITTEN_READ = rule(
     "unwritten-read", "initialisation", "error",
     title="every element is written before it is read",
-    what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written",
+    what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written; whole "
+    "partitions of a tile that it only hands on to the same partitions are told of where they are stored or "
+    "reach others",
     why="on the device they hold what earlier kernels left there; a simulator shows NaN, or for integers an "
     "inconspicuous number",
     fix="write the whole tensor first, with nisa.memset or a full load",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from ..dialects.history import NEWEST, order
 from ..dialects.kernel import Kernel
+from .branches import escapes, is_condition
 from .declare import Example, Rule, rule
 from .finding import Finding
 from .scope import Scope, scope_of
@@ -65,12 +66,14 @@ def _for(spelling: str, held: Rule) -> Callable[[Find], Find]:
 INDEX_BRANCH = rule(
     "index-branch", "language", "error",
     title="Python does not branch on the variable of a traced loop",
-    what="an if, a while, an assert or a conditional expression asks for the value of a variable of "
-    "affine_range or "
-    "sequential_range",
-    why=f"{_ONCE}: Python takes one branch for all iterations, or the compiler refuses the question",
+    what="a while, an assert or a conditional expression asks for the value of a variable of affine_range or "
+    "sequential_range; or an if does, and asks for more than an affine comparison, binds a name that is used "
+    "after it, or leaves the loop",
+    why=f"{_ONCE}: an if on an affine comparison becomes a condition of the instructions in it; of all else "
+    "Python takes one branch for all iterations, or the compiler refuses the question",
     fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
-    source="NKI programming model, loops; err_control_flow_condition_depending_on_arange",
+    source="NKI programming model, loops; err_control_flow_condition_depending_on_arange; attention with a "
+    "sliding window of NxD Inference",
     wrong=_beta1("""
 for i in nl.affine_range(4):
     tile = nl.load(x[i])
@@ -91,15 +94,17 @@ def _index_branches(scope: Scope) -> Iterator[Place]:
     for node in scope.nodes():
         test = getattr(node, "test", None)
         name = scope.symbol_in(test) if isinstance(test, ast.expr) else ""
-        if name and isinstance(test, ast.expr):
-            word = {ast.If: "if", ast.While: "while", ast.Assert: "assert"}.get(
-                type(node), "a conditional expression"
-            )
-            yield (
-                node,
-                f"{word} asks for {scope.words(test)}, and {name} is a symbol while the loop is traced",
-                "",
-            )
+        if not name or not isinstance(test, ast.expr):
+            continue
+        word = {ast.If: "if", ast.While: "while", ast.Assert: "assert"}.get(
+            type(node), "a conditional expression"
+        )
+        told = f"{word} asks for {scope.words(test)}, and {name} is a symbol while the loop is traced"
+        if isinstance(node, ast.If) and is_condition(scope, test):
+            for what in escapes(scope, node):
+                yield node, f"{told}: {what}", ""
+        else:
+            yield node, told, ""
 
 
 TRACED_EFFECT = rule(
@@ -281,8 +286,8 @@ def _parameters(scope: Scope) -> Iterator[Place]:
 CONSTRUCTS = rule(
     "unsupported-python", "language", "error",
     title="a kernel uses the part of Python that its compiler knows",
-    what="a kernel holds a statement that the compiler of NKI 0.1 to 0.6 does not know: try, raise, yield, "
-    "global, nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
+    what="a kernel holds a statement that the compiler of NKI 0.1 to 0.6 does not know: try, yield, global, "
+    " nonlocal, del, import, match, async, a class, a set, a with that is no no_reorder block",
     why="the parser of these versions refuses it; the simulator runs any Python",
     fix="do it on the host, before the kernel is called",
     source=f"{_GUIDE}, values and control flow; simulator guide, meta-programming support",
@@ -290,7 +295,7 @@ CONSTRUCTS = rule(
     right=_nki("nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=2.0)"),
 )  # fmt: skip
 _UNKNOWN: dict[type[ast.AST], str] = {
-    ast.Try: "try", ast.Raise: "raise", ast.Yield: "yield", ast.YieldFrom: "yield from",
+    ast.Try: "try", ast.Yield: "yield", ast.YieldFrom: "yield from",
     ast.Global: "global", ast.Nonlocal: "nonlocal", ast.Delete: "del", ast.Import: "import",
     ast.ImportFrom: "import", ast.Match: "match", ast.AsyncFor: "async for", ast.AsyncWith: "async with",
     ast.Await: "await", ast.ClassDef: "class", ast.Set: "a set", ast.SetComp: "a set",

@@ -101,6 +101,11 @@ class Kernel:
         return getattr(self.function, "__name__", "kernel")
 
     @property
+    def func(self) -> Callable[..., Any]:
+        """The function, by the name that host code of NKI 0.x reads signature and source from."""
+        return self.function
+
+    @property
     def platform_target(self) -> str:
         """The chip the decorator names, or ""."""
         return str(self.options.get("platform_target") or "")

@@ -38,7 +38,8 @@ def execute(
     if behind is not None and (mask is not None or form.keeps or form.registers):
         behind.drain()
         behind = None
-    arrays = _arrays(session, form, operands, values, mask)
+    left_out = _lanes_left_out(form, operands, values, mask)
+    arrays = _arrays(session, form, operands, values, mask, is_told=left_out is None)
     part = _part(form, arrays, mask) if form.keeps else mask
     if mask is not None:
         _compute_masked(session, form, arrays, values, mask)
@@ -57,6 +58,34 @@ def execute(
                 coverage.add(operands[slot])
             else:
                 coverage.add_where(operands[slot], part)
+    if left_out is not None:
+        for slot in written:
+            operands[slot].storage.written.remove_lanes(operands[slot], left_out)
+
+
+def _lanes_left_out(
+    form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
+) -> np.ndarray | None:
+    """Partitions that a call reads though nothing wrote them, where they reach just those of its results.
+
+    These count as unwritten in turn, and are told of where they are stored or reach other partitions.
+    None where no such partition is read, or more than whole partitions is unwritten.
+    """
+    if mask is not None or not form.is_lanewise:
+        return None
+    partly = [operands[s] for s in form.read_slots if not operands[s].storage.written.is_full]
+    unwritten = [view for view in partly if view.storage.written.of(view) != "all"]
+    if not unwritten:
+        return None
+    if form.reads_dst or form.reads_result(values) or any(operands[s].storage.place for s in form.view_slots):
+        return None
+    left_out = np.zeros(unwritten[0].layout.shape[0], np.bool_)
+    for view in unwritten:
+        lanes = view.storage.written.lanes_left_out(view)
+        if lanes is None or lanes.all():
+            return None
+        left_out |= lanes
+    return left_out if left_out.any() else None
 
 
 def elements_of(session: Session, view: View, mask: Any = None) -> np.ndarray:
@@ -90,14 +119,15 @@ def put(view: View, write: Callable[[np.ndarray], object], mask: Any = None) -> 
 
 
 def _arrays(
-    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
-) -> list[Any]:
-    """Operands as arrays; what was never written is filled, and the user warned, where it is read."""
+    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any,
+    *, is_told: bool,
+) -> list[Any]:  # fmt: skip
+    """Operands as arrays; what was never written is filled, and the user told, where it is read."""
     arrays: list[Any] = list(operands)
     for slot in form.read_slots:
         view = operands[slot]
         if not view.storage.written.is_full:
-            _fill_unwritten(session, view, mask)
+            _fill_unwritten(session, view, mask, is_told=is_told)
         arrays[slot] = memory_of(view)
     for slot in form.written_slots:
         view = operands[slot]
@@ -169,8 +199,8 @@ def _compute_masked(
     np.copyto(dst, kept, where=~np.broadcast_to(mask, dst.shape))
 
 
-def _fill_unwritten(session: Session, view: View, mask: Any = None) -> None:
-    """Put the value of never-written elements where the storage has any, and warn if `view` reads some.
+def _fill_unwritten(session: Session, view: View, mask: Any = None, *, is_told: bool = True) -> None:
+    """Put the value of never-written elements where the storage has any, and tell if `view` reads some.
 
     Where a mask over the result fits the view, what it leaves out counts as not read.
     """
@@ -187,6 +217,8 @@ def _fill_unwritten(session: Session, view: View, mask: Any = None) -> None:
     value = unwritten_value(storage.dtype)
     storage.data.reshape(-1)[~storage.written.bits] = value
     if mask is not None and fits(mask, view.layout.shape) and storage.written.of(view, mask) == "all":
+        return
+    if not is_told:
         return
     program = session.program
     program.marks.unwritten.append(Unwritten(len(program) - 1, storage.number, view.layout, state))

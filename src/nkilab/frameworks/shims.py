@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
+from ..api import machine_for
+from ..dialects.kernel import Kernel
 from ..dialects.serve import modules_from
 from ..dialects.value_returning.top import names
 from . import frontend, neuron_dtypes
@@ -39,21 +40,48 @@ _TORCH_XLA: dict[str, dict[str, Any]] = {
 
 
 def _nki_jit(version: str) -> Callable[..., Any]:
-    """`torch_neuronx.nki_jit`: what nki.jit was in SDK 2.20, whose kernels write results to parameters."""
-    return partial(names(version)["jit"], mode="trace")
+    """`torch_neuronx.nki_jit`: what nki.jit was in SDK 2.20, whose kernels write results to parameters.
+
+    Host code of later releases wraps kernels with it that nki.jit already made, of either spelling.
+    """
+    jit = names(version)["jit"]
+
+    def nki_jit(func: Any = None, **kwargs: Any) -> Any:
+        if func is None:
+            return lambda f: nki_jit(f, **kwargs)
+        if isinstance(func, Kernel) and func.spelling == "nki":
+            return func
+        return jit(func, **{"mode": "trace", **kwargs})
+
+    return nki_jit
+
+
+def get_platform_target(*args: Any, **kwargs: Any) -> str:
+    """The chip that kernels run on where they name none themselves."""
+    return machine_for(None).name
 
 
 def _torch_neuronx(version: str) -> dict[str, dict[str, Any]]:
+    nki_jit = _nki_jit(version)
     return {
-        "torch_neuronx": {"nki_jit": _nki_jit(version)},
+        "torch_neuronx": {"nki_jit": nki_jit},
         "torch_neuronx.experimental": {},
         "torch_neuronx.experimental.profiler": {"profile": TorchProfile},
+        "torch_neuronx.utils": {"get_platform_target": get_platform_target},
+        "torch_neuronx.xla_impl": {},
+        "torch_neuronx.xla_impl.ops": {"nki_jit": nki_jit},
     }
 
 
+def _beside_the_device(tables: dict[str, dict[str, Any]]) -> dict[str, ModuleType]:
+    """Modules whose import makes the device known: scripts name it `xla` without asking for it."""
+    xla.make_known()
+    return modules_from(tables)
+
+
 _TREES: dict[str, Callable[[str], dict[str, ModuleType]]] = {
-    "torch_xla": lambda version: modules_from(_TORCH_XLA),
-    "torch_neuronx": lambda version: modules_from(_torch_neuronx(version)),
+    "torch_xla": lambda version: _beside_the_device(_TORCH_XLA),
+    "torch_neuronx": lambda version: _beside_the_device(_torch_neuronx(version)),
     "neuron_dtypes": lambda version: modules_from({"neuron_dtypes": neuron_dtypes.NAMES}),
     "nki_cpu_simulator": simulator_tree,
 }

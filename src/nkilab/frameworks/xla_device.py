@@ -7,7 +7,8 @@ stands under `xla` where torch_xla is not installed.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache, partial, wraps
+from importlib.util import find_spec
 from typing import Any
 
 from .._lazy import torch
@@ -25,6 +26,12 @@ def device() -> Any:
     """The device, ready for use: `xla:1`, as torch_xla calls the first one."""
     _tensor_class()
     return torch().device(TYPE, NUMBER)
+
+
+def make_known() -> None:
+    """Let PyTorch know the device by name, where PyTorch is installed."""
+    if find_spec("torch") is not None:
+        _tensor_class()
 
 
 class AtDevice:
@@ -52,9 +59,13 @@ class AtDevice:
         if asked is not None and asked.type not in (TYPE, "cpu"):
             raise UsageError(f"tensors go to {asked}; nkilab has cpu and {TYPE}")
         leaves = asked is not None and asked.type == "cpu"
-        plain = self.as_subclass(module.Tensor)
+        plain = self.in_place()
         made = plain.to(dtype or self.dtype, copy=leaves or kwargs.get("copy", False))
         return made if leaves else self if made is plain else _at_device(made)
+
+    def in_place(self) -> Any:
+        """The tensor of the CPU that it is."""
+        return self.as_subclass(torch().Tensor)
 
     def cpu(self, *args: Any, **kwargs: Any) -> Any:
         """A copy on the CPU."""
@@ -84,7 +95,7 @@ class AtDevice:
 
     # by these PyTorch knows that it cannot put this tensor into the place of another, as Module.to would
     def __tensor_flatten__(self) -> Any:
-        return [], self.as_subclass(torch().Tensor)
+        return [], self.in_place()
 
     @staticmethod
     def __tensor_unflatten__(parts: Any, plain: Any, shape: Any, strides: Any) -> Any:
@@ -103,9 +114,27 @@ def _made(func: Any, *args: Any, **kwargs: Any) -> Any:
     return module.utils._pytree.tree_map_only(module.Tensor, _at_device, func(*args, **own))
 
 
+def _number_the_device(module: Any) -> None:
+    """Have `Tensor.to` take `xla` for the first one: PyTorch asks a library of the device which it is."""
+    plain = module.Tensor.to
+
+    @wraps(plain)
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = kwargs.get("device", args[0] if args else None)
+        if isinstance(asked, str | module.device) and str(asked) == TYPE:
+            numbered = module.device(TYPE, NUMBER)
+            if "device" in kwargs:
+                kwargs["device"] = numbered
+            else:
+                args = (numbered, *args[1:])
+        return plain(self, *args, **kwargs)
+
+    module.Tensor.to = to
+
+
 @cache
 def _tensor_class() -> Any:
-    """The class of its tensors; made, and known to PyTorch, when a script first asks for the device."""
+    """The class of its tensors; made, and known to PyTorch, when a script imports torch_xla or asks."""
     module = torch()
     library = module.library.Library
     everything, some = library("_", "IMPL", "XLA"), library("aten", "IMPL", "XLA")
@@ -113,5 +142,6 @@ def _tensor_class() -> Any:
     for name in _RESIZING:
         packet, _, overload = name.partition(".")
         some.impl(name, partial(_made, getattr(getattr(module.ops.aten, packet), overload or "default")))
+    _number_the_device(module)
     # PyTorch prints the name of the class, and forgets what is registered with what it does not hold
     return type("tensor", (AtDevice, module.Tensor), {"registered": (everything, some)})

@@ -225,6 +225,8 @@ class Instruction:
     keeps: ClassVar[bool]
     # whether writes to PSUM belong to an accumulation group instead of ending one
     accumulates: ClassVar[bool] = False
+    # whether a partition of a result depends on other partitions though the first axes bear one name
+    crosses_partitions: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         body = vars(cls)
@@ -291,6 +293,11 @@ class Instruction:
             and not (self.is_indirect or self.values or self.call_rules or self.resolves or self.psum_slots)
         )
         self.largest = max((layouts[i].size for i in self.view_slots), default=0)
+        # whether each partition of the results depends on the same one of the operands alone
+        keeps_a_sum = bool(self.registers) and getattr(self, "reduce_cmd", "") not in ("idle", "reset_reduce")
+        self.is_lanewise = not (self.crosses_partitions or self.keeps or keeps_a_sum) and all(
+            specs[i].axes[0] == "P" for i in self.view_slots
+        )
 
     def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:
         """Every tile that a row of this form names: its operands, then the indices of their addresses."""

@@ -178,9 +178,7 @@ TRN1 = replace(
     dma_bytes_per_ns=measured(
         18.1, "performance guide, figure of large transfers: 32 KiB in 1810 ns; the DMA guide says 17"
     ),
-    dma_run_ns=fitted(
-        11.0, "products of autocomp, rows of 256 bytes to 2 KiB: 11.80, 8.07 and 7.62 ms"
-    ),
+    dma_run_ns=fitted(11.0, "products of autocomp, rows of 256 bytes to 2 KiB: 11.80, 8.07 and 7.62 ms"),
     dma_issuing_units=assumed(2, "two rings"),
     hbm_bytes_per_ns=documented(410.0, "trn1 guide: 820 GB/s over two cores"),
     hbm_stack_bytes_per_ns=measured(410.0, "performance guide figure: 704 MiB in 7.03 ms are 25.61 % MBU"),
@@ -226,12 +224,14 @@ TRN3 = replace(
 
 MACHINES: dict[str, Machine] = {m.name: m for m in (TRN1, TRN2, TRN3)}
 
-# Other words AWS uses for the same three rows.
-ALIASES = {"inf2": "trn1", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
+# Other words for the same three rows: of AWS, and trn3pre, which published host scripts set.
+ALIASES = {
+    "inf2": "trn1", "trn1n": "trn1", "trn3pre": "trn3", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3",
+}  # fmt: skip
 
 
 def chip_named(name: str) -> Machine:
-    """The row of a chip, by its name or one of AWS's aliases (inf2, gen2, gen3, gen4).
+    """The row of a chip, by its name or one of its other names.
 
     Raises:
         UsageError: if no row has this name.

@@ -55,7 +55,7 @@ class MachineFile:
 
 
 def machine_named(name: str) -> Machine:
-    """A chip by its name, by one of AWS's aliases (inf2, gen2, gen3, gen4), or with the constants of a file.
+    """A chip by its name, by one of its other names, or with the constants of a file.
 
     Raises:
         UsageError: if there is no such chip.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..dialects.history import BETA1, at, history, order, replacement, spelled, story
 from .changes import MUST, Change, Edit, belongs, change, stubs
-from .source import MODULES, Source, Use, split
+from .source import JIT_MODULES, MODULES, Source, Use, split
 
 
 def import_changes(source: Source, before: str, after: str) -> Iterator[Change]:
@@ -43,10 +43,8 @@ def _from_changes(source: Source, node: ast.ImportFrom, before: str, after: str)
         yield _spelling(
             source, node, f"from {module}", f"from {module.removeprefix('neuronxcc.')}", after, edits
         )
-    elif before == BETA1 and module == "torch_neuronx" and any(a.name == "nki_jit" for a in node.names):
-        yield _spelling(
-            source, node, "from torch_neuronx import nki_jit", "import nki, and nki.jit", after, []
-        )
+    elif before == BETA1 and module in JIT_MODULES and any(a.name == "nki_jit" for a in node.names):
+        yield _spelling(source, node, f"from {module} import nki_jit", "import nki, and nki.jit", after, [])
     for alias in node.names:
         use = Use(ast.Name("", ast.Load()), *(split(f"{module}.{alias.name}") or ("", "")))
         if use.name in history() and belongs(use, before) and at(use.name, after) is None:

@@ -25,7 +25,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Decorators and host functions that make a function a kernel.
 MAKES_KERNEL = ("jit", "trace", "baremetal", "benchmark", "profile")
 # Names under which real files import NKI where an import cannot tell: inside functions of other modules.
-_OUTSIDE = {"torch_neuronx.nki_jit": "jit"}
+JIT_MODULES = ("torch_neuronx", "torch_neuronx.xla_impl.ops")
+_OUTSIDE = {f"{module}.nki_jit": "jit" for module in JIT_MODULES}
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from ..records import Job, numbers, table
 
 NOBODY = -1
 NO_RUN = -2
-# among how many runs of free segments one is chosen
-_RUNS = 256
 # What `place_all` says when it did not stop at a tile that finds no room.
 ALL_PLACED, REUSES_FULL = -1, -2
 
@@ -34,6 +32,7 @@ class Segment:
         holder: the tile that holds it, or held it last.
         is_free: whether nobody holds it now.
         mate: the next segment that the same tile holds.
+        older, younger: free segments that were given back before and after it.
     """
 
     start: int = 0
@@ -42,6 +41,8 @@ class Segment:
     holder: int = NOBODY
     is_free: bool = True
     mate: int = NOBODY
+    older: int = NOBODY
+    younger: int = NOBODY
 
 
 @dataclass(slots=True)
@@ -70,7 +71,8 @@ class Extent:
 
     Args:
         size, free, peak: in units; `peak` is the most that was taken at once.
-        cursor: the segment where the search begins: after the one that was taken last.
+        cursor: the segment after the one that was taken last.
+        oldest, youngest: the free segments that were given back first and last.
         segments, made: how many are in use, and how many were ever.
         unused: the first of those that were in use and are not.
         reuses: how many entries of the columns of reuses are in use.
@@ -81,6 +83,8 @@ class Extent:
     free: int
     peak: int = 0
     cursor: int = 0
+    oldest: int = 0
+    youngest: int = 0
     segments: int = 1
     made: int = 1
     unused: int = NOBODY
@@ -199,6 +203,7 @@ def give_back(memory: Memory, number: int) -> None:
         segment = memory.segments[at]
         segment.is_free = True
         memory.extent.free += segment.length
+        _enqueue(memory, at, memory.extent.youngest)
         _absorb(memory, at)
         at = segment.mate
 
@@ -206,21 +211,20 @@ def give_back(memory: Memory, number: int) -> None:
 def _run(memory: Memory, size: int) -> int:
     """Where neighbouring free segments that hold `size` begin; the cursor itself if there are none.
 
-    Of the runs from the cursor on, the one whose last holder ended first: who takes it waits least.
+    Of all runs the one whose last holder ended first: who takes it waits least.
     """
-    ring, segments = memory.extent, memory.segments
-    best, best_last, found = NOBODY, 0, 0
-    at = ring.cursor
-    for _ in range(ring.segments):
+    best, best_last = NOBODY, 0
+    at = memory.extent.oldest
+    while at != NOBODY:
+        segment = memory.segments[at]
+        own = NOBODY if segment.holder == NOBODY else memory.tiles[segment.holder].last
+        if best != NOBODY and own >= best_last:
+            return best
         last = _last_of_run(memory, at, size)
-        if last != NO_RUN:
-            if best == NOBODY or last < best_last:
-                best, best_last = at, last
-            found += 1
-            if found == _RUNS or last == NOBODY:
-                break
-        at = segments[at].next
-    return ring.cursor if best == NOBODY else best
+        if last != NO_RUN and (best == NOBODY or last < best_last):
+            best, best_last = at, last
+        at = segment.younger
+    return memory.extent.cursor if best == NOBODY else best
 
 
 def _last_of_run(memory: Memory, at: int, size: int) -> int:
@@ -244,6 +248,7 @@ def _hold(memory: Memory, number: int, at: int, last: int) -> None:
         memory.tiles[number].held = at
     else:
         memory.segments[last].mate = at
+    _dequeue(memory, at)
     former = segment.holder
     segment.holder, segment.is_free, segment.mate = number, False, NOBODY
     if former == NOBODY:
@@ -267,6 +272,7 @@ def _split(memory: Memory, at: int, length: int) -> None:
     other.start, other.length = segment.start + length, segment.length - length
     other.next, other.holder, other.is_free = segment.next, segment.holder, segment.is_free
     segment.next, segment.length = rest, length
+    _enqueue(memory, rest, at)
 
 
 def _absorb(memory: Memory, at: int) -> None:
@@ -277,6 +283,7 @@ def _absorb(memory: Memory, at: int) -> None:
         other = memory.segments[follower]
         if other.start < segment.start or not other.is_free or other.holder != segment.holder:
             return
+        _dequeue(memory, follower)
         segment.length += other.length
         segment.next = other.next
         if ring.cursor == follower:
@@ -284,6 +291,34 @@ def _absorb(memory: Memory, at: int) -> None:
         other.next, ring.unused = ring.unused, follower
         ring.segments -= 1
         follower = segment.next
+
+
+def _enqueue(memory: Memory, at: int, older: int) -> None:
+    """Put a free segment behind one that was given back before it, first of all if that is nobody."""
+    ring, segment = memory.extent, memory.segments[at]
+    younger = ring.oldest if older == NOBODY else memory.segments[older].younger
+    segment.older, segment.younger = older, younger
+    if older == NOBODY:
+        ring.oldest = at
+    else:
+        memory.segments[older].younger = at
+    if younger == NOBODY:
+        ring.youngest = at
+    else:
+        memory.segments[younger].older = at
+
+
+def _dequeue(memory: Memory, at: int) -> None:
+    """Take a segment out of those that are free."""
+    ring, segment = memory.extent, memory.segments[at]
+    if segment.older == NOBODY:
+        ring.oldest = segment.younger
+    else:
+        memory.segments[segment.older].younger = segment.younger
+    if segment.younger == NOBODY:
+        ring.youngest = segment.older
+    else:
+        memory.segments[segment.younger].older = segment.older
 
 
 _JOB = Job(place_all, "the placement of tiles")

@@ -129,6 +129,24 @@ class Coverage:
         if self._missing == self._bits.size:
             self.clear()
 
+    def remove_lanes(self, view: View, lanes: np.ndarray) -> None:
+        """Uncover the entries of the first axis of `view` at which `lanes` is true."""
+        if self.is_full:
+            self.is_full, self._bits = False, np.ones(prod(self._shape), np.bool_)
+        bits = self._need_bits()
+        array, key = self._region(view)
+        array[lanes if key is ... else key[lanes]] = False
+        self._missing = bits.size - int(np.count_nonzero(bits))
+
+    def lanes_left_out(self, view: View) -> np.ndarray | None:
+        """Along the first axis of `view`, where nothing is covered; None where an entry is in part."""
+        if self.is_full or self._bits is None:
+            return np.full(view.layout.shape[0], not self.is_full)
+        array, key = self._region(view)
+        entries = np.asarray(array[key]).reshape(view.layout.shape[0], -1)
+        some: np.ndarray = np.logical_or.reduce(entries, axis=1)
+        return None if (some != entries.all(axis=1)).any() else ~some
+
     def of(self, view: View, mask: np.ndarray | None = None) -> Literal["none", "part", "all"]:
         """How much of `view`, where `mask` broadcast over it is true, is covered; "all" of nothing."""
         if self.is_full:

@@ -268,6 +268,48 @@ def wrong_the_first_iteration_is_special(x):
 
 @case(X)
 @nki.jit
+def wrong_the_last_iterations_are_left_out(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.sequential_range(4):
+        nl.store(out[i], nl.load(x[i]))
+        if i >= 4:  # finds: index-branch
+            break
+    return out
+
+
+@case(X)
+@nki.jit
+def wrong_every_second_iteration_is_special(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        if i % 2 == 0:  # finds: index-branch
+            nl.store(out[i], nl.load(x[i]))
+        else:
+            nl.store(out[i], nl.exp(nl.load(x[i])))
+    return out
+
+
+@case(X)
+@nki.jit
+def right_a_branch_is_a_condition_of_its_instructions(x):
+    # as attention of NxD Inference skips what lies beyond the diagonal
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        for j in nl.affine_range(2):
+            sums = nl.ndarray((128, 512), nl.float32)
+            is_reached = 2 * i + j >= 1
+            if (i < 2) & is_reached:
+                tile = nl.load(x[2 * i + j])
+                sums[...] = nl.exp(tile)
+            else:
+                sums[...] = nl.load(x[0])
+            tile = nl.add(sums, 1.0)
+            nl.store(out[2 * i + j], tile)
+    return out
+
+
+@case(X)
+@nki.jit
 def wrong_a_conditional_expression_asks_for_the_index(x):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     for i in nl.sequential_range(4):

@@ -59,8 +59,35 @@ def right_everything_was_loaded(x):
 def wrong_the_last_rows_are_missing(x):
     tile, out = sb((128, 512)), out_like((128, 512))
     nisa.dma_copy(tile[0:100], x)
-    nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=1.0)  # finds: unwritten-read
-    nisa.dma_copy(out, tile)
+    nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=1.0)
+    nisa.dma_copy(out, tile)  # finds: unwritten-read
+    return out
+
+
+@case("f32[100,512]")
+@nki.jit
+def wrong_missing_rows_reach_all_others(x):
+    """A transpose takes partitions to columns, and the maximum of a column has them in it."""
+    tile, turned = sb((128, 128)), nl.ndarray((128, 128), nl.float32, buffer=nl.psum)
+    top, out = sb((128, 1)), out_like((128, 1))
+    nisa.dma_copy(tile[0:100], x[:, 0:128])
+    nisa.activation(tile, op=nl.exp, data=tile)
+    nisa.nc_transpose(turned, tile)  # finds: unwritten-read
+    nisa.tensor_reduce(top, op=nl.maximum, data=turned, axis=1)
+    nisa.dma_copy(out, top)
+    return out
+
+
+@case("f32[100,512]")
+@nki.jit
+def right_missing_rows_are_carried_along_and_dropped(x):
+    tile, total, out = sb((128, 512)), sb((128, 1)), out_like((100, 512))
+    nisa.dma_copy(tile[0:100], x)
+    nisa.activation(tile, op=nl.exp, data=tile)
+    nisa.tensor_reduce(total, op=nl.add, data=tile, axis=1)
+    nisa.reciprocal(total, total)
+    nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=total)
+    nisa.dma_copy(out, tile[0:100])
     return out
 
 
@@ -114,6 +141,19 @@ def right_both_masks_agree(x):
     for i in nl1.affine_range(3):
         tile = nl1.load(x[i * 128 + i_p, i_f], mask=i * 128 + i_p < 300)
         nl1.store(out[i * 128 + i_p, i_f], tile, mask=i * 128 + i_p < 300)
+    return out
+
+
+@case("f32[300,512]")
+@nki1.jit
+def right_rows_between_two_masks_are_computed_and_dropped(x):
+    """As the vendor's first tutorials treat the last rows."""
+    out = nl1.ndarray((300, 512), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    for i in nl1.affine_range(3):
+        tile = nl1.load(x[i * 128 + i_p, i_f], mask=i * 128 + i_p < 300)
+        scale = nl1.rsqrt(nl1.mean(nl1.square(tile), axis=[1]))
+        nl1.store(out[i * 128 + i_p, i_f], nl1.multiply(tile, scale), mask=i * 128 + i_p < 300)
     return out
 
 

@@ -309,8 +309,13 @@ def memset(
 
 @placed("iota")
 def iota(expr: Any, dtype: Any, *, mask: Any = None, **ignored: Any) -> Tensor:
-    """A tile of the values of an index expression; its first axis is the partition."""
+    """A tile of the values of an index expression; its first axis is the partition.
+
+    A program id or a variable of a loop is one value, [1, 1].
+    """
     session = current()
+    if isinstance(expr, int) and not isinstance(expr, bool):
+        expr = Index((1, 1), int(expr), (0, 0))
     if not isinstance(expr, Index) or len(expr.shape) < 2:
         raise UseError(
             "expr is no index expression of two or more axes",

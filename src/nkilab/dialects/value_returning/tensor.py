@@ -191,6 +191,10 @@ class Tensor(View):
         settled(self)
         return checked("expand_dims", lambda: expand(inside_bounds(self), axis), self)
 
+    def as_tile(self) -> Tensor:
+        """Itself, with an axis of one behind a lone partition axis: published kernels index so."""
+        return self.expand_dims(1) if self.ndim == 1 else self
+
     def astype(self, dtype: Any) -> Tensor:
         """A copy in another data type."""
         held = checked("astype", lambda: as_dtype(dtype), self)

@@ -1,0 +1,65 @@
+"""Branches on the variable of a loop that is traced once: which of them become conditions of instructions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from .scope import Scope
+
+_AFFINE = (ast.Add, ast.Sub)
+
+
+def is_condition(scope: Scope, test: ast.expr) -> bool:
+    """Whether a test compares affine expressions of loop variables, or joins such comparisons by & and |."""
+    if isinstance(test, ast.BinOp) and isinstance(test.op, ast.BitAnd | ast.BitOr):
+        return is_condition(scope, test.left) and is_condition(scope, test.right)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        is_order = not isinstance(test.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
+        return is_order and all(_is_affine(scope, side) for side in (test.left, test.comparators[0]))
+    return not scope.symbol_in(test)
+
+
+def _is_affine(scope: Scope, node: ast.expr) -> bool:
+    if not scope.symbol_in(node) or isinstance(node, ast.Name):
+        return True
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.USub | ast.UAdd) and _is_affine(scope, node.operand)
+    if not isinstance(node, ast.BinOp):
+        return False
+    if isinstance(node.op, ast.Mult) and scope.symbol_in(node.left) and scope.symbol_in(node.right):
+        return False
+    is_linear = isinstance(node.op, (*_AFFINE, ast.Mult))
+    return is_linear and _is_affine(scope, node.left) and _is_affine(scope, node.right)
+
+
+def escapes(scope: Scope, branch: ast.If) -> Iterator[str]:
+    """What of a branch reaches beyond the instructions in it: jumps, and names that are used after it."""
+    if any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(branch)):
+        yield "it leaves the loop, for all iterations or none"
+    inside = set(ast.walk(branch))
+    # x += y on a tile is an instruction, and binds nothing
+    added = {id(n.target) for n in inside if isinstance(n, ast.AugAssign)}
+    names = [n for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    bound = sorted({n.id for n in names if id(n) not in added})
+    around = next(f for f in scope.functions if branch in ast.walk(f))
+    grown = {n.target for n in ast.walk(around) if isinstance(n, ast.AugAssign)}
+    after = [n for n in _in_order(around.body) if n not in inside and n.lineno >= branch.lineno]
+    for name in bound:
+        first = next((n for n in after if n.id == name), None)
+        if first is not None and (isinstance(first.ctx, ast.Load) or first in grown):
+            yield f"{name} is bound in it and used after it, where it means the same in every iteration"
+
+
+def _in_order(body: Sequence[ast.AST]) -> Iterator[ast.Name]:
+    """The names of some statements in the order of their evaluation: a value before what it is bound to."""
+    for node in body:
+        if isinstance(node, ast.Name):
+            yield node
+        elif isinstance(node, ast.AugAssign):
+            yield from (n for n in ast.walk(node) if isinstance(n, ast.Name))
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            yield from _in_order([node.value] if node.value is not None else [])
+            yield from _in_order(node.targets if isinstance(node, ast.Assign) else [node.target])
+        else:
+            yield from _in_order(list(ast.iter_child_nodes(node)))
