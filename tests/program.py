@@ -10,6 +10,7 @@ from pathlib import Path
 
 import nkilab
 from nkilab.cli import main
+from tests.forks import server
 
 SOURCE = str(Path(nkilab.__file__).parent.parent)
 
@@ -37,9 +38,19 @@ def plain(x):
 """
 
 
+# what Python and numba read when they start
+AT_START = ("PYTHON", "NUMBA", "LANG", "LC_")
+
+
 def call(*args, folder=None, env=None, python=("-m", "nkilab")):
-    """Run the program; standard output, standard error and exit status."""
+    """Run the program as a process of its own; standard output, standard error and exit status.
+
+    The process is forked from one that has nkilab loaded, unless `env` or `python` ask for a start.
+    """
     environment = {**os.environ, "PYTHONPATH": SOURCE, **(env or {})}
+    is_started = any(name.startswith(AT_START) for name in env or ()) or python != ("-m", "nkilab")
+    if hasattr(os, "fork") and not is_started:
+        return server().run([*map(str, args)], str(folder or os.getcwd()), environment)
     command = [sys.executable, "-W", "error", *python, *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
 

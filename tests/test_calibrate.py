@@ -105,7 +105,7 @@ def test_what_cannot_be_fitted_is_told_and_nothing_is_written(
 ) -> None:
     (folder / "mine.yaml").write_text(LEDGER.replace(old, new))
     status, output, complaint = told(call("calibrate", "--from", "mine.yaml", *arguments, folder=folder))
-    assert (status, output, complaint) == (expected, "", f"{message}\n")
+    assert (status, output, complaint) == (expected, "", f"nkilab: {message}\n")
     assert sorted(p.name for p in folder.iterdir() if p.suffix in (".yaml", ".txt")) == ["mine.yaml"]
 
 

@@ -121,9 +121,9 @@ def test_run_refuses_a_script_that_is_not_there(tmp_path):
     assert call("run", tmp_path).returncode == 2
 
 
-def test_run_tells_a_missing_module_in_one_line(tmp_path):
-    done = call("run", "-m", "no_such_module", folder=tmp_path)
-    assert told(done) == (1, "", "ImportError: No module named no_such_module\n")
+def test_run_refuses_a_module_that_is_not_there(tmp_path):
+    expected = "nkilab: there is no module no_such_module\n  hint: pass one that python3 -m would run\n"
+    assert told(call("run", "-m", "no_such_module", folder=tmp_path)) == (2, "", expected)
 
 
 def test_run_shows_a_syntax_error_as_python_does(tmp_path):

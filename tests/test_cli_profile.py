@@ -135,7 +135,7 @@ def test_run_with_a_folder_that_cannot_be_made_says_so(kernels):
     (kernels / "taken").write_text("")
     host = script(kernels, HOST)
     done = call("run", "--profile", "taken", host, folder=kernels)
-    assert (done.returncode, done.stderr) == (1, "taken cannot be made: file exists\n")
+    assert (done.returncode, done.stderr) == (1, "nkilab: taken cannot be made: file exists\n")
 
 
 def test_a_kernel_with_a_hostile_name_stays_in_the_folder(kernels):

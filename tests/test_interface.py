@@ -13,10 +13,11 @@ import nkilab
 from nkilab.cli import main
 from nkilab.suites import plugin
 
+from .sources import SOURCES, dotted, nodes, tree
+
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "interface.md").read_text()
 READS = re.compile(r"environ\.get$|getenv$|^is_set$")
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
 def listed(start):
@@ -45,13 +46,13 @@ def test_verbs_and_options_are_those_listed():
 
 
 def test_what_pytest_sees_is_what_is_listed():
-    tree = ast.parse(Path(plugin.__file__).read_text())
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    path = Path(plugin.__file__)
+    functions = [node for node in tree(path).body if isinstance(node, ast.FunctionDef)]
     fixtures = {
         f.name for f in functions if any(ast.unparse(d) == "pytest.fixture" for d in f.decorator_list)
     }
     assert set(listed("Fixtures:")) == fixtures
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
     options = {c.args[0].value for c in calls if ast.unparse(c.func).endswith("addoption")}
     settings = {c.args[0].value for c in calls if ast.unparse(c.func).endswith("addini")}
     assert set(listed("Options:")) == options
@@ -72,29 +73,28 @@ def test_environment_variables_that_are_read_are_those_listed():
     # the line that Python runs at its start reads the first
     assert 'os.environ.get("NKILAB")' in (ROOT / "src" / "nkilab.pth").read_text()
     found = {"NKILAB"}
-    trees = [ast.parse(path.read_text()) for path in SOURCES]
     constants = {
         target.id: node.value.value
-        for tree in trees
-        for node in tree.body
+        for path in SOURCES
+        for node in tree(path).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for tree in trees:
-        for node in ast.walk(tree):
+    for path in SOURCES:
+        for node in nodes(path):
             given = None
-            if isinstance(node, ast.Call) and READS.search(ast.unparse(node.func)):
+            if isinstance(node, ast.Call) and READS.search(dotted(node.func)):
                 given = node.args[0]
-            elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
+            elif isinstance(node, ast.Subscript) and dotted(node.value).endswith("environ"):
                 given = node.slice
             if isinstance(given, ast.Constant):
                 found.add(given.value)
             elif isinstance(given, ast.Name) and given.id in constants:
                 found.add(constants[given.id])
     rows = set(re.findall(r"^\| `([A-Z_]+)` \|", TEXT, re.M))
-    # PATH is put together for a script's children
-    assert rows == found - {"PATH"}
+    # these are put together for children
+    assert rows == found - {"PATH", "PYTHONPATH"}
 
 
 def test_schemas_that_are_named_exist():

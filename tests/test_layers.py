@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-import nkilab
+from .sources import ROOT, SOURCES, dotted, name_of, nodes, tree
 
-ROOT = Path(nkilab.__file__).parent
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys _lazy",
@@ -57,8 +56,6 @@ HEAVY = {
 PROGRAM = {"cli.py", "program.py", "neuron_profile.py"}
 # `nkilab.__version__` is a name of the package, not a module
 PACKAGE_NAMES = {"__version__"}
-MODULES = sorted(ROOT.rglob("*.py"))
-modules = pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 
 
 def home(path: Path) -> str:
@@ -66,16 +63,14 @@ def home(path: Path) -> str:
     return path.relative_to(ROOT).with_suffix("").parts[0]
 
 
-def imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
+def imports(given: Iterable[ast.AST]) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in given if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def targets(path: Path) -> Iterator[str]:
     """The folders and modules under the package that a file imports."""
     depth = len(path.relative_to(ROOT).parts)
-    for node in imports(ast.parse(path.read_text())):
+    for node in imports(nodes(path)):
         names = [alias.name for alias in node.names]
         if isinstance(node, ast.Import):
             yield from (name.split(".")[1] for name in names if name.startswith("nkilab."))
@@ -85,62 +80,60 @@ def targets(path: Path) -> Iterator[str]:
             yield from node.module.split(".")[1:2] or names
 
 
-def without_type_checking(tree: ast.Module) -> ast.Module:
+def roots_of(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """The packages that an import names."""
+    names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+    return {name.split(".")[0] for name in names}
+
+
+def without_type_checking(module: ast.Module) -> ast.Module:
     """The statements that run: what stands under `if TYPE_CHECKING` is for the type checker alone."""
-    kept = [n for n in tree.body if not (isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")]
+    kept = [n for n in module.body if not (isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")]
     return ast.Module(kept, [])
 
 
-@modules
-def test_every_module_has_a_level(path: Path) -> None:
-    assert home(path) in LEVEL, f"give {home(path)} a line in LEVELS"
+def test_every_module_has_a_level() -> None:
+    for path in SOURCES:
+        assert home(path) in LEVEL, f"give {home(path)} a line in LEVELS"
 
 
-@modules
-def test_imports_point_downward_and_siblings_do_not_meet(path: Path) -> None:
-    own = home(path)
-    if own == "__init__":
-        return
-    for target in targets(path):
-        if target != own and target not in PACKAGE_NAMES:
-            assert LEVEL[target] < LEVEL[own], (
-                f"{path.relative_to(ROOT)} imports {target}, which is not below it"
-            )
+def test_imports_point_downward_and_siblings_do_not_meet() -> None:
+    for path in SOURCES:
+        own = home(path)
+        met = set() if own == "__init__" else set(targets(path)) - {own} - PACKAGE_NAMES
+        above = [target for target in met if LEVEL[target] >= LEVEL[own]]
+        assert not above, f"{name_of(path)} imports {above}, not below it"
 
 
-@modules
-def test_imports_within_the_package_are_relative(path: Path) -> None:
-    for node in imports(ast.parse(path.read_text())):
-        roots = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
-        is_absolute = isinstance(node, ast.Import) or not node.level
-        assert not (is_absolute and any(root.split(".")[0] == "nkilab" for root in roots)), ast.unparse(node)
+def test_imports_within_the_package_are_relative() -> None:
+    for path in SOURCES:
+        for node in imports(nodes(path)):
+            is_absolute = isinstance(node, ast.Import) or not node.level
+            assert not (is_absolute and "nkilab" in roots_of(node)), f"{name_of(path)}: {ast.unparse(node)}"
 
 
-@modules
-def test_heavy_packages_are_imported_through_lazy_alone(path: Path) -> None:
-    if path.name == "_lazy.py":
-        return
-    tree = without_type_checking(ast.parse(path.read_text()))
-    is_program = path.name in PROGRAM or path.parent.name == "commands"
-    heavy = HEAVY - {"click"} if is_program else HEAVY
-    for node in imports(tree):
-        roots = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
-        assert not {root.split(".")[0] for root in roots} & heavy, ast.unparse(node)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            given = node.args[0]
-            name = given.value if isinstance(given, ast.Constant) else ""
-            assert str(name).split(".")[0] not in HEAVY, ast.unparse(node)
+def test_heavy_packages_are_imported_through_lazy_alone() -> None:
+    for path in SOURCES:
+        if path.name == "_lazy.py":
+            continue
+        is_program = path.name in PROGRAM or path.parent.name == "commands"
+        heavy = HEAVY - {"click"} if is_program else HEAVY
+        running = tuple(ast.walk(without_type_checking(tree(path))))
+        for node in imports(running):
+            assert not roots_of(node) & heavy, f"{name_of(path)}: {ast.unparse(node)}"
+        for node in running:
+            if isinstance(node, ast.Call) and dotted(node.func).endswith("import_module"):
+                given = node.args[0]
+                name = given.value if isinstance(given, ast.Constant) else ""
+                assert str(name).split(".")[0] not in HEAVY, f"{name_of(path)}: {ast.unparse(node)}"
 
 
-@modules
-def test_imports_stand_at_the_head(path: Path) -> None:
-    if path.name == "_lazy.py":
-        return
-    for function in ast.walk(ast.parse(path.read_text())):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            inner = [ast.unparse(node) for node in imports(function)]
-            assert not inner, f"{function.name} imports within itself: {inner[0]}"
+def test_imports_stand_at_the_head() -> None:
+    for path in SOURCES:
+        functions = [n for n in nodes(path) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        for function in functions if path.name != "_lazy.py" else []:
+            inner = [ast.unparse(node) for node in imports(ast.walk(function))]
+            assert not inner, f"{name_of(path)}: {function.name} imports within itself: {inner[0]}"
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
+from .sources import SOURCES, name_of, nodes
 
-import nkilab
-
-ROOT = Path(nkilab.__file__).parent
 TESTS = Path(__file__).parent
 MODULE_LINES, FUNCTION_LINES = 500, 40
-SOURCES = sorted(ROOT.rglob("*.py"))
-every_source = pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -30,15 +25,14 @@ def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or 0) - function.lineno + 1 - docstring - held
 
 
-@pytest.mark.parametrize(
-    "path", [*SOURCES, *sorted(TESTS.rglob("*.py"))], ids=lambda p: f"{p.parent.name}/{p.name}"
-)
-def test_no_module_is_longer_than_500_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MODULE_LINES
+def test_no_module_is_longer_than_500_lines() -> None:
+    for path in [*SOURCES, *sorted(TESTS.rglob("*.py"))]:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= MODULE_LINES, path
 
 
-@every_source
-def test_no_function_is_longer_than_40_lines(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert lines_of(node) <= FUNCTION_LINES, f"{node.name} has {lines_of(node)} lines"
+def test_no_function_is_longer_than_40_lines() -> None:
+    for path in SOURCES:
+        for node in nodes(path):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = lines_of(node)
+                assert count <= FUNCTION_LINES, f"{name_of(path)}: {node.name} has {count} lines"

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import nkilab
+from .sources import ROOT, SOURCES, dotted, name_of, nodes
 
-ROOT = Path(nkilab.__file__).parent
-SOURCES = sorted(ROOT.rglob("*.py"))
+REPOSITORY = Path(__file__).parents[1]
+# what a browser, a reader or another program is given besides the package
+SCRIPTS = [
+    path
+    for folder in ("docs", "examples", "benchmarks")
+    for path in sorted((REPOSITORY / folder).rglob("*.py"))
+]
 # Modules of one kind of system, and functions of `os` and `signal` that not all have.
 MODULES = {"fcntl", "resource", "pwd", "grp", "pty", "termios", "tty", "posix", "syslog", "curses", "crypt"}
 CALLS = re.compile(
@@ -23,46 +28,79 @@ PLACES = re.compile(r"^(/tmp|/proc|/dev/|/sys/|/usr|/etc|/var|/bin|/opt|/home|~/
 # alone and says so on a system that lacks either. Locks of files, and the cores that a process may use, are
 # looked for, and done without.
 EXCEPTIONS = {
-    "execute/lanes.py": {"os.sched_getaffinity"},
+    "records.py": {"os.sched_getaffinity"},
     "suites/limits.py": {"resource", "signal.SIGALRM", "signal.pthread_kill", "/proc/self/statm"},
     "_lazy.py": {"fcntl"},
 }
+# these still take the encoding of the system
+NOT_YET = {"einsum/language/sources.py", "tune/autotuned.py", "tune/mappings.py", "tune/objective.py"}
 
 
 def needs(path):
     """What a file names that not every system has."""
-    tree = ast.parse(path.read_text())
     docstrings = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and node.body
         and isinstance(node.body[0], ast.Expr)
     }  # fmt: skip
-    for node in ast.walk(tree):
+    for node in nodes(path):
         match node:
             case ast.Import():
                 yield from (alias.name for alias in node.names if alias.name in MODULES)
             case ast.ImportFrom() if node.module in MODULES and not node.level:
                 yield node.module
-            case ast.Attribute() if CALLS.match(ast.unparse(node)):
-                yield ast.unparse(node)
+            case ast.Attribute() if CALLS.match(dotted(node)):
+                yield dotted(node)
             case ast.Constant(value=str(text)) if id(node) not in docstrings:
                 if PLACES.match(text):
                     yield text
-            case ast.Call() if ast.unparse(node.func).endswith("import_module") and node.args:
+            case ast.Call() if dotted(node.func).endswith("import_module") and node.args:
                 given = node.args[0]
                 if isinstance(given, ast.Constant) and given.value in MODULES:
                     yield given.value
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=[path.relative_to(ROOT).as_posix() for path in SOURCES])
-def test_a_module_calls_nothing_that_only_some_systems_have(path):
-    assert set(needs(path)) <= EXCEPTIONS.get(path.relative_to(ROOT).as_posix(), set())
+def without_encoding(path):
+    """Lines on which a file reads or writes text in whatever encoding the system prefers."""
+    for node in nodes(path):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func)
+            is_told = any(word.arg == "encoding" for word in node.keywords)
+            if name in ("read_text", "write_text"):
+                is_told |= len(node.args) > (name == "write_text")
+            elif dotted(node.func) in ("open", "os.fdopen"):
+                modes = [*node.args[1:2], *(word.value for word in node.keywords if word.arg == "mode")]
+                is_told |= any(isinstance(mode, ast.Constant) and "b" in mode.value for mode in modes)
+            else:
+                continue
+            if not is_told:
+                yield f"{path.name}:{node.lineno}"
+
+
+def test_modules_call_nothing_that_only_some_systems_have():
+    for path in SOURCES:
+        assert set(needs(path)) <= EXCEPTIONS.get(name_of(path), set()), name_of(path)
+
+
+def test_text_is_read_and_written_as_utf_8():
+    paths = [path for path in SOURCES if name_of(path) not in NOT_YET]
+    assert [line for path in [*paths, *SCRIPTS] for line in without_encoding(path)] == []
 
 
 def test_exceptions_are_still_needed():
     for name, allowed in EXCEPTIONS.items():
         assert set(needs(ROOT / name)) == allowed
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["open('x')", "path.read_text()", "path.write_text('x')", "os.fdopen(3, 'w')", "open('x', mode='w')"],
+)
+def test_the_search_finds_text_without_encoding(tmp_path, text):
+    path = tmp_path / "module.py"
+    path.write_text(f"{text}\nopen('x', 'rb')\nopen('x', encoding='utf-8')\npath.read_text('utf-8')\n")
+    assert list(without_encoding(path)) == ["module.py:1"]
 
 
 @pytest.mark.parametrize(

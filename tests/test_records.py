@@ -162,7 +162,7 @@ def sum_of_one():
 if __name__ == "__main__":
     import summing
 
-    records._cores = lambda: 2
+    records.processors = lambda: 2
     with summing.JOB.compiled_beside(records.LONG, ("summing", "sum_of_one")):
         pass
     kept = [*records._folder(summing.add_up).rglob("*.nbi")]

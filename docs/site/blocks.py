@@ -175,7 +175,7 @@ class Runner:
             ("python3", ""),
         ):
             path = self._programs / name
-            path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+            path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n', encoding="utf-8")
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
         self._environment = {
             **os.environ,
@@ -250,11 +250,11 @@ def _done(runner: Runner, block: Block, shown: Block | None, write: bool) -> Ite
     """Run one block; yields what is to be written instead of which block."""
     path = runner.folder / (block.file or block.part_of or ".")
     if block.part_of:
-        if block.text.strip() not in path.read_text():
+        if block.text.strip() not in path.read_text(encoding="utf-8"):
             raise Mismatch(f"{block}: {block.part_of} has no such part")
     elif block.file:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.text)
+        path.write_text(block.text, encoding="utf-8")
     elif block.reason or block.kind in ("text", "output"):
         return
     elif block.kind == "console":

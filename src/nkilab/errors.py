@@ -55,6 +55,10 @@ class NkilabError(Exception):
             lines.append(f"  key: {self.key}")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        """The whole message, for whoever shows an error so, as torch.compile does."""
+        return f"{type(self).__name__}({self})"
+
 
 class KernelError(NkilabError):
     """A kernel asks for something the machine or the language does not allow."""
@@ -98,6 +102,11 @@ class UsageError(NkilabError):
 
 class NkilabWarning(UserWarning):
     """Something that runs but does not mean what its author hopes; one per source line."""
+
+
+def told(error: NkilabError, name: str = "nkilab") -> str:
+    """An error as a program of this name prints it: it begins with a place, or else with the name."""
+    return str(error) if error.where else f"{name}: {error}"
 
 
 def reason_of(error: OSError) -> str:

@@ -98,9 +98,8 @@ def explanation(name: str) -> str:
 
 def explanation_data(name: str) -> dict[str, Any]:
     """The pages of a name as data: `page` is the text, `pages` its parts."""
-    pages = pages_of(name)
-    told = "\n\n".join(text(page) for page in pages)
-    return {"schema": SCHEMA, "name": name, "page": told, "pages": [as_data(page) for page in pages]}
+    pages = [as_data(page) for page in pages_of(name)]
+    return {"schema": SCHEMA, "name": name, "page": explanation(name), "pages": pages}
 
 
 def print_rules(*, as_json: bool = False) -> None:

@@ -25,6 +25,7 @@ from .errors import (
     UsageError,
     did_you_mean,
     reason_of,
+    told,
 )
 
 COMPLETION = "_NKILAB_COMPLETE"
@@ -139,7 +140,7 @@ def status_of(work: Callable[[], object], name: str = "nkilab") -> int:
         _tell(*_in_our_words(error, name))
         return EXIT_USAGE
     except NkilabError as error:
-        print(error if error.where else f"{name}: {error}", file=sys.stderr)
+        print(told(error, name), file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
     except (KeyboardInterrupt, click.Abort):
         _tell(f"{name}: interrupted")

@@ -178,6 +178,7 @@ class _Reference:
 
     @classmethod
     def of(cls, kernel: Kernel) -> _Reference | None:
+        """Where a kernel is found; None if it is not what its name stands for in a module of a file."""
         function = kernel.function
         module = sys.modules.get(function.__module__)
         held = getattr(module, function.__name__, None)
@@ -221,6 +222,7 @@ class _Task:
         cls, kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], launched: int,
         topology: Topology | None, target: str,
     ) -> _Task:  # fmt: skip
+        """What some ranks of a launch have to do, ready to be sent."""
         own = pickle.dumps([calls[rank] for rank in ranks])
         chip = target or api.settings().target
         held = _Reference.of(kernel) or kernel
@@ -243,6 +245,7 @@ class _Refusal:
 
     @classmethod
     def of(cls, error: NkilabError) -> _Refusal:
+        """The parts of an error's message."""
         kind = next(c.__name__ for c in type(error).__mro__ if c.__module__ == errors.__name__)
         return cls(
             kind, error.problem, tuple(error.facts), error.where, error.called, error.hint, error.source,

@@ -102,13 +102,13 @@ class Job:
 
     def _lacks_code(self, steps: int) -> bool:
         """Whether it must be compiled, another core can do it, and the outcome can be kept."""
-        if steps < LONG or "compiled" in vars(self) or _cores() < 2 or numba().config.DISABLE_JIT:
+        if steps < LONG or "compiled" in vars(self) or processors() < 2 or numba().config.DISABLE_JIT:
             return False
         folder = _folder(self._function)
         return _is_writable(folder) and not any(folder.rglob("*.nbi"))
 
 
-def _cores() -> int:
+def processors() -> int:
     """How many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

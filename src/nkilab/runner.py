@@ -27,6 +27,7 @@ from .errors import (
     UsageError,
     did_you_mean,
     reason_of,
+    told,
 )
 from .hook import ROOTS, check_free, switch_on
 
@@ -64,11 +65,13 @@ def run_script(script: str, arguments: Sequence[str], *, as_module: bool = False
     With `ranks` it runs once for each of them; see `ranks.run_ranked`.
 
     Raises:
-        UsageError: if there is no such file.
+        UsageError: if there is no such file or module.
     """
     if as_module:
-        sys.argv = [script, *arguments]
         sys.path.insert(0, os.getcwd())
+        if util.find_spec(script.partition(".")[0]) is None:
+            raise UsageError(f"there is no module {script}", hint="pass one that python3 -m would run")
+        sys.argv = [script, *arguments]
         return _once_or_ranked(lambda: runpy.run_module(script, run_name="__main__", alter_sys=True), ranks)
     path = Path(script)
     if not path.is_file():
@@ -97,13 +100,13 @@ def guarded(action: Callable[[], Any]) -> int:
         print(request.code, file=sys.stderr)
         return EXIT_FAULT
     except NkilabError as error:
-        print(error, file=sys.stderr)
+        print(told(error), file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
     except IndexError as error:
         # an index of Beta 1 that is out of bounds at run time has NumPy's type, and ours as its cause
         if not isinstance(error.__cause__, NkilabError):
             return _tell(error)
-        print(error.__cause__, file=sys.stderr)
+        print(told(error.__cause__), file=sys.stderr)
         return EXIT_FAULT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -127,10 +130,23 @@ def _tell(error: BaseException) -> int:
         return EXIT_BUG
     error = error.with_traceback(_without_ours(error.__traceback__))
     traceback.print_exception(error)
+    if hidden := _hidden(error):
+        print(f"\n{told(hidden)}", file=sys.stderr)
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(ROOTS):
         root = error.name.partition(".")[0]
         print(f"nkilab: the environment of {sys.executable} has no module {root}", file=sys.stderr)
     return EXIT_FAULT
+
+
+def _hidden(error: BaseException) -> NkilabError | None:
+    """Our error behind one that PyTorch raised in its place, where the traceback does not show it."""
+    held: BaseException | None = error
+    is_shown = not type(error).__module__.startswith("torch.")
+    while held is not None:
+        if isinstance(held, NkilabError):
+            return None if is_shown else held
+        held = held.__cause__ or held.__context__
+    return None
 
 
 def _is_in_script(error: BaseException) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.sources import SOURCES, name_of, nodes
 
-import nkilab
 from nkilab.dialects.kernel import Kernel
 from nkilab.dialects.serve import tables
 from nkilab.dialects.value_returning.reductions_over_loops import LoopReduction
@@ -21,7 +20,6 @@ from nkilab.trace.program import Program
 from nkilab.trace.session import Session, tracing
 
 NL = tables("neuronxcc", "")["neuronxcc.nki.language"]
-ROOT = Path(nkilab.__file__).parent
 SENTINEL = 7
 
 # Names that make no tile: types, buffers, shapes, loops, indices, coordinates.
@@ -135,10 +133,10 @@ def test_every_name_is_walked() -> None:
 
 def test_only_execution_results_and_debugging_reach_the_elements_of_tiles() -> None:
     reaching = set()
-    for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in SOURCES:
+        for node in nodes(path):
             if isinstance(node, ast.Name) and node.id in ("array_of", "memory_of"):
-                reaching.add(str(path.relative_to(ROOT)))
+                reaching.add(name_of(path))
     assert reaching == {
         "tiles/tile.py",
         "tiles/indirect.py",

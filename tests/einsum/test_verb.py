@@ -73,7 +73,7 @@ def test_wrong_usage_is_exit_2(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_told_and_nothing_is(tmp_path: Path) -> None:
     done = call("einsum", "mk,kn->mn", *SIZES, "-o", "k.py", "--notebook", "nowhere/k.ipynb", folder=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "nowhere/k.ipynb cannot be written: nowhere is no folder\n"
+    assert done.stderr == "nkilab: nowhere/k.ipynb cannot be written: nowhere is no folder\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.frameworks.kernels import (
     sines,
     sum_and_difference,
 )
+from tests.program import SOURCE, call, script
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -103,6 +106,33 @@ def test_a_compiled_graph_holds_one_call_of_the_operator_and_no_break():
     assert torch.equal(out, torch.relu((x + 1) * 0.5) - x * 2)
     assert len(seen) == 1
     assert seen[0].count("scaled(") == 2
+
+
+REFUSED = """\
+import nkilab
+import torch
+
+with nkilab.activate():
+    from tests.frameworks.kernels import copied
+
+wrapped = nkilab.torch.wrap(copied)
+print(torch.compile(lambda x: wrapped(x) + 1, fullgraph=True, backend="aot_eager")(torch.ones(129, 4)))
+"""
+
+
+def test_what_a_kernel_is_refused_for_while_torch_compiles_is_told_last(tmp_path):
+    path = script(tmp_path, REFUSED)
+    repository = str(Path(__file__).parents[2])
+    done = call("run", path, env={"PYTHONPATH": os.pathsep.join([SOURCE, repository])})
+    assert done.returncode == 1
+    assert re.search(
+        r"\n\nkernels\.py:\d+: ndarray: number of partitions 129 exceed architecture limitation of 128\n"
+        r"  hint: split the partition axis into tiles of 128\n  source: .*\n  key: .*\n$",
+        done.stderr,
+    ), done.stderr
+    # where nothing of ours prints it, the error of PyTorch has it too
+    assert "TorchRuntimeError" in done.stderr
+    assert done.stderr.count("kernels.py") >= 2
 
 
 def test_a_kernel_that_is_not_wrapped_breaks_the_graph_and_runs():

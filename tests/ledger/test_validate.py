@@ -129,7 +129,7 @@ def test_a_kernel_that_the_ledger_lacks_is_told(ledger):
     done = call("validate", ledger(20, text=LEDGER.replace("adding.add_columns", "adding.nothing")))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "row small names kernel adding.nothing; the ledger has none\n"
+        "nkilab: row small names kernel adding.nothing; the ledger has none\n"
         "  hint: write MODULE.FUNCTION of nkilab.ledger.kernels, or FILE.py:KERNEL\n"
     )
 
@@ -138,7 +138,7 @@ def test_an_argument_that_is_no_array_is_told(ledger):
     done = call("validate", ledger(20, text=LEDGER.replace("'f32[25600]', 200", "'f33[25600]', 200")))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "row small has the argument 'f33[25600]'\n"
+        "nkilab: row small has the argument 'f33[25600]'\n"
         "  hint: write an array as DTYPE[N,...], as in f32[128,512]\n"
     )
 

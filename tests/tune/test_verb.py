@@ -191,7 +191,7 @@ def test_a_parameter_that_the_kernel_lacks_is_refused(folder):
     assert told(call(*TUNE, *ARG, folder=folder)) == (
         2,
         "",
-        "copied has no parameter rows; it has x, columns, fault\n"
+        "nkilab: copied has no parameter rows; it has x, columns, fault\n"
         "  hint: name parameters of the kernel in the space\n",
     )
 
@@ -201,7 +201,7 @@ def test_a_space_without_a_legal_point_is_told_with_the_reason(folder):
     status, output, complaint = told(call(*TUNE, *ARG, folder=folder))
     assert (status, output) == (2, "")
     assert complaint.startswith(
-        "none of 1 points of copied can be timed: 1 LimitError, ndarray, kernels.py:17\n"
+        "nkilab: none of 1 points of copied can be timed: 1 LimitError, ndarray, kernels.py:17\n"
         "kernels.py:17: ndarray: number of partitions 256 exceed architecture limitation of 128"
     )
 
@@ -277,8 +277,8 @@ def test_what_is_no_choice_of_the_compiler_is_refused(folder):
     assert told(call("tune", "spec.yaml", "--space", "space.yaml", *SIZES, folder=folder)) == (
         2,
         "",
-        "columns is no choice of the Einsum compiler; there are group_blocks, most_columns, transfer_bytes, "
-        "share, is_fused, picks\n  hint: leave --space out to search all of them\n",
+        "nkilab: columns is no choice of the Einsum compiler; there are group_blocks, most_columns, "
+        "transfer_bytes, share, is_fused, picks\n  hint: leave --space out to search all of them\n",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from .._lazy import part
+from ..errors import UseError
 from ..program import CHIPS, PATH, VERSIONS, Number, json_option
 
 target_option = click.option(
@@ -82,6 +83,7 @@ def timed(
     def work() -> None:
         held = api.as_kernel(runner.kernel_from(kernel))
         held = held[instances] if instances else held
+        _check_given(held, positional, named)
         for name in targets:
             results.append(how(held, *positional, target=name, trips=turns, ranks=ranks, **named))
 
@@ -91,6 +93,21 @@ def timed(
     if status:
         sys.exit(status)
     return results
+
+
+def _check_given(kernel: Any, positional: Sequence[Any], named: dict[str, Any]) -> None:
+    """Refuse arguments that do not fit a kernel, in terms of the options that give them.
+
+    Raises:
+        UseError: if they do not fit.
+    """
+    launches = part("launches")
+    try:
+        launches.bind(kernel, tuple(positional), named)
+    except UseError as error:
+        more = "; give an array with --arg, as in f32[128,512], anything else with --kw NAME=VALUE"
+        hint = error.hint if error.hint.startswith("did you mean") else error.hint + more
+        raise UseError(error.problem, hint=hint).located(launches.definition(kernel), kernel.name) from None
 
 
 def echo_json(dicts: list[dict[str, Any]]) -> None:

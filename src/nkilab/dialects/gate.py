@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import update_wrapper
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
@@ -142,22 +142,24 @@ def held_tables(served: Mapping[str, Mapping[str, Any]], version: str) -> dict[s
         served: per module its names, as nkilab has them.
         version: the NKI version asked for, or "" for whatever some version of the spelling accepts.
     """
-    tables: dict[str, dict[str, Any]] = {}
-    for module, names in served.items():
-        tables[module] = {}
-        if version == BETA1 and not module.startswith("neuronxcc"):
-            continue
-        for name, value in names.items():
-            full = name_in(module, name)
-            if full.startswith("isa.constants."):
-                full = full.replace(".constants", "")
-            if full not in history():
-                tables[module][name] = value
-            elif module.startswith("neuronxcc"):
-                tables[module][name] = _of_beta1(module, name, value, version)
-            elif at(full, version) if version else set(versions_with(full)) - {BETA1}:
-                tables[module][name] = _held(full, value, version)
-    return tables
+    return {module: dict(_held_names(module, names, version)) for module, names in served.items()}
+
+
+def _held_names(module: str, names: Mapping[str, Any], version: str) -> Iterator[tuple[str, Any]]:
+    """The names of one module."""
+    is_of_beta1 = module.startswith("neuronxcc")
+    if version == BETA1 and not is_of_beta1:
+        return
+    for name, value in names.items():
+        full = name_in(module, name)
+        if full.startswith("isa.constants."):
+            full = full.replace(".constants", "")
+        if full not in history():
+            yield name, value
+        elif is_of_beta1:
+            yield name, _of_beta1(module, name, value, version)
+        elif at(full, version) if version else set(versions_with(full)) - {BETA1}:
+            yield name, _held(full, value, version)
 
 
 def _held(name: str, value: Any, version: str) -> Any:

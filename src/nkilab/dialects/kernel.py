@@ -26,7 +26,6 @@ CLASS_TYPES: tuple[tuple[type[NkilabError], type[Exception]], ...] = (
 )
 _TYPED: dict[tuple[type, ...], type] = {}
 
-
 # where a decorator of nki.compiler below nki.jit leaves what it asks for
 OPTIONS = "__nki_options__"
 
@@ -84,16 +83,15 @@ class Kernel:
     ) -> None:
         if not callable(function):
             raise UseError(f"nki.jit decorates functions; got {type(function).__name__}")
-        inner = function
-        self.function: Callable[..., Any] = inner
+        self.function: Callable[..., Any] = function
         self.spelling = spelling
         self.version = version
         self.options = {**getattr(function, OPTIONS, {}), **(options or {})}
         self.grid = grid
         for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-            if hasattr(inner, name):
-                setattr(self, name, getattr(inner, name))
-        self.__wrapped__ = inner
+            if hasattr(function, name):
+                setattr(self, name, getattr(function, name))
+        self.__wrapped__ = function
 
     @property
     def name(self) -> str:
@@ -165,10 +163,8 @@ class Kernel:
         """Methods bind as functions do."""
         if instance is None:
             return self
-        bound = Kernel(
-            self.function.__get__(instance, owner), self.spelling, self.version, self.options, self.grid
-        )
-        return bound
+        method = self.function.__get__(instance, owner)
+        return Kernel(method, self.spelling, self.version, self.options, self.grid)
 
     def __repr__(self) -> str:
         return f"<nki kernel {self.name}>"

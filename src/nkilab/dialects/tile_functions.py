@@ -77,6 +77,19 @@ def plain(cls: type[Instruction], **chosen: Any) -> tuple[Any, ...]:
     return tuple(held.values())
 
 
+def _check_tiles(cls: type[Instruction], given: dict[str, Any]) -> None:
+    """Refuse what is no layout where the declaration needs one.
+
+    Raises:
+        RuleError: if an operand is missing or no tile.
+    """
+    for name, spec in cls.operands.items():
+        may_be_else = spec.is_written or spec.is_optional or spec.may_be_number
+        if not may_be_else and not isinstance(given[name], Layout):
+            got = "missing" if given[name] is None else "no tile"
+            raise RuleError(f"{name} is {got}; it is [{', '.join(spec.axes)}]", source=cls.source)
+
+
 def result_layout(
     cls: type[Instruction],
     layouts: list[Any],
@@ -93,13 +106,7 @@ def result_layout(
     try:
         if shape is None or dtype is None:
             given = dict(zip(cls.operands, layouts, strict=True))
-            for name, spec in cls.operands.items():
-                held = given[name]
-                if not (
-                    spec.is_written or spec.is_optional or spec.may_be_number or isinstance(held, Layout)
-                ):
-                    got = "missing" if held is None else "no tile"
-                    raise RuleError(f"{name} is {got}; it is [{', '.join(spec.axes)}]", source=cls.source)
+            _check_tiles(cls, given)
             default = cls.fresh(given, dict(zip(cls.attributes, attributes, strict=True)))
             shape, dtype, memory = shape or default.shape, dtype or default.dtype, memory or default.memory
     except NkilabError as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Condition, Thread
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .._lazy import threadpools
+from ..records import processors
 from ..tiles.tile import Storage, before_reading
 
 # elements from which a call is worth handing over: about 10 us of work
@@ -178,9 +179,7 @@ def one_blas_thread() -> Iterator[None]:
 def _count() -> int:
     if os.environ.get("NKILAB_SYNC") == "1" or sys.gettrace() is not None:
         return 1
-    with suppress(AttributeError):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return processors()
 
 
 def _forget() -> None:

@@ -160,8 +160,9 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def write_whole_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
-    """Write files into a folder: a new folder is there with all of them or not at all, in one that is there
-    each file is whole.
+    """Write files into a folder: a new one is there with all of them or not at all.
+
+    In a folder that is there already, each file is whole.
 
     Raises:
         FileError: if the folder cannot be made or written.

@@ -22,8 +22,6 @@ REGRET_BAR, SHARE_BAR = 0.05, 0.8
 # Two points are a comparison; from three on there is something to search.
 WIDE = 3
 
-Setting = tuple[tuple[str, Any], ...]
-
 
 @dataclass(frozen=True)
 class Grid:

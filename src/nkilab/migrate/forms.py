@@ -112,14 +112,13 @@ def results_in_hbm(source: Source, before: str) -> Iterator[Found]:
             if isinstance(n, ast.Name)
         }
         for name, made in tiles_of(source, function).items():
-            if name in returned and made.memory in ("hbm", "private_hbm") and made.creator in CREATES:
-                buffer = argument(made.call, "buffer", 2)
-                if buffer is None:
-                    continue
-                text = source.text_of(buffer)
-                head = text[: -len(made.memory)] if text.endswith(made.memory) else ""
-                edits = [Edit(*source.span(buffer), f"{head}shared_hbm")] if head else []
-                yield made.call, f"{name} is returned and lies in {made.memory}", edits
+            buffer = argument(made.call, "buffer", 2) if made.creator in CREATES else None
+            if name not in returned or made.memory not in ("hbm", "private_hbm") or buffer is None:
+                continue
+            text = source.text_of(buffer)
+            head = text[: -len(made.memory)] if text.endswith(made.memory) else ""
+            edits = [Edit(*source.span(buffer), f"{head}shared_hbm")] if head else []
+            yield made.call, f"{name} is returned and lies in {made.memory}", edits
 
 
 def psum_zeros(source: Source, before: str) -> Iterator[Found]:

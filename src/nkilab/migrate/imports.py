@@ -16,14 +16,17 @@ def import_changes(source: Source, before: str, after: str) -> Iterator[Change]:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield from _from_changes(source, node, before, after)
         elif isinstance(node, ast.Import) and before == BETA1:
-            for alias in node.names:
-                if alias.name == "neuronxcc.nki" or alias.name.startswith("neuronxcc.nki."):
-                    name = alias.name.removeprefix("neuronxcc.")
-                    edits = []
-                    if alias.asname:
-                        bound = "" if alias.asname == name else f" as {alias.asname}"
-                        edits = [Edit(*source.span(alias), name + bound)]
-                    yield _spelling(source, node, f"import {alias.name}", f"import {name}", after, edits)
+            old = [a for a in node.names if f"{a.name}.".startswith("neuronxcc.nki.")]
+            yield from (_plain_change(source, node, alias, after) for alias in old)
+
+
+def _plain_change(source: Source, node: ast.Import, alias: ast.alias, after: str) -> Change:
+    name = alias.name.removeprefix("neuronxcc.")
+    edits = []
+    if alias.asname:
+        bound = "" if alias.asname == name else f" as {alias.asname}"
+        edits = [Edit(*source.span(alias), name + bound)]
+    return _spelling(source, node, f"import {alias.name}", f"import {name}", after, edits)
 
 
 def _from_changes(source: Source, node: ast.ImportFrom, before: str, after: str) -> Iterator[Change]:

@@ -180,15 +180,9 @@ class Source:
     @cached_property
     def kernels(self) -> set[Function]:
         """The functions that a decorator of NKI, or a call of one, makes kernels."""
-        marked = set()
-        by_name: dict[str, Function] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, Function):
-                by_name[node.name] = node
-                for decorator in node.decorator_list:
-                    marker = decorator.func if isinstance(decorator, ast.Call) else decorator
-                    if self._makes_kernel(marker):
-                        marked.add(node)
+        functions = [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+        by_name = {function.name: function for function in functions}
+        marked = {f for f in functions if any(map(self._makes_kernel, f.decorator_list))}
         for use in self.uses:
             if use.call is not None and use.name in MAKES_KERNEL and use.call.args:
                 given = use.call.args[0]
@@ -196,8 +190,8 @@ class Source:
                     marked.add(by_name[given.id])
         return marked
 
-    def _makes_kernel(self, marker: ast.expr) -> bool:
-        resolved = self.resolve(marker)
+    def _makes_kernel(self, decorator: ast.expr) -> bool:
+        resolved = self.resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
         return resolved is not None and resolved[1] in MAKES_KERNEL
 
 
@@ -236,18 +230,12 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.asname:
-                    yield alias.asname, alias.name
-                else:
-                    root = alias.name.partition(".")[0]
-                    yield root, root
+                root = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (root, root)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
-                if alias.name != "*":
-                    yield alias.asname or alias.name, f"{node.module}.{alias.name}"
-                    continue
-                for name in _star(node.module):
-                    yield name, f"{node.module}.{name}"
+                names = _star(node.module) if alias.name == "*" else [alias.name]
+                yield from ((alias.asname or name, f"{node.module}.{name}") for name in names)
 
 
 def _star(module: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from ..errors import UsageError
 from ..timing.timeline import REASON_TEXTS, REASONS
 from .path import KINDS
 from .run import Run
+from .traffic import running_rate
 
 PROCESS = 1
 PATH_LANE = "Critical path"
@@ -142,16 +143,13 @@ def _waited(run: Run) -> list[int]:
 def counters(run: Run) -> tuple[Counter, ...]:
     """Bandwidth of DMA, bytes of SBUF in use, banks of PSUM in use."""
     traffic = run.traffic
-    lasts = np.maximum(traffic.end_ns - traffic.start_ns, 1e-3)
-    rate = traffic.total_bytes / lasts
-    moments = np.concatenate([traffic.start_ns, traffic.start_ns + lasts])
-    order = np.argsort(moments, kind="stable")
-    bandwidth = np.maximum(np.cumsum(np.concatenate([rate, -rate])[order]), 0.0)
+    ends = np.maximum(traffic.end_ns, traffic.start_ns + 1e-3)
+    moments, bandwidth = running_rate(traffic.start_ns, ends, traffic.total_bytes)
     bank = run.program.machine.limit("psum_bank_bytes")
     sbuf_time, sbuf = run.occupancy.sbuf.changes()
     psum_time, psum = run.occupancy.psum.changes()
     return (
-        Counter("DMA throughput", "GB/s", moments[order], np.round(bandwidth, 3)),
+        Counter("DMA throughput", "GB/s", moments, np.round(np.maximum(bandwidth, 0.0), 3)),
         Counter("SBUF in use", "bytes a partition", sbuf_time, sbuf),
         Counter("PSUM in use", "banks", psum_time, -(-psum // bank)),
     )

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..timing.work import QUEUES
+from .lines import LineCost
 from .run import Run
-from .words import spent_on_path, verdict
+from .words import Spent, spent_on_path, verdict
 
 SCHEMA = "nkilab.profile/1"
 # How many moments a series over time has.
@@ -38,7 +39,7 @@ def profile_dict(run: Run) -> dict[str, Any]:
     }
 
 
-def _spent(spent: Any) -> dict[str, Any]:
+def _spent(spent: Spent) -> dict[str, Any]:
     return {
         "kind": spent.kind,
         "what": spent.text,
@@ -73,7 +74,7 @@ def _engines(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _line(cost: Any) -> dict[str, Any]:
+def _line(cost: LineCost) -> dict[str, Any]:
     return {
         "where": cost.where,
         "path": cost.path,

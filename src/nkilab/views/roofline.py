@@ -24,10 +24,6 @@ class Roofline:
     peak: dict[str, float]
     bandwidth: dict[str, float]
 
-    def attainable(self, dtype: str = "bfloat16") -> float:
-        """FLOP per second that the roofs allow at the kernel's intensity."""
-        return min(self.peak[dtype], self.intensity * self.bandwidth["DMA"])
-
 
 def roofline_of(machine: Machine, summary: Summary) -> Roofline:
     """Roofs and point of a run."""

@@ -72,8 +72,6 @@ class Stalls:
         return {s.reason: s.time_ns for s in self.stalls if s.engine == engine}
 
 
-# of a gap: node that ends it, length, reason (position in STALLS)
-_Gaps = tuple[np.ndarray, np.ndarray, np.ndarray]
 _NUMBER = {name: number for number, name in enumerate(STALLS)}
 
 

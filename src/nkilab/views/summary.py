@@ -90,16 +90,14 @@ def summarize(program: Program, plan: Plan, timeline: Timeline, beside_bytes: fl
     active_ns = timeline.active_ns("dma")
     lane_share = packet_ns / (machine["dma_engines"] * active_ns) if active_ns else 0.0
     hbm_bytes = values["hbm_read_bytes"] + values["hbm_write_bytes"] + beside_bytes
-    occupancy = occupancies(machine, timeline, hbm_bytes)
-    if occupancy:
-        occupancy["DMA bandwidth"] *= lane_share
+    occupancy = occupancies(machine, timeline, hbm_bytes, lane_share)
     return Summary(
         program.kernel_name,
         timeline.machine,
         timeline.model,
         {name: values[name] for name in METRICS},
         occupancy,
-        bound_of(machine, timeline, hbm_bytes, lane_share),
+        bound_of(machine, timeline, occupancy),
         plan.findings,
     )
 

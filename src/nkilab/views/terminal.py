@@ -146,6 +146,11 @@ def _print_body(summary: Summary, timeline: Timeline | None, file: TextIO | None
     console.print(f"bound by {summary.bound}: {summary.bound_text}")
     if timeline is not None:
         console.print(bars(timeline))
+    print_findings(summary, console)
+
+
+def print_findings(summary: Summary, console: Any) -> None:
+    """Print on a console of rich what the plan found."""
     for finding in summary.findings:
         console.print(f"\n{finding.where}: {finding.rule}: {finding.message}")
         if finding.fix:

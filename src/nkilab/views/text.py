@@ -13,7 +13,7 @@ from .difference import Difference, metric_cells, time_cells
 from .quantities import duration, quantity
 from .run import Run
 from .stalls import Stall
-from .terminal import WIDTH, level, summary_table
+from .terminal import WIDTH, level, print_findings, summary_table
 from .traffic import mean_rate
 from .words import ENGINE_NAMES, spent_on_path, verdict
 
@@ -54,10 +54,7 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
     shown = run.lines[:COSTLIEST]
     console.print(f"costliest lines: {len(shown)} of {len(run.lines)}, by time on the critical path")
     console.print(_line_table(run))
-    for finding in run.summary.findings:
-        console.print(f"\n{finding.where}: {finding.rule}: {finding.message}")
-        if finding.fix:
-            console.print(f"  hint: {finding.fix}")
+    print_findings(run.summary, console)
 
 
 def _print_cores(together: Together, console: Any) -> None:

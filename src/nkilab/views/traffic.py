@@ -59,17 +59,29 @@ class Traffic:
         return mean_rate(self.start_ns[keep], self.end_ns[keep], self.total_bytes[keep], edges)
 
 
+def running_rate(start: np.ndarray, end: np.ndarray, amount: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What intervals that spread an amount evenly add up to, per unit of time, from each moment on.
+
+    Args:
+        start, end: of each interval; every end lies after its start.
+        amount: of each.
+
+    Returns:
+        The moments, ascending, and the rate from each to the next.
+    """
+    rate = amount / (end - start)
+    moments = np.concatenate([start, end])
+    order = np.argsort(moments, kind="stable")
+    return moments[order], np.cumsum(np.concatenate([rate, -rate])[order])
+
+
 def mean_rate(start: np.ndarray, end: np.ndarray, amount: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """What intervals that spread an amount evenly add up to, per unit of time, between neighbouring edges."""
     lasts = end > start
     start, end, amount = start[lasts], end[lasts], amount[lasts].astype(np.float64)
-    rate = amount / (end - start)
-    if not len(rate):
+    if not len(amount):
         return np.zeros(len(edges) - 1)
-    moment = np.concatenate([start, end])
-    order = np.argsort(moment, kind="stable")
-    moment = moment[order]
-    running = np.cumsum(np.concatenate([rate, -rate])[order])
+    moment, running = running_rate(start, end, amount)
     # the integral of the running rate, at every moment and then at the edges
     reached = np.concatenate([[0.0], np.cumsum(running[:-1] * np.diff(moment))])
     at_edges = np.interp(edges, moment, reached)

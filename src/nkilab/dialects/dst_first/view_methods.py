@@ -19,6 +19,18 @@ GUIDE = "NKI language guide, tensor views"
 
 
 def axis_of(view: View, dim: Any, *, may_be_partition: bool, called: str) -> int:
+    """The axis that `dim` means, counted from the end if it is negative.
+
+    Args:
+        view: the tensor.
+        dim: as given.
+        may_be_partition: whether it may be the partition axis.
+        called: the method, for messages.
+
+    Raises:
+        UseError: if there is no such axis.
+        RuleError: if it is the partition axis and may not be.
+    """
     rank = len(view.layout.shape)
     axis = whole_number(dim, "dim")
     if not -rank <= axis < rank:

@@ -163,6 +163,14 @@ def _lines(release: Release) -> Iterator[tuple[str, str, str | None, bool, str]]
             yield mark or "", name, parameters, bool(word), note or ""
 
 
+def _kept_extras(events: list[Event], release: Release) -> str:
+    """The extra parameters of a name that a release shows anew: those it had in the same spelling."""
+    last = events[-1] if events else None
+    if last is None or (last.release.version == BETA1) != (release.version == BETA1):
+        return ""
+    return last.extras
+
+
 @cache
 def history() -> dict[str, tuple[Event, ...]]:
     """What happened to every name, oldest first."""
@@ -170,21 +178,17 @@ def history() -> dict[str, tuple[Event, ...]]:
     for release in RELEASES:
         for mark, name, parameters, is_word, note in _lines(release):
             events = told.setdefault(name, [])
-            last = events[-1] if events else None
             if mark == "+" or (mark == "-" and parameters is not None):
-                assert last is not None, f"{release.name}.txt: {name} has no parameters to add to"
+                assert events, f"{release.name}.txt: {name} has no parameters to add to"
                 extras = parameters if mark == "+" else ""
-                event = replace(last, release=release, extras=extras or "")
-                if last.release is release:
+                event = replace(events[-1], release=release, extras=extras or "")
+                if events[-1].release is release:
                     events.pop()
             elif mark == "-":
                 event = Event(release, "gone", note=note)
             else:
                 kind = "word" if is_word else "name" if parameters is None else "function"
-                is_same_spelling = last is not None and (last.release.version == BETA1) == (
-                    release.version == BETA1
-                )
-                held = last.extras if last is not None and is_same_spelling else ""
+                held = _kept_extras(events, release)
                 event = Event(release, kind, parameters or "", note, mark != "?", held)
             events.append(event)
     return {name: tuple(events) for name, events in told.items()}

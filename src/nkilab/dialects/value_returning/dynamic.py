@@ -54,6 +54,7 @@ class _Part(NamedTuple):
 
     @property
     def is_vector(self) -> bool:
+        """Whether a tile of several indices is added."""
         return self.tile is not None and self.tile.layout.size > 1
 
 

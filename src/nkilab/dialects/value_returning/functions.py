@@ -238,6 +238,17 @@ def _as_column(src: Tensor) -> Tensor:
 
 
 def hbm_side(name: str, called: str, tensor: Any) -> Tensor:
+    """The operand of a transfer that lies in HBM.
+
+    Args:
+        name: of the operand, for messages.
+        called: the function, for messages.
+        tensor: what was given.
+
+    Raises:
+        UseError: if it is no tensor.
+        RuleError: if it lies on chip.
+    """
     if not isinstance(tensor, Tensor):
         raise UseError(f"{name} is of type {type(tensor).__name__}; it is a tensor in hbm")
     settled(tensor)

@@ -60,14 +60,9 @@ def _askers(filename: str) -> dict[Span, tuple[str, Span]]:
                 # some versions of Python give the jump the place of the test, others that of the statement
                 found[_span(node.test)] = found[_span(node)] = (by, _span(node))
             case ast.Call():
-                for keyword in node.keywords:
-                    value = keyword.value
-                    if (
-                        keyword.arg == "mask"
-                        and isinstance(value, ast.BoolOp)
-                        and isinstance(value.op, ast.And)
-                    ):
-                        found[_span(value)] = ("mask", _span(node))
+                masks = [keyword.value for keyword in node.keywords if keyword.arg == "mask"]
+                joined = [m for m in masks if isinstance(m, ast.BoolOp) and isinstance(m.op, ast.And)]
+                found |= {_span(mask): ("mask", _span(node)) for mask in joined}
     return found
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..occupancy import Stays
 from ..run import Run
+from ..traffic import running_rate
 from .events import Columns, span, whole
 
 _QUARTERS = (0, 32, 64, 96)
@@ -15,12 +16,7 @@ _QUARTERS = (0, 32, 64, 96)
 
 def _rates(start: np.ndarray, end: np.ndarray, total: np.ndarray) -> Columns:
     """Moments at which the rate changes: the rate from then on, and all bytes until then."""
-    end = np.maximum(end, start + 1e-3)
-    rate = total / (end - start)
-    moments = np.concatenate([start, end])
-    order = np.argsort(moments, kind="stable")
-    moments = moments[order]
-    running = np.cumsum(np.concatenate([rate, -rate])[order])
+    moments, running = running_rate(start, np.maximum(end, start + 1e-3), total)
     moved = np.concatenate([[0.0], np.cumsum(running[:-1] * np.diff(moments))]) if len(moments) else moments
     return {
         "timestamp": whole(moments),

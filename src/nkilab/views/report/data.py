@@ -20,6 +20,7 @@ from ..quantities import quantity
 from ..record import profile_dict
 from ..run import Run
 from ..stalls import STALLS
+from ..traffic import running_rate
 from ..words import ENGINE_NAMES
 from .columns import Columns, narrowest, tick_of
 
@@ -169,12 +170,10 @@ def _transfers(run: Run, columns: Columns, order: np.ndarray, place: np.ndarray,
     columns.add("dmaSize", traffic.descriptor_bytes[mine])
     columns.add("dmaIssued", run.timeline.issued_ns[traffic.event[mine]] / tick, is_delta=True)
     columns.add("dmaReady", run.timeline.ready_ns[traffic.event[mine]] / tick, is_delta=True)
-    lasts = np.maximum(traffic.end_ns - traffic.start_ns, tick)
-    rate = traffic.total_bytes / lasts
-    moments = np.concatenate([traffic.start_ns, traffic.start_ns + lasts])
-    sort = np.argsort(moments, kind="stable")
-    columns.add("rateTime", moments[sort] / tick, is_delta=True)
-    columns.add("rate", np.maximum(np.cumsum(np.concatenate([rate, -rate])[sort]), 0.0), "f4")
+    ends = np.maximum(traffic.end_ns, traffic.start_ns + tick)
+    moments, rate = running_rate(traffic.start_ns, ends, traffic.total_bytes)
+    columns.add("rateTime", moments / tick, is_delta=True)
+    columns.add("rate", np.maximum(rate, 0.0), "f4")
 
 
 def _stays(stays: Stays, memory: str, run: Run, columns: Columns, names: _Names, tick: float) -> None:

@@ -75,6 +75,14 @@ function niceStep(span, most) {
   return power * [1, 2, 5, 10].find((factor) => span / (power * factor) <= most);
 }
 
+// As much of a text as is no wider than `room` pixels; "" where a few letters are too wide.
+function fitted(ink, text, room) {
+  const wide = ink.measureText(text).width;
+  if (wide <= room) return text;
+  const fits = Math.floor((text.length * room) / wide) - 1;
+  return fits < 3 ? "" : text.slice(0, fits) + "…";
+}
+
 // Who listens to a change is called with what changed.
 function signal() {
   const listeners = [];

@@ -75,15 +75,8 @@ function drawTexts(ink, lane, wide, box, view, scale) {
     const from = Math.max((lane.start[i] - view.t0) * scale, 0);
     const room = Math.min((lane.start[i] + lane.busy[i] - view.t0) * scale, box.width) - from - 8;
     if (room < 18) continue;
-    const text = lane.textOf(i);
-    const fits = Math.floor(room / 6.3);
-    if (text.length > fits && fits < 5) continue;
     ink.fillStyle = lane.mask && lane.mask[i] !== 1 ? theme.faint : theme.onColour;
-    ink.fillText(
-      text.length <= fits ? text : text.slice(0, Math.max(1, fits - 1)) + "…",
-      box.x + from + 4,
-      box.y + box.height / 2 + 0.5,
-    );
+    ink.fillText(fitted(ink, lane.textOf(i), room), box.x + from + 4, box.y + box.height / 2 + 0.5);
   }
 }
 

@@ -110,8 +110,7 @@ const memory = {
     ink.font = "11px system-ui, sans-serif";
     ink.textBaseline = "middle";
     ink.fillStyle = theme.onColour;
-    const fits = Math.floor(room / 6.3);
-    ink.fillText(text.length <= fits ? text : text.slice(0, Math.max(1, fits - 1)) + "…", x, y);
+    ink.fillText(fitted(ink, text, room), x, y);
   },
 
   drawScale(ink, map, box) {
