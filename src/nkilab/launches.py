@@ -18,14 +18,17 @@ from .border import definition, input_tensor, map_arrays, map_tensors, output_ar
 from .calls import Call
 from .cores import Meeting, Schedule, Seats, instances_of, joined, run_in_turns
 from .dialects.kernel import Kernel, raise_typed
-from .dialects.outputs import check_outputs, is_written
+from .dialects.loops import with_ranges
+from .dialects.outputs import check_outputs, is_written, note_holes
 from .dialects.schedules import check_schedule
+from .dialects.uniform import can_start_again
 from .errors import NkilabError, RuleError, UseError, did_you_mean
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .progress import phase
 from .tiles.tile import Storage, View, whole_layout
+from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.program import Program
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
 from .trace.source import is_users, place_of, user_frame
@@ -87,11 +90,45 @@ def launch(
     try:
         compute = _computing(watch) if has_data else None
         seats = Seats((0,), len(_instances(kernel, machine)))
-        return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed or {})[0]
+
+        def run(keyed: Mapping[Any, Any]) -> list[Launched]:
+            return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed)
+
+        if has_data:
+            return run(keyed or {})[0]
+        return _on_shapes(kernel, [(args, kwargs)], seats, keyed or {}, run)[0]
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
         raise_typed(error, kernel.spelling)
+
+
+def _on_shapes(
+    kernel: Kernel, calls: Sequence[Call], seats: Seats, keyed: Mapping[Any, Any],
+    run: Callable[[Mapping[Any, Any]], list[Launched]],
+) -> list[Launched]:  # fmt: skip
+    """Run a kernel on shapes alone: where one program runs, iterations of loops may follow from others.
+
+    What then asks for the value of an index, or goes wrong, runs again: at last as it stands.
+    """
+    if len(seats) > 1 or kernel.spelling != "nki":
+        return run(keyed)
+    args, kwargs = calls[0]
+    repeats = (keyed.get(REPEATS) or Repeats()).of_launch()
+    goes_on = repeats.is_wanted and can_start_again(kernel.function, [*args, *kwargs.values()])
+    while goes_on:
+        try:
+            launched = run({**keyed, REPEATS: repeats})
+        except (Exception, TraceAgain):
+            if not repeats.is_used:
+                raise
+            goes_on = repeats.is_broken
+        else:
+            if not repeats.is_broken:
+                return launched
+        goes_on = repeats.start_again() and goes_on
+    repeats.is_off = True
+    return run({**keyed, REPEATS: repeats})
 
 
 def launch_ranks(
@@ -122,7 +159,13 @@ def launch_ranks(
     seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
     try:
         compute = _computing(watch) if has_data else None
-        return _launch(kernel, calls, seats, machine, topology, compute, keyed or {}, own)
+
+        def run(keyed: Mapping[Any, Any]) -> list[Launched]:
+            return _launch(kernel, calls, seats, machine, topology, compute, keyed, own)
+
+        if has_data or launched > 1 or own:
+            return run(keyed or {})
+        return _on_shapes(kernel, calls, seats, keyed or {}, run)
     except NkilabError as error:
         if not error.where:
             error.located(_place_in(error.__traceback__, kernel), kernel.name)
@@ -169,7 +212,8 @@ def _launch(
             results = [works[0]()] if len(works) == 1 else _run_together(works, sessions, seats, meetings)
     except TurnsNeeded:
         # nothing left the launch yet: it starts again
-        return _launch(kernel, calls, seats, machine, topology, compute, keyed, own, takes_turns=True)
+        others = {name: held for name, held in keyed.items() if name != REPEATS}
+        return _launch(kernel, calls, seats, machine, topology, compute, others, own, takes_turns=True)
     _note_meetings([session.program for session in sessions], seats, meetings)
     per = seats.cores
     left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
@@ -195,6 +239,9 @@ def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mappin
     first = sessions[0]
     for session in sessions:
         session.keyed.update(keyed)
+        if REPEATS in keyed:
+            # a launch that starts again does not warn again
+            session.together.warned = keyed[REPEATS].warned
     bound = bind(kernel, *call)
     frameworks: list[Any] = []
     with tracing(first):
@@ -214,6 +261,8 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
         _check_results(kernel, sessions, results)
         check_outputs(kernel, sessions, rank.bound.arguments, tensors_in(results[0]))
         check_schedule(kernel.schedule, sessions)
+        if not first.has_data:
+            note_holes(sessions, tensors_in(results[0]))
         converted = map_tensors(results[0], lambda t: output_array(first, kernel, t, framework))
     for storage in _to_write_back(sessions):
         if storage.data is not None:
@@ -285,9 +334,10 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
             bound = BoundArguments(bound.signature, OrderedDict(own))
             session.catch_up()
         with phase("executing" if session.has_data else "tracing", lambda: len(session.program)):
+            function = with_ranges(kernel.function) if REPEATS in session.keyed else kernel.function
             for instance in instances:
                 session.begin(instance)
-                results = kernel.function(*bound.args, **bound.kwargs)
+                results = function(*bound.args, **bound.kwargs)
                 session.flush()
             if session.lanes is not None:
                 # what this program computed is there before another one runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -16,7 +17,7 @@ from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.plan.knobs import Knobs
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import prove
-from nkilab.einsum.search import candidates
+from nkilab.einsum.search import candidates, searched
 from nkilab.errors import UnsupportedError
 from nkilab.machine import machine_named
 
@@ -133,3 +134,19 @@ def test_a_search_reads_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     # 40,000 statements a second
     assert "; work of 10,000 statements, whatever the clock says: its work was spent" in first.changes[-1]
+
+
+def test_a_search_keeps_the_kernel_of_the_rules_where_no_other_is_predicted_faster() -> None:
+    cascade = sized(
+        spec_from("Z[m, n] = A[k, m] . B[k, n] ;; M mul V add").cascade, {"K": 512, "M": 512, "N": 512}
+    )
+    dtypes = dict.fromkeys("ABZ", "float32")
+    for others, best in ((1.5, 1.0), (0.5, 0.5)):
+        told = partial(next, iter([1.0]), others)
+        found = searched(
+            cascade, dtypes, machine_named("trn2"), "kernel", "", 0.5, lambda _, told=told: told()
+        )
+        # by hand: the rules are judged first, at 1 us
+        assert (found.rules_us, found.latency_us) == (1.0, best)
+        assert (str(found.knobs) == "by the rules") == (best == 1.0)
+        assert len(found.tried) > 1

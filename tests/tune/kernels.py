@@ -26,6 +26,21 @@ def copied(x, columns, fault="none"):
         nisa.dma_copy(dst=out[:, n * columns : (n + 1) * columns], src=tile)
     return out
 """
+HALF = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def blocks(x, columns):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for n in nl.affine_range(x.shape[1] // columns):
+        tile = nl.ndarray((128, columns), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[:, n * columns : (n + 1) * columns])
+        nisa.dma_copy(dst=out[:, n * columns : (n + 1) * columns], src=tile)
+    return out
+"""
 SPACE = """\
 schema: nkilab.space/1
 parameters:

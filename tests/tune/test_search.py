@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+import nkilab
 from nkilab.errors import FileError, UsageError
-from nkilab.tune.executors import Inline
+from nkilab.tune.executors import Inline, Work
 from nkilab.tune.journal import Journal
 from nkilab.tune.outcome import Outcome, Timed, key_of, outcome_from
-from nkilab.tune.samplers import sampler_named
+from nkilab.tune.samplers import Beginning, sampler_named
 from nkilab.tune.space import Point, Space, space_of
 from nkilab.tune.study import Found, search
 from nkilab.tune.verdict import front_of, verdict_of
+from tests.tune.kernels import HALF
 
 SPACE = space_of({"a": {"integers": [1, 30]}, "b": {"powers_of_two": [1, 64]}}, ["a * b <= 400"])
 
@@ -248,3 +250,27 @@ def test_a_sampler_that_does_not_exist_is_refused():
         UsageError, match="--sampler is 'best'; there are auto, exhaustive, random, tpe, nsga2, gp"
     ):
         sampler_named("best", SPACE, 10, 1, 0)
+
+
+def test_a_point_that_leaves_a_part_of_a_result_unwritten_is_pruned(tmp_path):
+    (tmp_path / "half.py").write_text(HALF)
+    work = Work(f"{tmp_path / 'half.py'}:blocks", ("f32[128,2048]",))
+    with nkilab.activate():
+        outcomes = [work.objective().evaluate({"columns": n}) for n in (512, 600, 4096)]
+    assert [o.state for o in outcomes] == ["timed", "pruned", "pruned"]
+    # by hand: three blocks of 600 of 2048 columns, in 128 rows; none of 4096
+    assert "with 230400 of 262144 elements written" in outcomes[1].message
+    assert "with 0 of 262144 elements written" in outcomes[2].message
+
+
+def test_a_search_that_begins_with_a_point_never_ends_with_a_slower_one():
+    # by hand: 5 + 10 * 3 at a = 17, b = 1
+    first = {"a": 17, "b": 1}
+    for trials in (1, 2, 5):
+        for seed in range(3):
+            own = Beginning(first, sampler_named("random", SPACE, trials, 1, seed))
+            result = search(SPACE, Bowl(), own, Inline(Bowl()), trials=trials)
+            keys = [key_of(o.point) for o in result.outcomes]
+            assert keys[0] == key_of(first)
+            assert len(set(keys)) == len(keys) == trials
+            assert result.timed[0].latency_us <= 35

@@ -41,6 +41,7 @@ def examine_shapes(evidence: Evidence) -> Iterator[Finding]:
     """Errors that a launch shows where only shapes are known and nothing was computed; quick."""
     if races.may_fail(evidence):
         yield from races.find(Graph(evidence))
+    yield from initialisation.holes(evidence)
     yield from psum.crossings(evidence)
     yield from loops.find(evidence)
 

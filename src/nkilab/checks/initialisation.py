@@ -74,7 +74,7 @@ def find(evidence: Evidence, told: Collection[tuple[int, int]] = ()) -> Iterator
                 f"{track.called(row)} reads {list(layout.shape)} of {name}, which {share}",
                 site, made, "made here, unwritten", fix=_fix(track, storage),
             )  # fmt: skip
-    yield from _results(evidence, evidence.tracks[0])
+    yield from holes(evidence)
 
 
 def _fix(track: Track, storage: int) -> str:
@@ -83,7 +83,9 @@ def _fix(track: Track, storage: int) -> str:
     return ""
 
 
-def _results(evidence: Evidence, track: Track) -> Iterator[Finding]:
+def holes(evidence: Evidence) -> Iterator[Finding]:
+    """Results of which a part is written."""
+    track = evidence.tracks[0]
     for storage, written, total in track.marks.returned:
         if written < total:
             site = track.birthplace(storage)

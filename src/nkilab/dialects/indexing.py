@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from ..errors import UseError
 from ..tiles.tile import Layout, View, layout
 from ..tiles.views import derived
+from ..trace.affine import Affine
 
 V = TypeVar("V", bound=View)
 OUT_OF_BOUND = "err_tensor_access_out_of_bound"
@@ -93,6 +94,8 @@ def cut(view: V, key: Any) -> V | None:
                 offset += start * stride
             else:
                 return None
+        elif type(subscript) is Affine:
+            return None
         elif isinstance(subscript, int) and 0 <= subscript < size and len(counts) != known.partition_axis:
             # no slice is empty: 0 stands for an axis that an integer takes away
             counts.append(0)
@@ -120,7 +123,8 @@ def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
         return None
     if len(key) == 3:
         place = key[1]
-        if not isinstance(place, int) or not 0 <= place < shape[1] or known.partition_axis == 1:
+        is_whole = type(place) is not Affine and isinstance(place, int)
+        if not is_whole or not 0 <= place < shape[1] or known.partition_axis == 1:
             return cut(view, key)
         offset += place * strides[1]
     rows, columns = key[0], key[-1]
@@ -149,6 +153,46 @@ def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
     counts = (height, width, first) if len(key) == 2 else (height, 0, width, first)
     held = known.cuts.get(counts) or _cut_layout(known, counts)
     return None if held is None else type(view)(storage, offset, held)
+
+
+def in_this_iteration(view: View, key: Any) -> Any:
+    """A key with the numbers that indices which stand for several iterations have in this one.
+
+    They are numbers alone from there on: what is subscripted lies inside in all iterations, and is of one
+    size, or the launch starts again.
+    """
+    parts = key if type(key) is tuple else (key,)
+    if not any(map(_is_affine, parts)):
+        return key
+    shape = view.layout.shape
+    is_plain = len(parts) <= len(shape) and not any(part is Ellipsis for part in parts)
+    plain = []
+    for axis, part in enumerate(parts):
+        # no subscript is inside an axis of size 0
+        plain.append(_inside(part, shape[axis] if is_plain else 0) if _is_affine(part) else part)
+    return tuple(plain) if type(key) is tuple else plain[0]
+
+
+def _is_affine(part: Any) -> bool:
+    if type(part) is slice:
+        return type(part.start) is Affine or type(part.stop) is Affine or type(part.step) is Affine
+    return type(part) is Affine or (type(part) is DynamicSlice and Affine in map(type, part))
+
+
+def _inside(part: Any, size: int) -> Any:
+    """One subscript with the numbers of this iteration, if it is inside an axis of `size` in all of them."""
+    if type(part) is Affine:
+        low, high = part.bounds
+        return part.value if low >= 0 and high < size else part.refuse()
+    is_slice = type(part) is slice
+    start, stop = part.start, part.stop if is_slice else part.start + part.size
+    given = [n for n in (part.start, part.stop if is_slice else part.size) if type(n) is Affine]
+    if not given or (is_slice and part.step is not None) or start is None or stop is None:
+        (given or [part.step])[0].refuse()
+    count = stop - start
+    if type(count) is not int or not start >= 0 or not stop <= size or count < 1:
+        given[0].refuse()
+    return slice(start.value, start.value + count) if is_slice else DynamicSlice(start.value, count)
 
 
 def _cut_layout(known: Layout, cut: tuple[int, ...]) -> Layout | None:

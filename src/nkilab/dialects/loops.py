@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, FunctionType
 from typing import Any
 
 from ..errors import UseError
+from ..trace.affine import FEWEST, REPEATS, Affine, Repeats
+from ..trace.repeats import Plan, shared_tiles
 from ..trace.session import Session, current
 from .indexing import whole_number
 from .places import placed
+from .uniform import only_goes_through_ranges, shared_by, takes_evenly
 
 
 class LoopIndex(int):
@@ -55,8 +60,13 @@ class LoopRange:
     def __len__(self) -> int:
         return len(self._range)
 
-    def __iter__(self) -> Iterator[LoopIndex]:
+    def __iter__(self) -> Iterator[Any]:
         session = current()
+        repeats = session.keyed.get(REPEATS)
+        plan = None if repeats is None else plan_of(session, repeats, sys._getframe(1), len(self._range))
+        return self._run(session, plan)
+
+    def _run(self, session: Session, plan: Plan | None) -> Iterator[Any]:
         program = session.program
         outer = session.position
         loop = len(program.positions)
@@ -65,14 +75,53 @@ class LoopRange:
         if self.kind == "static":
             program.unrolled.append(loop)
         try:
-            for value in self._range:
+            for value in self._range if plan is None else plan.turns(self._range, is_counted=True):
                 session.position = len(program.positions)
-                program.positions.append((outer, loop, value))
-                yield LoopIndex(value, loop, self.kind)
+                program.positions.append((outer, loop, value if plan is None else plan.value))
+                yield value if type(value) is Affine else LoopIndex(value, loop, self.kind)
                 # what waits belongs to this iteration
                 session.flush()
         finally:
             session.position = outer
+
+
+class PlainRange:
+    """`range` of a kernel whose iterations may follow from others: it is gone through, and no more."""
+
+    def __init__(self, *bounds: Any) -> None:
+        self._range = range(*bounds)
+
+    def __iter__(self) -> Iterator[Any]:
+        session = current()
+        plan = plan_of(session, session.keyed[REPEATS], sys._getframe(1), len(self._range))
+        return iter(self._range) if plan is None else plan.turns(self._range, is_counted=False)
+
+
+def with_ranges(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel's function with `PlainRange` for `range`, where its text only goes through ranges."""
+    if not isinstance(function, FunctionType) or "range" in function.__globals__:
+        return function
+    if not only_goes_through_ranges(function.__code__):
+        return function
+    names = {**function.__globals__, "range": PlainRange}
+    other = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    other.__kwdefaults__ = function.__kwdefaults__
+    return other
+
+
+def plan_of(session: Session, repeats: Repeats, frame: FrameType, count: int) -> Plan | None:
+    """How to go through the loop that begins in the user's frame; None for one iteration after another."""
+    if count < FEWEST:
+        return None
+    name = (frame.f_code, frame.f_lasti)
+    if name in repeats.refused or not repeats.pays(name, count):
+        return None
+    shared = shared_by(frame)
+    if shared is None:
+        repeats.refused.add(name)
+        return None
+    repeats.takes_evenly = takes_evenly
+    return Plan(session, repeats, name, shared_tiles(shared))
 
 
 def device_loops(session: Session, row: int) -> tuple[int, ...]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import NkilabError, RuleError, UseError
+from ..tiles.coverage import Coverage
 from ..tiles.dtypes import DType
-from ..tiles.tile import HBM, Storage, View
+from ..tiles.tile import HBM, Layout, Storage, View
+from ..trace.marks import Returned
 from ..trace.program import Program
 from ..trace.session import Session
 from .annotations import is_mutable
@@ -106,12 +109,37 @@ def is_written(sessions: Sequence[Session], storage: Storage) -> bool:
 
 def writes(program: Program, storage: int) -> bool:
     """Whether a row of a program writes to the storage of this number."""
+    return bool(_written(program, storage))
+
+
+def note_holes(sessions: Sequence[Session], returned: Sequence[View]) -> None:
+    """Note the results in HBM of which rows write a part only, where nothing is computed that would tell.
+
+    Whether views add up to the whole is asked of their sizes first: views that overlap are not looked at.
+    """
+    for tensor in returned:
+        storage, total = tensor.storage, prod(tensor.storage.shape)
+        if storage.memory != HBM or storage.scope == "input":
+            continue
+        found = [view for s, n in _numbers(sessions, storage) for view in _written(s.program, n)]
+        if any(view.indices for _, view in found) or sum(view.size for _, view in found) >= total:
+            continue
+        covered = Coverage(storage)
+        for offset, held in found:
+            covered.add(View(storage, offset, held))
+        count = int(np.count_nonzero(covered.bits))
+        sessions[0].program.marks.returned.append(Returned(storage.number, count, total))
+
+
+def _written(program: Program, storage: int) -> set[tuple[int, Layout]]:
+    """The views of a storage that rows of a program write: offset and layout."""
     places = np.flatnonzero(program.storage_column == storage)
     rows = np.searchsorted(program.operand_start, places, side="right") - 1
     slots = places - program.operand_start[rows]
-    forms = program.form_column[rows]
-    for number, slot in {(int(f), int(s)) for f, s in zip(forms, slots, strict=True)}:
+    known = np.stack([program.form_column[rows], slots, program.offset_column[places]], axis=1)
+    found = set()
+    for number, slot, offset in np.unique(known, axis=0).tolist():
         form = program.forms[number]
         if slot < len(form.view_slots) and form.view_slots[slot] in form.written_slots:
-            return True
-    return False
+            found.add((offset, form.layouts[form.view_slots[slot]]))
+    return found

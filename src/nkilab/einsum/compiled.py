@@ -251,5 +251,5 @@ def module_of(source: str, name: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = filename
     with activate():
-        exec(compile(source, filename, "exec"), module.__dict__)
+        exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
     return module

@@ -63,6 +63,19 @@ def _array(numbers: list[int]) -> np.ndarray:
     return np.frombuffer(array("q", numbers), np.int64)
 
 
+def _tail(packed: list[np.ndarray], count: int, height: int) -> np.ndarray:
+    """The last columns of some arrays, [height, count], which are one array from then on."""
+    if not count:
+        return np.zeros((height, 0), np.int64)
+    parts: list[np.ndarray] = []
+    held = 0
+    while held < count:
+        parts.append(packed.pop())
+        held += parts[-1].shape[1]
+    packed.append(np.concatenate(parts[::-1], axis=1) if len(parts) > 1 else parts[0])
+    return packed[-1][:, held - count :]
+
+
 class Program:
     """Rows of calls over shared forms.
 
@@ -159,6 +172,22 @@ class Program:
         if operand < self._packed_operands:
             return bool((self.storage_column[operand:] == storage).any())
         return storage in self._slots[2 * (operand - self._packed_operands) :: 2]
+
+    def since(self, row: int, operand: int) -> tuple[np.ndarray, np.ndarray]:
+        """Columns of the rows and of their tile operands from these numbers on."""
+        self._pack()
+        return (
+            _tail(self._packed_rows, self._packed - row, ROW),
+            _tail(self._packed_slots, self._packed_operands - operand, 2),
+        )
+
+    def extend(self, rows: np.ndarray, slots: np.ndarray) -> None:
+        """Add rows as columns: form, line, position, values; storage, offset per tile operand."""
+        self._pack()
+        self._packed_rows.append(rows)
+        self._packed_slots.append(slots)
+        self._packed += rows.shape[1]
+        self._packed_operands += slots.shape[1]
 
     def _joined(self, packed: list[np.ndarray], height: int) -> np.ndarray:
         """All columns of one kind, [height, N], in one array."""

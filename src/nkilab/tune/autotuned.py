@@ -166,7 +166,7 @@ def _path(key: str) -> Path:
 def _read(key: str, space: Space) -> Outcome | None:
     """The choice that was made before; None if there is none, or what there is cannot be read."""
     try:
-        held = json.loads(_path(key).read_text())
+        held = json.loads(_path(key).read_text(encoding="utf-8"))
         outcome = outcome_from(held["outcome"])
         return outcome if held["schema"] == SCHEMA and space.contains(outcome.point) else None
     except (OSError, ValueError, KeyError, TypeError):

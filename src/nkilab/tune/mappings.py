@@ -61,7 +61,7 @@ class MappingObjective:
                 "mapping leaves none",
                 hint="leave its mapping out",
             )
-        held = (spec.read_text(), sorted(sizes.items()), self._rules.target, MODEL_VERSION)
+        held = (spec.read_text(encoding="utf-8"), sorted(sizes.items()), self._rules.target, MODEL_VERSION)
         self.digest = sha256(repr(held).encode()).hexdigest()[:16]
         self._chip: Machine = machine_named(self._rules.target)
         self.machine = self._chip
@@ -92,6 +92,13 @@ class MappingObjective:
     def by_rules(self) -> Outcome:
         """What becomes of what the rules choose."""
         return self.evaluate({})
+
+    @staticmethod
+    def begins(space: Space) -> Point | None:
+        """What the rules choose, as a point of a space; None if it is none."""
+        point = {p.name: getattr(RULES, p.name) for p in space.parameters}
+        is_there = all(point[p.name] in p.values for p in space.parameters) and space.holds(point)
+        return point if is_there else None
 
     def check(self, space: Space) -> None:
         """Refuse a space of other things than the compiler's choices.

@@ -28,6 +28,7 @@ from ..machine import Machine
 from ..records import LONG, prepare
 from ..tiles.dtypes import as_dtype
 from ..timing import MODEL_VERSION
+from ..trace.affine import REPEATS, Repeats
 from ..trace.builder import FORMS
 from ..trace.program import Program
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
@@ -96,11 +97,13 @@ class KernelObjective:
         cases: at least one.
         machine: the chip.
         goals: names of `GOALS`.
+        repeats: what is known of the kernel's loops; nothing if None.
     """
 
     def __init__(
-        self, kernel: Any, cases: Sequence[Case], machine: Machine, goals: Sequence[str] = ("latency",)
-    ) -> None:
+        self, kernel: Any, cases: Sequence[Case], machine: Machine, goals: Sequence[str] = ("latency",),
+        repeats: Repeats | None = None,
+    ) -> None:  # fmt: skip
         self.kernel: Kernel = api.as_kernel(kernel)
         self.cases = tuple(cases)
         self.machine = machine
@@ -108,6 +111,7 @@ class KernelObjective:
         self._traces: OrderedDict[tuple[int, str], tuple[Program, ...]] = OrderedDict()
         self._timed: OrderedDict[Hashable, Timed] = OrderedDict()
         self._forms: dict[Hashable, Instruction] = {}
+        self._repeats = repeats or Repeats()
         self._rows = 0
 
     @property
@@ -154,7 +158,7 @@ class KernelObjective:
 
     def under(self, machine: Machine) -> KernelObjective:
         """The same with other constants of the chip; what was traced is not traced again."""
-        other = KernelObjective(self.kernel, self.cases, machine, self.goals)
+        other = KernelObjective(self.kernel, self.cases, machine, self.goals, self._repeats)
         other._traces = self._traces
         return other
 
@@ -223,7 +227,7 @@ class KernelObjective:
             case = self.cases[number]
             launched = launch(
                 self.kernel, case.args, {**case.kwargs, **point}, self.machine, has_data=False,
-                keyed={FORMS: self._forms},
+                keyed={FORMS: self._forms, REPEATS: self._repeats},
             )  # fmt: skip
             self._refuse_faults(launched)
             known = self._traces[key] = launched.programs
@@ -343,7 +347,7 @@ def _source_of(kernel: Kernel) -> str:
     """The text of the file that a kernel stands in."""
     try:
         path = inspect.getsourcefile(kernel.function)
-        return Path(path).read_text() if path else ""
+        return Path(path).read_text(encoding="utf-8") if path else ""
     except (OSError, TypeError, UnicodeDecodeError):
         return ""
 

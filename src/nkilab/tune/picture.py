@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 from itertools import pairwise
+from math import floor, log10
 
 from .outcome import Outcome, key_of
 from .verdict import Verdict, interval_of
@@ -48,15 +49,31 @@ def svg(verdict: Verdict, title: str) -> str:
     )
 
 
+def _told(tick: float) -> str:
+    return f"{tick:,.6g}" if tick < 1e6 else f"{tick:,.0f}"
+
+
+def _ticks(most: float) -> list[float]:
+    """Round numbers from 0 to `most`, some five of them: 1, 2 or 5 and zeros apart."""
+    size = 10.0 ** floor(log10(most / 5))
+    step = next(size * times for times in (1, 2, 5, 10) if size * times >= most / 6)
+    return [step * i for i in range(int(most / step) + 1)]
+
+
 def _axes(most: float, top: float, below: str) -> list[str]:
     parts = [f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="none" stroke="black"/>']
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        x, y = share * _WIDTH, (1 - share) * _HEIGHT
+    for tick in _ticks(top):
+        y = (1 - tick / top) * _HEIGHT
         parts += [
             f'<line x1="0" y1="{y:g}" x2="{_WIDTH}" y2="{y:g}" stroke="{_GRID}"/>',
-            f'<text x="-8" y="{y + 4:g}" text-anchor="end">{share * top:,.4g}</text>',
-            f'<text x="{x:g}" y="{_HEIGHT + 18}" text-anchor="middle">{share * most:,.4g}</text>',
+            f'<text x="-8" y="{y + 4:g}" text-anchor="end">{_told(tick)}</text>',
         ]
+    for tick in _ticks(most):
+        # points are counted in whole numbers
+        if most < 5 and tick != int(tick):
+            continue
+        x = tick / most * _WIDTH
+        parts.append(f'<text x="{x:g}" y="{_HEIGHT + 18}" text-anchor="middle">{_told(tick)}</text>')
     parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 42}" text-anchor="middle">{escape(below)}</text>')
     middle = f'transform="translate(-62 {_HEIGHT / 2}) rotate(-90)" text-anchor="middle"'
     return [*parts, f"<text {middle}>latency, us</text>"]
@@ -92,8 +109,9 @@ def _legend(verdict: Verdict) -> list[str]:
         y = 12 + 20 * i
         parts.append(f'<circle cx="{_WIDTH + 20}" cy="{y}" r="3.5" fill="{colour}"/>')
         parts.append(f'<text x="{_WIDTH + 32}" y="{y + 4}">{words}</text>')
-    for i, (name, value) in enumerate(verdict.best.point.items()):
-        parts.append(f'<text x="{_WIDTH + 14}" y="{90 + 16 * i}">{escape(f"{name} = {value}")}</text>')
+    point = ["the best:", *(f"{name} = {value}" for name, value in verdict.best.point.items())]
+    for i, line in enumerate(point):
+        parts.append(f'<text x="{_WIDTH + 14}" y="{104 + 16 * i}">{escape(line)}</text>')
     if any(o.measured_us is not None for o in verdict.found.timed):
         parts.append(f'<text x="{_WIDTH + 14}" y="72">open: measured</text>')
     return parts

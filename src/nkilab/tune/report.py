@@ -47,7 +47,7 @@ def print_verdict(verdict: Verdict, kernel: str, confirmed: Recalibrated | None)
     low, high = interval_of(best)
     how = "measured" if best.measured_us is not None else f"predicted, {low:.2f} to {high:.2f} us"
     print(f"{kernel} on {found.target}: {best.latency_us:.2f} us {how} (timing model {MODEL_VERSION})")
-    print(f"best: {key_of(best.point)}")
+    print(f"best: {', '.join(f'{name}={value!r}' for name, value in best.point.items())}")
     for line in verdict.reasons:
         _print_wrapped(line)
     _print_counts(verdict)

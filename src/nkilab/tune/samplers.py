@@ -53,6 +53,33 @@ class Listed:
         """Nothing depends on it."""
 
 
+class Beginning:
+    """A sampler after a point of one's own.
+
+    Args:
+        first: proposed before all others, and never again.
+        sampler: proposes the others, and hears of the first.
+    """
+
+    def __init__(self, first: Point, sampler: Sampler) -> None:
+        self.batch = sampler.batch
+        self._first, self._sampler = first, sampler
+        self._has_begun = False
+
+    def ask(self, count: int) -> list[Point]:
+        """The first point alone, then those of the sampler."""
+        if not self._has_begun:
+            self._has_begun = True
+            return [self._first]
+        points = self._sampler.ask(count)
+        others = [p for p in points if key_of(p) != key_of(self._first)]
+        return others or (self._sampler.ask(count) if points else [])
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Hand outcomes on."""
+        self._sampler.tell(outcomes)
+
+
 def shuffled(space: Space, seed: int) -> Iterator[Point]:
     """Points of a space in random order, none twice; all of them where they can be counted."""
     random = Random(seed)

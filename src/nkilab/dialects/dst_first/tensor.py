@@ -11,10 +11,11 @@ from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, U
 from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
+from ...trace.affine import REPEATS, Affine
 from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
 from ..history import order
-from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, rectangle
+from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
 from ..places import described
 from . import dynamic, view_methods
 from .assignment import assign
@@ -98,6 +99,9 @@ class Tensor(View):
             view = cut(self, key)
         if view is not None:
             return view
+        plain = in_this_iteration(self, key)
+        if plain is not key:
+            return self[plain]
         session = running()
         if session is not None and session.version in _EARLY:
             return self._subscripted_early(key)
@@ -324,9 +328,19 @@ def _access_pattern(
     is_relative = not version or order(version) < order(ABSOLUTE_SINCE)
     if scalar_offset is None and vector_offset is None:
         try:
+            if type(offset) is Affine:
+                # what lies inside, and in the same partitions, at both ends does so between them
+                ends = [
+                    view_methods.access_pattern(tensor, pattern, end, held, is_relative=is_relative).layout
+                    for end in offset.bounds
+                ]
+                offset = offset.value if ends[0] is ends[1] else offset.refuse()
             view = view_methods.access_pattern(tensor, pattern, offset, held, is_relative=is_relative)
             if session is not None:
-                session.program.marks.patterns.add((view.storage.number, view.offset, view.layout))
+                made = (view.storage.number, view.offset, view.layout)
+                session.program.marks.patterns.add(made)
+                if REPEATS in session.keyed:
+                    session.keyed[REPEATS].patterns.append(made)
             return view
         except view_methods.OutOfReachError as error:
             return view_methods.Unreachable(error)

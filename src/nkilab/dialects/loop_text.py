@@ -1,0 +1,260 @@
+"""Loops and functions of a user's text that consist of known kinds of statements alone."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType
+
+# methods of tensors, which make views
+METHODS = {
+    "ap", "broadcast", "expand_dim", "flatten_dims", "permute", "rearrange", "reshape", "reshape_dim",
+    "select", "slice", "squeeze_dim", "view",
+}  # fmt: skip
+# members of tensors, which are those of others that are alike
+MEMBERS = {"dtype", "ndim", "shape", "size", "strides"}
+RANGES = ("affine_range", "range", "sequential_range", "static_range")
+STATEMENTS = (ast.Assign, ast.Expr, ast.For, ast.If, ast.Pass, ast.Return)
+EXPRESSIONS = (
+    ast.Attribute, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.Constant, ast.FormattedValue,
+    ast.GeneratorExp, ast.IfExp, ast.JoinedStr, ast.List, ast.ListComp, ast.Name, ast.Slice, ast.Subscript,
+    ast.Tuple, ast.UnaryOp,
+)  # fmt: skip
+PARTS = (
+    ast.arg, ast.arguments, ast.boolop, ast.cmpop, ast.comprehension, ast.expr_context, ast.keyword,
+    ast.operator, ast.unaryop,
+)  # fmt: skip
+# what makes it unclear which statements of a function follow each other, or what its names are
+UNCLEAR = (
+    ast.AsyncFor, ast.AsyncFunctionDef, ast.AsyncWith, ast.Await, ast.Break, ast.ClassDef, ast.Continue,
+    ast.Delete, ast.FunctionDef, ast.Global, ast.Lambda, ast.Match, ast.NamedExpr, ast.Nonlocal, ast.Try,
+    ast.TryStar, ast.While, ast.With, ast.Yield, ast.YieldFrom,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Text:
+    """What some statements use.
+
+    Args:
+        names: variables of the function that they read.
+        outer: names beyond the function, and what of modules: "nl.affine_range" as ("nl", "affine_range").
+    """
+
+    names: frozenset[str]
+    outer: frozenset[tuple[str, ...]]
+
+
+@dataclass
+class Function:
+    """Those of a function's loops that qualify, by place, and the function itself if it does."""
+
+    loops: dict[tuple[int | None, ...], Text] = field(default_factory=dict)
+    whole: Text | None = None
+
+
+@lru_cache(maxsize=512)
+def function_of(code: CodeType) -> Function | None:
+    """What qualifies of a function, if its text is at hand and is that of its code."""
+    known = functions_of(code.co_filename).get((code.co_name, code.co_firstlineno))
+    if known is None or known[1] != code:
+        return None
+    node = known[0]
+    if any(isinstance(part, UNCLEAR) for part in ast.walk(node) if part is not node):
+        return None
+    return _Reader(code).read(node)
+
+
+@lru_cache(maxsize=64)
+def functions_of(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, CodeType]]:
+    """The functions of a file by name and first line, as trees and as code."""
+    tree, codes = read_file(filename)
+    known = {(c.co_name, c.co_firstlineno): c for c in codes}
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            if (node.name, first) in known:
+                found[node.name, first] = (node, known[node.name, first])
+    return found
+
+
+@lru_cache(maxsize=64)
+def read_file(filename: str) -> tuple[ast.Module, frozenset[CodeType]]:
+    """The tree of a file and all code in it; of none that is at hand and Python's."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(filename)))
+        return tree, frozenset(codes_of(compile(tree, filename, "exec", dont_inherit=True)))
+    except (SyntaxError, ValueError):
+        return ast.Module([], []), frozenset()
+
+
+def codes_of(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for held in code.co_consts:
+        if isinstance(held, CodeType):
+            yield from codes_of(held)
+
+
+class _Reader:
+    """Reads one function: which variables are alive where, and which loops qualify."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+        self.found = Function()
+
+    def read(self, node: ast.FunctionDef) -> Function:
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        self.before(body, set())
+        if not node.args.vararg and not node.args.kwarg:
+            self.found.whole = self.text_of(body, may_return=True)
+        return self.found
+
+    def before(self, body: Sequence[ast.stmt], live: set[str]) -> set[str]:
+        """The variables that are read after a place before they are written, from those alive at the end."""
+        for statement in reversed(body):
+            live = self.over(statement, live)
+        return live
+
+    def over(self, node: ast.stmt, live: set[str]) -> set[str]:
+        match node:
+            case ast.For():
+                return self.over_loop(node, live)
+            case ast.If():
+                return self.before(node.body, live) | self.before(node.orelse, live) | _read(node.test)
+            case ast.Return():
+                return _read(node)
+            case ast.Assign() if all(isinstance(t, ast.Name | ast.Tuple) for t in node.targets):
+                return (live - _written(*node.targets)) | _read(node.value)
+            case _:
+                # what is written here may be alive before, too
+                return live | _read(node) | _written(node)
+
+    def over_loop(self, node: ast.For, live: set[str]) -> set[str]:
+        target = _written(node.target)
+        head = set(live) | (self.before(node.orelse, live) if node.orelse else set())
+        while True:
+            wider = head | (self.before(node.body, head) - target)
+            if wider == head:
+                break
+            head = wider
+        carried = head & (_written(*node.body) | target)
+        text, run = None, node.iter
+        if not carried and not node.orelse and isinstance(node.target, ast.Name) and _is_range(run):
+            text = self.text_of(node.body, may_return=False)
+        for part in (node, run):
+            # versions of Python differ in the place of the step that asks for the first iteration
+            place = (part.lineno, part.end_lineno, part.col_offset, part.end_col_offset)
+            # a loop within another one is read until nothing changes: the last time counts
+            self.found.loops.pop(place, None)
+            if text is not None:
+                self.found.loops[place] = text
+        return head | _read(run)
+
+    def text_of(self, body: Sequence[ast.stmt], *, may_return: bool) -> Text | None:
+        """What statements use; None if one is of no known kind."""
+        outer: set[tuple[str, ...]] = set()
+        names: set[str] = set()
+        inner: set[str] = set()
+        nodes = [node for statement in body for node in ast.walk(statement)]
+        for node in nodes:
+            if isinstance(node, ast.comprehension):
+                inner |= _written(node.target)
+        for node in nodes:
+            match node:
+                case ast.Return() if not may_return:
+                    return None
+                case ast.Assign() if not all(map(_is_name, node.targets)):
+                    return None
+                case ast.For() if node.orelse or not _is_name(node.target):
+                    return None
+                case ast.Call() if not self.is_call(node, inner):
+                    return None
+                case ast.Compare() if not _is_of_numbers(node):
+                    return None
+                case ast.Attribute() if not self.is_member(node, inner):
+                    return None
+                case ast.Name():
+                    if node.id in self.own or node.id in inner:
+                        names.add(node.id)
+                    else:
+                        outer.add((node.id,))
+                case ast.stmt() if not isinstance(node, STATEMENTS):
+                    return None
+                case ast.expr() if not isinstance(node, EXPRESSIONS):
+                    return None
+                case ast.AST() if not isinstance(node, (*STATEMENTS, *EXPRESSIONS, *PARTS)):
+                    return None
+        outer = self.with_members(nodes, outer)
+        return Text(frozenset(names), frozenset(outer))
+
+    def with_members(self, nodes: Sequence[ast.AST], outer: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+        """Outer names, with what is taken of them in the place of those that stand only before a dot."""
+        roots = [n.value for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+        plain = {id(node) for node in roots}
+        bare = {n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in plain}
+        members = {
+            (n.value.id, n.attr)
+            for n in nodes
+            if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and (n.value.id,) in outer
+        }
+        return {names for names in outer if names[0] in bare} | members
+
+    def is_call(self, node: ast.Call, inner: set[str]) -> bool:
+        """Whether a call is of a name beyond the function, of a member of one, or of a method of tensors."""
+        called = node.func
+        if isinstance(called, ast.Name):
+            return called.id not in self.own and called.id not in inner
+        return isinstance(called, ast.Attribute) and (
+            called.attr in METHODS or self.is_outer(called.value, inner)
+        )
+
+    def is_member(self, node: ast.Attribute, inner: set[str]) -> bool:
+        """Whether a member belongs to something beyond the function, or is the same of tensors alike."""
+        return node.attr in METHODS | MEMBERS or self.is_outer(node.value, inner)
+
+    def is_outer(self, node: ast.expr, inner: set[str]) -> bool:
+        """Whether an expression is a name beyond the function, or a member of a member of one."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(node, ast.Name) and node.id not in self.own and node.id not in inner
+
+
+def _is_range(node: ast.expr) -> bool:
+    """Whether a loop runs over a range itself, and not over what something makes of one."""
+    called = node.func if isinstance(node, ast.Call) else node
+    return getattr(called, "attr", getattr(called, "id", "")) in RANGES
+
+
+def _is_of_numbers(node: ast.Compare) -> bool:
+    """Whether a comparison cannot tell which of several tensors that are alike it was given."""
+    sides = [node.left, *node.comparators]
+    is_ordered = all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops)
+    return is_ordered or (len(sides) == 2 and any(isinstance(side, ast.Constant) for side in sides))
+
+
+def _is_name(node: ast.expr) -> bool:
+    """Whether a target is a name, or a tuple of names."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Tuple) and all(map(_is_name, node.elts)))
+
+
+def _read(node: ast.AST) -> set[str]:
+    """The names that are read, but for those that comprehensions make for themselves."""
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Load) else set()
+    found: set[str] = set().union(*map(_read, ast.iter_child_nodes(node)))
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        # what the first of them runs over is read outside
+        found -= _written(*(g.target for g in node.generators))
+        found |= _read(node.generators[0].iter)
+    return found
+
+
+def _written(*nodes: ast.AST) -> set[str]:
+    return {
+        n.id for node in nodes for n in ast.walk(node)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }  # fmt: skip

@@ -1,0 +1,255 @@
+"""Loops of which every iteration is the same function of its index, as far as the user's text tells.
+
+Such a loop carries no variable from one iteration to the next, changes no object that outlives an iteration,
+and calls nothing but functions of NKI, a few of Python's, and functions of the user's of which the same
+holds. Only a few kinds of statements and values are known here; a loop with any other is not one of these.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import islice, pairwise
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from ..arrays import framework_of
+from ..tiles.tile import PSUM, Storage, View
+from ..trace.affine import Affine
+from ..trace.source import is_users
+from .kernel import Kernel
+from .loop_text import codes_of, function_of, functions_of, read_file
+
+# functions of Python's that change nothing and go by what they are given
+BUILTINS = {f.__name__: f for f in (
+    abs, all, any, bool, divmod, enumerate, float, int, len, list, max, min, range, reversed, round, slice,
+    str, sum, tuple, zip,
+)}  # fmt: skip
+# and these of what a kernel may run twice
+SILENT = {
+    *BUILTINS, *(n for n, v in vars(builtins).items() if isinstance(v, type) and issubclass(v, Exception)),
+    "bytes", "callable", "chr", "complex", "dict", "filter", "format", "frozenset", "getattr", "hasattr",
+    "hash", "id", "isinstance", "issubclass", "iter", "map", "next", "object", "ord", "pow", "repr", "set",
+    "sorted", "type",
+}  # fmt: skip
+SILENT_MODULES = {"nki", "numpy", "math", "operator", "itertools", "functools", "ml_dtypes"}
+# what is the same of the storages of tensors that are alike
+ALIKE = ("shape", "dtype", "name", "line", "is_mutable", "place")
+MODULES = ("nki.language", "nki.isa")
+# names of these modules that do more than make tiles and rows
+REFUSED = {
+    "VirtualRegister", "core_barrier", "device_print", "dropout", "dynamic_range", "fori_loop", "no_reorder",
+    "ptr", "rand", "random_seed", "rng", "sendrecv", "shared_constant", "shared_identity_matrix",
+    "while_loop",
+}  # fmt: skip
+# values that nobody changes, and that say what they are
+NUMBERS = (int, float, str, bool, type(None))
+
+
+def shared_by(frame: FrameType) -> list[Storage] | None:
+    """What the iterations of the loop that begins in a frame share of tiles; None if it does not qualify."""
+    place = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    function = function_of(frame.f_code)
+    text = None if function is None else function.loops.get(tuple(place))
+    if text is None or not _are_harmless(text.outer, frame.f_globals, frame.f_builtins, set()):
+        return None
+    held = frame.f_locals
+    found: list[Storage] = []
+    known = (held[name] for name in text.names if name in held)
+    return found if all(_is_plain(value, found) for value in known) else None
+
+
+def _is_plain(value: Any, found: list[Storage]) -> bool:
+    """Whether a value is a number, a tensor or a list of such; storages of tensors are added to a list."""
+    kind = type(value)
+    if isinstance(value, View):
+        found.append(value.storage)
+        return not value.indices
+    if kind is list or kind is tuple:
+        return all(_is_plain(part, found) for part in value)
+    return isinstance(value, NUMBERS)
+
+
+def only_goes_through_ranges(code: CodeType) -> bool:
+    """Whether each `range` in a function's text is what a `for` runs over."""
+    node = functions_of(code.co_filename).get((code.co_name, code.co_firstlineno), (None, None))
+    if node[0] is None or node[1] != code:
+        return False
+    loops = [n.iter for n in ast.walk(node[0]) if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)]
+    named = sum(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(node[0]))
+    through = sum(isinstance(n.func, ast.Name) and n.func.id == "range" and not n.keywords for n in loops)
+    return 0 < named == through
+
+
+def takes_evenly(frame: FrameType, index: Affine) -> bool:
+    """Whether a frame is about to take tiles by an index out of a list of evenly numbered ones.
+
+    The list is a variable of the frame or in one, and a slice has as many in every iteration.
+    """
+    place = tuple(next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)))
+    base, is_slice = _subscripts(frame.f_code).get(place, (None, False))
+    tiles = None if base is None else _held(base, frame.f_locals)
+    repeats = next(iter(index.terms)).repeats
+    low, high = index.bounds
+    if tiles is None or not _are_even(tiles) or low < 0 or high >= len(tiles) + is_slice:
+        return False
+    begun, repeats.begun = repeats.begun, None
+    if not is_slice:
+        return begun is None
+    if begun is None:
+        repeats.begun = (frame, frame.f_lasti, index)
+        return True
+    count = index - begun[2]
+    return begun[:2] == (frame, frame.f_lasti) and type(count) is int and count > 0
+
+
+def _held(node: ast.expr, names: dict[str, Any]) -> Any:
+    """The list that a variable holds, or that lies in such a list; None for anything else."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Constant):
+        lists = _held(node.value, names)
+        at = names.get(node.slice.id) if isinstance(node.slice, ast.Name) else node.slice.value
+        if type(lists) in (list, tuple) and type(at) is not Affine and isinstance(at, int):
+            return lists[at]
+    return None
+
+
+def _are_even(tiles: Any) -> bool:
+    """Whether a list holds tiles alike, each as far from the last one in number and offset, none in PSUM.
+
+    Of a list of lists that is asked of those that stand at the same place in each.
+    """
+    if type(tiles) not in (list, tuple) or not tiles:
+        return False
+    first = tiles[0]
+    if any(type(t) is not type(first) for t in tiles):
+        return False
+    if type(first) in (list, tuple):
+        return all(len(t) == len(first) for t in tiles) and all(map(_are_even, zip(*tiles, strict=True)))
+    if not isinstance(first, View) or first.layout.indices or first.layout.memory == PSUM:
+        return False
+    kinds = {(t.layout, *[getattr(t.storage, word) for word in ALIKE]) for t in tiles}
+    places = [(t.storage.number, t.offset) for t in tiles]
+    steps = {(n - m, o - p) for (m, p), (n, o) in pairwise(places)}
+    return len(kinds) == 1 and len(steps) <= 1 and first.storage.place is None
+
+
+@lru_cache(maxsize=512)
+def _subscripts(code: CodeType) -> dict[tuple[int | None, ...], tuple[ast.expr, bool]]:
+    """Subscripts in a function's file, by place: of what, and whether they are slices."""
+    tree, codes = read_file(code.co_filename)
+    if code not in codes:
+        return {}
+    return {
+        (n.lineno, n.end_lineno, n.col_offset, n.end_col_offset): (n.value, isinstance(n.slice, ast.Slice))
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Subscript) and _is_even(n.slice)
+    }
+
+
+def _is_even(key: ast.expr) -> bool:
+    """Whether a subscript is no slice, or one with both ends and no step."""
+    return not isinstance(key, ast.Slice) or (None not in (key.lower, key.upper) and key.step is None)
+
+
+def _are_harmless(
+    outer: Iterable[tuple[str, ...]], names: dict[str, Any], own_builtins: Any, under_way: set[CodeType]
+) -> bool:
+    """Whether everything beyond a function that it names changes nothing."""
+    for name, *members in outer:
+        is_builtin = name in BUILTINS and own_builtins.get(name) is BUILTINS[name]
+        if is_builtin and (name not in names or name == "range"):
+            # what stands for `range` is `loops.PlainRange`: `can_start_again` knows no other
+            continue
+        if name in names:
+            held = names[name]
+        else:
+            return False
+        if members:
+            is_known = type(held).__module__.startswith("nkilab.") or type(held) is ModuleType
+            if not (is_known and getattr(held, "__name__", "") in MODULES) or members[0] in REFUSED:
+                return False
+        elif not _is_harmless(held, under_way):
+            return False
+    return True
+
+
+def _is_harmless(held: Any, under_way: set[CodeType]) -> bool:
+    """Whether a value beyond a function is a number, or a function that changes nothing."""
+    if type(held) is tuple:
+        return all(_is_harmless(part, under_way) for part in held)
+    if type(held) is Kernel and not held.grid:
+        held = held.function
+    if type(held) is not FunctionType:
+        return type(held) in NUMBERS
+    code = held.__code__
+    if code in under_way:
+        return True
+    function = function_of(code)
+    given = (*(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values())
+    if function is None or function.whole is None or held.__closure__ or not all(map(_is_constant, given)):
+        return False
+    return _are_harmless(
+        function.whole.outer,
+        held.__globals__,
+        vars(builtins),
+        {*under_way, code},
+    )
+
+
+def _is_constant(value: Any) -> bool:
+    return type(value) in NUMBERS or (type(value) is tuple and all(map(_is_constant, value)))
+
+
+def can_start_again(function: Any, given: Sequence[Any]) -> bool:
+    """Whether nobody notices that a kernel runs more than once: it prints nothing, and keeps nothing.
+
+    Args:
+        function: the kernel's.
+        given: its arguments, of which it may change lists and other objects.
+    """
+    if type(function) is not FunctionType or function.__closure__:
+        return False
+    is_fixed = all(type(v) in NUMBERS or framework_of(v) for v in given)
+    return is_fixed and _is_silent(function, set())
+
+
+def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
+    code = function.__code__
+    if code in under_way:
+        return True
+    under_way.add(code)
+    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if function.__closure__ or not all(map(_is_constant, given)) or _stores_outside(code):
+        return False
+    names = {name for own in codes_of(code) for name in own.co_names}
+    # numpy.random goes on from where it was
+    if "random" in names:
+        return False
+    for name in names:
+        if name not in function.__globals__:
+            if hasattr(builtins, name) and name not in SILENT:
+                return False
+            continue
+        held = function.__globals__[name]
+        held = held.function if type(held) is Kernel else held
+        if isinstance(held, ModuleType):
+            if held.__name__.partition(".")[0] not in SILENT_MODULES:
+                return False
+        elif type(held) is FunctionType:
+            if is_users(held.__code__) and not _is_silent(held, under_way):
+                return False
+        elif not (_is_constant(held) or type(held).__module__.startswith("nkilab.")):
+            return False
+    return True
+
+
+@lru_cache(maxsize=512)
+def _stores_outside(code: CodeType) -> bool:
+    """Whether a function gives names of its module, or attributes of objects, new values."""
+    words = {i.opname for own in codes_of(code) for i in dis.get_instructions(own)}
+    return bool(words & {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE_NAME"})

@@ -1,0 +1,248 @@
+"""Indices that stand for their values in several iterations, and what a launch knows of its loops."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NoReturn
+
+from ..tiles.tile import Layout
+
+# In `Session.keyed`: the `Repeats` of a launch, where later iterations may follow from earlier ones.
+REPEATS = "repeats"
+# so many times a launch starts again before it is traced as it stands
+MOST_STARTS = 32
+# a loop of fewer iterations is run as it stands, and one whose further iterations have fewer rows
+FEWEST, FEWEST_ROWS = 4, 24
+
+
+class TraceAgain(BaseException):
+    """The value of an index is asked for that stands for several; the user's except lets it pass."""
+
+
+class Repeats:
+    """What a launch of a kernel knows of its loops, by earlier launches too.
+
+    Args:
+        is_wanted: whether iterations may follow from others at all.
+
+    Attributes:
+        refused: loops that are traced in full, by what names them.
+        late: loops whose first iteration is unlike the others.
+        lengths: rows of an iteration of a loop, when it was last looked at.
+        is_broken: whether this launch asked for the value of an index that stands for several.
+        is_used: whether an index of this launch stood for several.
+        takes_evenly: whether a frame is about to take tiles by an index out of a list in which their numbers
+            and offsets are those of the first and multiples of a step.
+        is_of_list: indices that took some.
+        patterns: views that access patterns made, in order: storage, offset, layout.
+        begun: a slice of such a list whose start is known: frame, place and start.
+        is_off: whether this launch runs as it stands.
+        starts: how often this launch began.
+        warned: which warnings it gave.
+    """
+
+    def __init__(self, *, is_wanted: bool = True) -> None:
+        self.is_wanted = is_wanted
+        self.refused: set[Any] = set()
+        self.late: set[Any] = set()
+        self.lengths: dict[Any, int] = {}
+        self.takes_evenly: Callable[[FrameType, Affine], bool] = _never
+        self.is_broken = self.is_used = self.is_off = False
+        self.starts = 0
+        self.is_of_list: set[Turn] = set()
+        self.patterns: list[tuple[int, int, Layout]] = []
+        self.begun: tuple[FrameType, int, Affine] | None = None
+        self.warned: set[tuple[str, int, str]] = set()
+
+    def pays(self, name: Any, count: int) -> bool:
+        """Whether so many iterations of a loop are worth the trouble, as long as they were last time."""
+        further = count - 2 - (name in self.late)
+        return not self.is_off and further * self.lengths.get(name, FEWEST_ROWS) >= FEWEST_ROWS
+
+    def begin_later(self, name: Any) -> None:
+        """Take the first iteration of a loop for itself from now on; if that was tried, every one."""
+        (self.refused if name in self.late else self.late).add(name)
+
+    def of_launch(self) -> Repeats:
+        """The same knowledge for one more launch, which adds to it; launches may run side by side."""
+        other = Repeats(is_wanted=self.is_wanted)
+        other.refused, other.late, other.lengths = self.refused, self.late, self.lengths
+        return other
+
+    def start_again(self) -> bool:
+        """Whether the launch is to start again with what is refused by now, rather than as it stands."""
+        self.is_broken = self.is_used = False
+        self.begun = None
+        self.is_of_list.clear()
+        self.patterns.clear()
+        self.starts += 1
+        return self.starts < MOST_STARTS
+
+
+def _never(frame: FrameType, index: Affine) -> bool:
+    return False
+
+
+class Turn:
+    """One loop whose index stands for several values.
+
+    Args:
+        repeats: of the launch.
+        name: of the loop, by which it is refused.
+
+    Attributes:
+        rest: from the value of the index to its last one.
+    """
+
+    def __init__(self, repeats: Repeats, name: Any) -> None:
+        self.repeats = repeats
+        self.name = name
+        self.rest = 0
+
+    def index(self, value: int, last: int) -> Affine:
+        """The index of an iteration, which stands for all from there on."""
+        self.rest = last - value
+        self.repeats.is_used = True
+        return Affine(value, {self: 1})
+
+
+class Affine:
+    """An integer that stands for its values in all iterations that are left: a sum of indices and a number.
+
+    It counts as an int. Sums and multiples are of its kind; a comparison is answered where the answer is the
+    same in all iterations; whatever else asks for its value starts the launch again without it.
+
+    Args:
+        value: in this iteration.
+        terms: how often each index is in it.
+    """
+
+    __slots__ = ("terms", "value")
+    __array_ufunc__ = None
+
+    def __init__(self, value: int, terms: dict[Turn, int]) -> None:
+        self.value = value
+        self.terms = terms
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return int
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the largest of its values."""
+        reach = [count * turn.rest for turn, count in self.terms.items()]
+        return self.value + sum(r for r in reach if r < 0), self.value + sum(r for r in reach if r > 0)
+
+    def __index__(self) -> int:
+        """The value in this iteration, where it takes evenly numbered tiles out of a list."""
+        for turn in self.terms:
+            if turn.repeats.takes_evenly(sys._getframe(1), self):
+                turn.repeats.is_of_list |= {*self.terms}
+                return self.value
+            break
+        self.refuse()
+
+    def refuse(self, *asked: Any) -> NoReturn:
+        """Start the launch again with the loops of its indices as they stand."""
+        for turn in self.terms:
+            turn.repeats.refused.add(turn.name)
+            turn.repeats.is_broken = True
+        raise TraceAgain
+
+    def begin_later(self) -> NoReturn:
+        """Start the launch again with the first iterations of its loops as they stand."""
+        for turn in self.terms:
+            turn.repeats.begin_later(turn.name)
+            turn.repeats.is_broken = True
+        raise TraceAgain
+
+    def _plus(self, other: Any, sign: int) -> Any:
+        if type(other) is not Affine:
+            if not isinstance(other, int):
+                self.refuse()
+            return Affine(self.value + sign * int(other), self.terms)
+        terms = dict(self.terms)
+        for turn, count in other.terms.items():
+            terms[turn] = terms.get(turn, 0) + sign * count
+        return _made(self.value + sign * other.value, terms)
+
+    def __add__(self, other: Any) -> Any:
+        return self._plus(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._plus(other, -1)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (self * -1)._plus(other, 1)
+
+    def __mul__(self, other: Any) -> Any:
+        if type(other) is Affine or not isinstance(other, int):
+            self.refuse()
+        times = int(other)
+        return _made(self.value * times, {turn: count * times for turn, count in self.terms.items()})
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __pos__(self) -> Affine:
+        return self
+
+    def _compared(self, other: Any, holds: Callable[[int], bool]) -> bool:
+        """Whether its difference to `other` is as asked, if that is so in all iterations or in none."""
+        difference = self._plus(other, -1)
+        if type(difference) is int:
+            return holds(difference)
+        low, high = difference.bounds
+        if holds(low) != holds(high):
+            self.begin_later()
+        return holds(low)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compared(other, lambda d: d < 0)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compared(other, lambda d: d <= 0)
+
+    def __gt__(self, other: Any) -> bool:
+        return not self <= other
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def __eq__(self, other: object) -> bool:
+        # neither larger nor smaller in all iterations, or refused
+        return self <= other and self >= other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self.refuse()
+
+
+def _made(value: int, terms: dict[Turn, int]) -> Any:
+    """A number, or a plain integer if no index is left in it."""
+    left = {turn: count for turn, count in terms.items() if count}
+    return Affine(value, left) if left else value
+
+
+# what asks for the value itself
+_ASKING = (
+    "int", "float", "complex", "hash", "str", "repr", "format", "floordiv", "rfloordiv", "mod", "rmod",
+    "truediv", "rtruediv", "pow", "rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift",
+    "and", "rand", "or", "ror", "xor", "rxor", "invert", "abs", "round", "trunc", "floor", "ceil", "array",
+    "matmul", "rmatmul", "reduce", "reduce_ex", "copy", "deepcopy", "dir", "sizeof", "iter", "len",
+    "getitem", "contains", "call", "enter", "await",
+)  # fmt: skip
+for _word in _ASKING:
+    setattr(Affine, f"__{_word}__", Affine.refuse)

@@ -1,0 +1,131 @@
+"""Iterations that follow from others leave what running them leaves: the definition is the plain run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nkilab
+from nkilab import api
+from nkilab.errors import UseError
+from nkilab.launches import launch
+from nkilab.trace import affine
+from nkilab.trace import repeats as subject
+from nkilab.trace.affine import REPEATS, Repeats
+
+with nkilab.activate():
+    from tests.dialects import repeated
+
+    from nkilab.ledger.kernels import matmul
+
+COLUMNS = ("form_column", "line_column", "position_column", "value_column", "storage_column", "offset_column")
+TABLES = ("lines", "positions", "unrolled", "storages", "notes", "met")
+X = nkilab.spec((1024, 1024), "float32")
+
+
+def traced(kernel, *args, **kwargs):
+    """The program of a kernel, with loops continued and as it stands."""
+    machine, held = api.machine_for(None), api.as_kernel(kernel)
+    both = []
+    for is_wanted in (True, False):
+        known = {REPEATS: Repeats(is_wanted=is_wanted)}
+        with nkilab.activate():
+            both.append(launch(held, args, kwargs, machine, has_data=False, keyed=known).program)
+    return both
+
+
+def assert_equal(program, plain):
+    for name in COLUMNS:
+        np.testing.assert_array_equal(getattr(program, name), getattr(plain, name), name)
+    for name in TABLES:
+        assert getattr(program, name) == getattr(plain, name), name
+    assert repr(program.values) == repr(plain.values)
+    assert [(type(f), f.layouts, f.attribute_values) for f in program.forms] == [
+        (type(f), f.layouts, f.attribute_values) for f in plain.forms
+    ]
+    for name, mark in vars(plain.marks).items():
+        assert name == "_spaces" or getattr(program.marks, name) == mark, name
+
+
+@pytest.fixture(autouse=True)
+def short_loops_too(monkeypatch):
+    """Loops are continued even where that saves nothing."""
+    monkeypatch.setattr(affine, "FEWEST_ROWS", 1)
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """How many loops were continued."""
+    counts = []
+    original = subject.continued
+
+    def counting(*args, **kwargs):
+        is_written = original(*args, **kwargs)
+        counts.append(is_written)
+        return is_written
+
+    monkeypatch.setattr(subject, "continued", counting)
+    return counts
+
+
+@pytest.mark.parametrize("kernel", repeated.LIKE, ids=lambda k: k.name)
+def test_loops_that_repeat_themselves_are_continued_to_the_same_program(kernel, written):
+    program, plain = traced(kernel, X)
+    assert_equal(program, plain)
+    assert any(written)
+
+
+@pytest.mark.parametrize("kernel", repeated.UNLIKE, ids=lambda k: k.name)
+def test_loops_that_only_seem_to_repeat_themselves_give_the_same_program(kernel):
+    assert_equal(*traced(kernel, X))
+
+
+def test_what_a_kernel_changes_beyond_itself_is_changed_once():
+    repeated.SEEN.clear()
+    with nkilab.activate():
+        nkilab.estimate(repeated.kept_aside, X)
+    assert repeated.SEEN == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_kernel_that_prints_runs_once(capsys):
+    with nkilab.activate():
+        nkilab.estimate(repeated.printing, X)
+    assert capsys.readouterr().out == "traced\n"
+
+
+def test_an_index_beyond_the_array_is_refused_at_the_same_iteration_with_the_same_words():
+    said = []
+    for is_wanted in (True, False):
+        with nkilab.activate(), pytest.raises(UseError) as caught:
+            launch(
+                api.as_kernel(repeated.out_of_bounds), (X,), {}, api.machine_for(None), has_data=False,
+                keyed={REPEATS: Repeats(is_wanted=is_wanted)},
+            )  # fmt: skip
+        said.append(str(caught.value))
+    assert "slice 1024:1152 is outside axis 0" in said[0]
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("kernel", [matmul.blocked, matmul.blocked_tiles], ids=lambda k: k.name)
+def test_the_estimates_of_a_grid_of_blocks_are_the_same(kernel):
+    machine, held = api.machine_for(None), api.as_kernel(kernel)
+    given = (nkilab.spec((1024, 512), "float32"), nkilab.spec((1024, 2048), "float32"))
+    known = Repeats()
+    for tiles_m, tiles_n, tiles_k in [(1, 1, 1), (1, 4, 2), (2, 2, 4), (4, 1, 8), (2, 1, 1)]:
+        point = {"tiles_m": tiles_m, "tiles_n": tiles_n, "tiles_k": tiles_k}
+        programs = []
+        for repeats in (known, Repeats(is_wanted=False)):
+            with nkilab.activate():
+                launched = launch(held, given, point, machine, has_data=False, keyed={REPEATS: repeats})
+            programs.append(launched.program)
+        assert_equal(*programs)
+        estimate, plain = map(api.estimate_programs, ([p] for p in programs))
+        assert estimate.to_dict() == plain.to_dict()
+    assert not known.refused
+
+
+def test_the_kernel_of_an_einsum_is_continued_to_the_same_program(written):
+    sizes = {"M": 512, "N": 1024, "K": 768}
+    found = nkilab.einsum.compile("km,kn->mn", sizes=sizes)
+    assert_equal(*traced(found.kernel, **found.specs))
+    assert any(written)
