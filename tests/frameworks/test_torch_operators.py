@@ -288,7 +288,7 @@ def test_a_written_argument_that_is_not_declared_is_refused():
     with pytest.raises(UsageError) as caught:
         wrapped(torch.zeros((4, 6)), torch.ones((1, 6)))
     assert str(caught.value) == f"{problem}\n  hint: wrap it with mutates=('cache',)"
-    with pytest.raises(RuntimeError, match=f"UsageError\\('{problem}'\\)"):
+    with pytest.raises(RuntimeError, match=problem):
         compiled(lambda *args: wrapped(*args))(torch.zeros((4, 6)), torch.ones((1, 6)))
 
 

@@ -12,7 +12,7 @@ from nkilab.tiles.tile import array_of
 from tests.isa.warned import heard
 from tests.uses import Tile, call, form_of, new_tile, open_session, part_of, result, smallest_use
 
-SHUFFLE, TENSOR_COPY = REGISTRY["nc_stream_shuffle"], REGISTRY["tensor_copy"]
+SHUFFLE, TENSOR_COPY, DMA_COPY = (REGISTRY[n] for n in ("nc_stream_shuffle", "tensor_copy", "dma_copy"))
 KEEP = 255
 TURN = [(i - 1) % 32 for i in range(32)]
 
@@ -57,7 +57,7 @@ def test_a_kept_row_that_nothing_wrote_stays_unwritten() -> None:
         call(session, SHUFFLE, dst=dst, src=src, shuffle_mask=[*range(16), *[KEEP] * 16])
         lower = part_of(dst, (0, 0), (16, 3))
         call(session, TENSOR_COPY, dst=new_tile(session, Tile((16, 3))), src=lower)
-        call(session, TENSOR_COPY, dst=new_tile(session, Tile((32, 3))), src=dst)
+        call(session, DMA_COPY, dst=new_tile(session, Tile((32, 3), memory="hbm")), src=dst)
     assert texts == [
         "reads t: float32[32, 3] in sbuf, which was written in part only; unwritten elements read as nan"
     ]

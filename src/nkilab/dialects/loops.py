@@ -13,7 +13,7 @@ from ..trace.repeats import Plan, shared_tiles
 from ..trace.session import Session, current
 from .indexing import whole_number
 from .places import placed
-from .uniform import only_goes_through_ranges, shared_by, takes_evenly
+from .uniform import only_goes_through_ranges, shared_by, stores_outside, takes_evenly
 
 
 class LoopIndex(int):
@@ -101,10 +101,11 @@ def with_ranges(function: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel's function with `PlainRange` for `range`, where its text only goes through ranges."""
     if not isinstance(function, FunctionType) or "range" in function.__globals__:
         return function
-    if not only_goes_through_ranges(function.__code__):
+    code = function.__code__
+    if function.__closure__ or stores_outside(code) or not only_goes_through_ranges(code):
         return function
     names = {**function.__globals__, "range": PlainRange}
-    other = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    other = FunctionType(code, names, function.__name__, function.__defaults__)
     other.__kwdefaults__ = function.__kwdefaults__
     return other
 

@@ -224,7 +224,7 @@ def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
         return True
     under_way.add(code)
     given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    if function.__closure__ or not all(map(_is_constant, given)) or _stores_outside(code):
+    if function.__closure__ or not all(map(_is_constant, given)) or stores_outside(code):
         return False
     names = {name for own in codes_of(code) for name in own.co_names}
     # numpy.random goes on from where it was
@@ -249,7 +249,7 @@ def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _stores_outside(code: CodeType) -> bool:
+def stores_outside(code: CodeType) -> bool:
     """Whether a function gives names of its module, or attributes of objects, new values."""
     words = {i.opname for own in codes_of(code) for i in dis.get_instructions(own)}
     return bool(words & {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE_NAME"})

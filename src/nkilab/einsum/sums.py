@@ -62,7 +62,7 @@ def proved_sums(accesses: list[Access]) -> int:
             count += 1
         for one in sums:
             _is_read_after(one, sums, held)
-            _is_whole(one, held, tallies)
+            _is_whole(one, sums, held, tallies)
     return count
 
 
@@ -186,9 +186,16 @@ def _is_read_after(one: Sum, sums: list[Sum], held: list[Access]) -> None:
             raise ProofError(f"{told(read.statement)} reads {name} before its sum is complete")
 
 
-def _is_whole(one: Sum, held: list[Access], tallies: dict[int, Tally]) -> None:
+def _read_by(read: Access, sums: list[Sum]) -> int | None:
+    """Which sum in a place a statement reads, by the number of its beginning; None if none is before it."""
+    before = [s for s in sums if s.number < read.number]
+    return max(before, key=lambda s: s.number).begun if before else None
+
+
+def _is_whole(one: Sum, sums: list[Sum], held: list[Access], tallies: dict[int, Tally]) -> None:
     """What is a part of a sum is added up by all that read it, each time all of the part."""
     reads = [a for a in held if not a.is_write and not isinstance(a.statement, Tally)]
+    reads = [a for a in reads if _read_by(a, sums) in (None, one.begun)]
     for mine in one.tally.added:
         if mine.whole_start == ZERO and mine.whole_count.value == mine.extent:
             continue

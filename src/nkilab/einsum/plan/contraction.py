@@ -16,7 +16,7 @@ from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
-from .product import BANK, Product, matmul_dtype
+from .product import BANK, Product, block_sizes, matmul_dtype
 from .reach import leaves
 from .stage import stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage, positions
@@ -119,9 +119,9 @@ class Contraction:
         room = max(self.ctx.room() * 0.9, 4096)
         options: list[tuple[float, Blocks]] = []
         fewest = 0
-        for depth in _sizes(over, PARTITIONS):
-            for rows in _sizes(part, PARTITIONS):
-                for columns in _sizes(free, BANK):
+        for depth in block_sizes(over, PARTITIONS):
+            for rows in block_sizes(part, PARTITIONS):
+                for columns in block_sizes(free, BANK):
                     needed = self.needed(rows, columns, depth)
                     if depth < over:
                         needed += -(-rows // PARTITIONS) * columns * 4
@@ -495,13 +495,3 @@ def _of_total(
     return View(
         total, (nodes.Cut(ZERO, rows.count), nodes.At(start // PARTITIONS), nodes.Cut(column, columns.count))
     )
-
-
-def _sizes(extent: int, unit: int) -> list[int]:
-    """Block sizes to try, the largest first: the whole, what divides it in whole units, one unit."""
-    if extent % unit:
-        # ragged tiles of more than 128 could not be transposed
-        unit = PARTITIONS
-    units = range(extent // unit, 1, -1)
-    divide = [u * unit for u in units if extent % (u * unit) == 0 and u * unit < extent]
-    return [extent, *divide, *([unit] if unit < extent else [])]

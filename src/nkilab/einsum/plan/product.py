@@ -187,3 +187,13 @@ def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     types = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
     narrow = [t for t in types if t != "float32"]
     return narrow[0] if narrow else "float32"
+
+
+def block_sizes(extent: int, unit: int) -> list[int]:
+    """Block sizes to try, the largest first: the whole, what divides it in whole units, one unit."""
+    if extent % unit:
+        # ragged tiles of more than 128 could not be transposed
+        unit = PARTITIONS
+    units = range(extent // unit, 1, -1)
+    divide = [u * unit for u in units if extent % (u * unit) == 0 and u * unit < extent]
+    return [extent, *divide, *([unit] if unit < extent else [])]

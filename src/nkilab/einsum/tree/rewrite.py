@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .expr import Expr, expr, name_of
-from .nodes import Alloc, At, Buffer, Cut, Loop, Statement, View
+from .nodes import Alloc, At, Buffer, Cut, Loop, Statement, Summed, View
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,18 @@ def _copied(statement: Statement, change: Change) -> Statement:
             found[field.name] = view_of(value, change)
         elif isinstance(value, Expr):
             found[field.name] = replaced(value, change.names)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Summed):
+            found[field.name] = tuple(_summed(one, change) for one in value)
     if isinstance(statement, Loop):
         found["body"] = copied(statement.body, change)
     return replace(statement, **found)
+
+
+def _summed(given: Summed, change: Change) -> Summed:
+    start, count, whole_start, whole_count = (
+        replaced(e, change.names) for e in (given.start, given.count, given.whole_start, given.whole_count)
+    )
+    return Summed(given.variable, start, count, whole_start, whole_count, given.extent)
 
 
 def view_of(view: View, change: Change) -> View:
