@@ -44,13 +44,13 @@ def compiled(program: Program) -> Program:
             without_redundant_loads(program, Room),
             "loads are left out: SBUF has room for what an earlier one loaded",
         )
-        return with_reloads(program)
+        return with_reloads(program, in_pieces=True)
     window = program.machine["redundant_load_window_bytes"]
     if not window:
         return program
     held = f"loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB"
     ring = without_redundant_loads(program, lambda program, slots: Ring(program, window))
-    return with_reloads(_noted(program, ring, held))
+    return with_reloads(_noted(program, ring, held), in_pieces=False)
 
 
 def _noted(program: Program, shorter: Program, told: str) -> Program:

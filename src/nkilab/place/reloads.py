@@ -1,15 +1,19 @@
 """A transformation of the compiler: loads that do not fit are made where they are used, each time anew.
 
-Where the tiles that live at once need more than SBUF has, the loads that take most of it move: each use loads
-what it reads. What the kernel loads in one piece and reads in several is loaded in those pieces. Loads of
-other lines stay, and so do these where a tile is used again within a few rows (`spill_rest_rows`).
+Where the tiles that live at once need more than SBUF has, but would fit without those that one line loads,
+these loads move: each use loads what it reads, uses within a few rows (`spill_rest_rows`) once. Of several
+such lines it is the one that then loads the fewest more bytes. What is loaded in one piece and read in
+several the middle end of Beta 1 loads in those pieces; the stand-alone compiler leaves it to spilling.
 
 Evidence (docs/timing-model.md): a product of NKIBench whose right side takes 160 KiB of 176, where 25 KiB
-more live, reads 9,059,762,176 bytes in its profile, the right side once per row of blocks.
+more live, reads 9,059,762,176 bytes in its profile, the right side once per row of blocks, half a tile at a
+time. Of the guide's products under `nki` the third moves 8.66 GB where its loops move 4.56, and reads whole
+tiles; the fourth moves 1.82 where they move 1.48, and reads columns of tiles.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,22 +29,51 @@ from .slots import Slots, slots_of
 from .spills import crowded
 
 
-def with_reloads(program: Program) -> Program:
-    """A program whose loads stand where they are used as far as SBUF does not hold them all; else itself."""
+def with_reloads(program: Program, *, in_pieces: bool) -> Program:
+    """A program whose loads stand where they are used as far as SBUF does not hold them all; else itself.
+
+    Args:
+        program: as it is so far.
+        in_pieces: whether tiles that are read in pieces move, too.
+    """
     capacity = program.machine.limit("sbuf_bytes_per_partition")
     if not len(program) or _Lives.of(program, slots_of(program)).most <= capacity:
         return program
     result, made = program, with_blocks_apart(program)
-    tried = set[int]()
-    while (loads := _largest(made, capacity, tried)) is not None:
-        tried.update(_kind(made, loads).tolist())
-        other, moved = _with_loads_at_uses(*_with_pieces(made, loads))
-        tried.update(_kind(other, moved).tolist())
-        if _fits(other, moved, capacity):
-            result = made = other
+    moved = set[int]()
+    while (found := _cheapest(made, capacity, moved, in_pieces=in_pieces)) is not None:
+        result = made = found
     if result is not program:
         result.findings = [*program.findings, _finding(program, result, capacity)]
     return result
+
+
+def _cheapest(program: Program, capacity: int, moved: set[int], *, in_pieces: bool) -> Program | None:
+    """The program with the loads of a kind moved that make it fit and load the fewest more bytes, if any do.
+
+    Kinds that moved, or would not help, join `moved`.
+    """
+    options = []
+    for loads in _candidates(program, capacity, moved):
+        if not in_pieces and not _are_read_whole(program, loads):
+            moved.update(_kind(program, loads).tolist())
+            continue
+        other, again = _with_loads_at_uses(*_with_pieces(program, loads))
+        if _fits(other, again, capacity):
+            options.append((_bytes(other, again) - _bytes(program, loads), len(options), other, again))
+        else:
+            moved.update(_kind(program, loads).tolist())
+    if not options:
+        return None
+    *_, best, again = min(options)
+    moved.update(_kind(best, again).tolist())
+    return best
+
+
+def _bytes(program: Program, loads: np.ndarray) -> int:
+    """What some rows load, in bytes."""
+    sizes = [form.layouts[0].size * form.layouts[0].itemsize if form.layouts else 0 for form in program.forms]
+    return int(np.array(sizes, np.int64)[program.form_column[loads]].sum())
 
 
 def _finding(program: Program, result: Program, capacity: int) -> Finding:
@@ -106,20 +139,17 @@ def _fits(program: Program, loads: np.ndarray, capacity: int) -> bool:
     return bool((lives.used[held > 0] <= capacity).all())
 
 
-def _largest(program: Program, capacity: int, tried: set[int]) -> np.ndarray | None:
-    """The loads of one kind that take most of SBUF where it is too full, and fits without them."""
+def _candidates(program: Program, capacity: int, moved: set[int]) -> Iterator[np.ndarray]:
+    """The loads of each kind whose tiles live where SBUF is too full and would not be without them."""
     slots = slots_of(program)
     lives, loads = _Lives.of(program, slots), loads_of_whole_tiles(program, slots)
     kind = _kind(program, loads)
     tile = program.storage_column[program.operand_start[loads]]
-    most, chosen = 0, -1
-    for own in np.unique(kind[~np.isin(kind, list(tried))]).tolist():
+    for own in np.unique(kind[~np.isin(kind, list(moved))]).tolist():
         held = lives.live(tile[kind == own], len(program))
         is_full = (held > 0) & (lives.used > capacity)
-        there = int(held[is_full].max(initial=0))
-        if there > most and (lives.used - held)[is_full].max() <= capacity:
-            most, chosen = there, own
-    return loads[kind == chosen] if most else None
+        if is_full.any() and (lives.used - held)[is_full].max() <= capacity:
+            yield loads[kind == own]
 
 
 def _uses(program: Program, slots: Slots, loads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -128,6 +158,16 @@ def _uses(program: Program, slots: Slots, loads: np.ndarray) -> tuple[np.ndarray
     is_use = np.isin(slots.storage, slots.storage[places])
     is_use[places] = False
     return slots.storage[places], np.flatnonzero(is_use)
+
+
+def _are_read_whole(program: Program, loads: np.ndarray) -> bool:
+    """Whether everybody reads all columns of what some rows load."""
+    slots = slots_of(program)
+    _, use = _uses(program, slots, loads)
+    boxes = boxes_of(program, slots)
+    low, high = (ends[boxes.of_slot[use]] for ends in free_intervals(slots, boxes))
+    size = np.array([s.bytes_per_partition for s in program.storages], np.int64)
+    return bool(((low == 0) & (high == size[slots.storage[use]])).all())
 
 
 def _with_pieces(program: Program, loads: np.ndarray) -> tuple[Program, np.ndarray]:
