@@ -53,7 +53,7 @@ def _cheapest(program: Program, capacity: int, moved: set[int], *, in_pieces: bo
 
     Kinds that moved, or would not help, join `moved`.
     """
-    options = []
+    options: list[tuple[int, int, Program, np.ndarray]] = []
     for loads in _candidates(program, capacity, moved):
         if not in_pieces and not _are_read_whole(program, loads):
             moved.update(_kind(program, loads).tolist())
