@@ -317,10 +317,37 @@ def broken_off(x):
     return out
 
 
+TURNS = 0
+
+
+@nki.jit
+def counting_turns(x):
+    global TURNS
+    out = result(x)
+    TURNS = 0
+    for i in range(8):
+        stored(out, i, loaded(x, i))
+        TURNS += 1
+    return out
+
+
+def with_step(step):
+    @nki.jit
+    def closing_over(x):
+        out = result(x)
+        for i in range(0, 8, step):
+            stored(out, i, loaded(x, i + step - 1))
+        return out
+
+    return closing_over
+
+
+closing_over = with_step(2)
+
 UNLIKE = (
     first_is_other, sizes_of_a_table, counted, grown, carried, left_over, clipped, shorter_and_shorter,
     shuffled, one_of_them, turns_of_psum, parts_of_psum, partitions, named, squares, filled, used_up,
-    inner_by_outer, broken_off,
+    inner_by_outer, broken_off, counting_turns, closing_over,
 )  # fmt: skip
 
 

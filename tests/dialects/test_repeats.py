@@ -87,6 +87,13 @@ def test_what_a_kernel_changes_beyond_itself_is_changed_once():
     assert repeated.SEEN == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
+def test_a_name_of_the_module_is_stored_in_the_module():
+    repeated.TURNS = -1
+    with nkilab.activate():
+        nkilab.estimate(repeated.counting_turns, X)
+    assert repeated.TURNS == 8
+
+
 def test_a_kernel_that_prints_runs_once(capsys):
     with nkilab.activate():
         nkilab.estimate(repeated.printing, X)
