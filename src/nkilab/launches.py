@@ -334,7 +334,10 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
             bound = BoundArguments(bound.signature, OrderedDict(own))
             session.catch_up()
         with phase("executing" if session.has_data else "tracing", lambda: len(session.program)):
-            function = with_ranges(kernel.function) if REPEATS in session.keyed else kernel.function
+            repeats = session.keyed.get(REPEATS)
+            as_it_stands = repeats is None or repeats.is_off
+            # the other one reads a copy of its module's names, in which a helper's `global` stores nothing
+            function = kernel.function if as_it_stands else with_ranges(kernel.function)
             for instance in instances:
                 session.begin(instance)
                 results = function(*bound.args, **bound.kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from numpy import random as chance
 
 SEEN = []
 SIZES = (128, 256, 128, 64, 128, 32, 128, 128)
@@ -363,3 +364,51 @@ def out_of_bounds(x):
 def printing(x):
     print("traced")
     return rows.function(x)
+
+
+def twice_begun(x):
+    out = result(x)
+    for i in nl.affine_range(8):
+        stored(out, i, loaded(x, i, i % 2))
+    return out
+
+
+def keeping():
+    keeping.calls.append(len(keeping.calls))
+
+
+keeping.calls = []
+
+
+@nki.jit
+def kept_at_a_function(x):
+    keeping()
+    return twice_begun(x)
+
+
+@nki.jit
+def drawing(x):
+    chance.rand()
+    return twice_begun(x)
+
+
+@nki.jit
+def importing(x):
+    import sys
+
+    sys.stdout.write("traced\n")
+    return twice_begun(x)
+
+
+def count_turn():
+    global TURNS
+    TURNS += 1
+
+
+@nki.jit
+def counted_by_another(x):
+    out = result(x)
+    count_turn()
+    for i in range(TURNS):
+        stored(out, i, loaded(x, i))
+    return out

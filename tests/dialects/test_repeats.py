@@ -100,6 +100,38 @@ def test_a_kernel_that_prints_runs_once(capsys):
     assert capsys.readouterr().out == "traced\n"
 
 
+def test_a_kernel_that_imports_what_prints_runs_once(capsys):
+    with nkilab.activate():
+        nkilab.estimate(repeated.importing, X)
+    assert capsys.readouterr().out == "traced\n"
+
+
+def test_what_a_kernel_keeps_at_a_function_is_kept_once():
+    repeated.keeping.calls.clear()
+    with nkilab.activate():
+        nkilab.estimate(repeated.kept_at_a_function, X)
+    assert repeated.keeping.calls == [0]
+
+
+def test_a_kernel_that_draws_from_numpy_by_another_name_draws_once():
+    np.random.seed(1)
+    with nkilab.activate():
+        nkilab.estimate(repeated.drawing, X)
+    # the second number of the seed, by a generator of its own
+    assert np.random.rand() == np.random.RandomState(1).rand(2)[1]
+
+
+def test_a_name_that_a_helper_stores_is_read_as_stored():
+    for is_wanted in (True, False):
+        repeated.TURNS = 2
+        known = {REPEATS: Repeats(is_wanted=is_wanted)}
+        with nkilab.activate():
+            held = api.as_kernel(repeated.counted_by_another)
+            launched = launch(held, (X,), {}, api.machine_for(None), has_data=False, keyed=known)
+        # three iterations, each a load and a store
+        assert len(launched.program) == 6
+
+
 def test_an_index_beyond_the_array_is_refused_at_the_same_iteration_with_the_same_words():
     said = []
     for is_wanted in (True, False):

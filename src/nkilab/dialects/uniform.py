@@ -224,7 +224,10 @@ def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
         return True
     under_way.add(code)
     given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    if function.__closure__ or not all(map(_is_constant, given)) or stores_outside(code):
+    kept = (*given, *vars(function).values())
+    if function.__closure__ or not all(map(_is_constant, kept)) or stores_outside(code):
+        return False
+    if not all(map(_is_silent_module, _imported_by(code))):
         return False
     names = {name for own in codes_of(code) for name in own.co_names}
     # numpy.random goes on from where it was
@@ -238,7 +241,7 @@ def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
         held = function.__globals__[name]
         held = held.function if type(held) is Kernel else held
         if isinstance(held, ModuleType):
-            if held.__name__.partition(".")[0] not in SILENT_MODULES:
+            if not _is_silent_module(held.__name__):
                 return False
         elif type(held) is FunctionType:
             if is_users(held.__code__) and not _is_silent(held, under_way):
@@ -246,6 +249,18 @@ def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
         elif not (_is_constant(held) or type(held).__module__.startswith("nkilab.")):
             return False
     return True
+
+
+def _is_silent_module(name: str) -> bool:
+    first, *further = name.split(".")
+    return first in SILENT_MODULES and "random" not in further
+
+
+@lru_cache(maxsize=512)
+def _imported_by(code: CodeType) -> frozenset[str]:
+    """The modules that a function imports when it runs."""
+    steps = (i for own in codes_of(code) for i in dis.get_instructions(own))
+    return frozenset(i.argval for i in steps if i.opname == "IMPORT_NAME")
 
 
 @lru_cache(maxsize=512)
