@@ -10,6 +10,7 @@ import pytest
 from tests.dialects.spellings import marked_line, nisa1, nki1, nl1, ramp, traced
 
 import nkilab
+from nkilab.api import WORLD
 from nkilab.dialects.value_returning.programs import COLLECTIVES, PRIVATE
 from nkilab.errors import DeadlockError, NkilabError, NkilabWarning, RuleError, UnsupportedError, UseError
 
@@ -150,6 +151,27 @@ def largest_of_a_part(x):
     nl.store(out, held)
     nl.store(left, rest)
     return out, left
+
+
+def with_a_misspelt_keyword(x):
+    i_p, i_f = nl.mgrid[0:8, 0:32]
+    nisa.max8(src=nl.load(x), mask=(i_p < 4) & (i_f < 16), dtpye=nl.float32)
+
+
+def test_a_misspelt_keyword_beside_a_mask_over_an_input_is_noticed(capsys, monkeypatch):
+    monkeypatch.setattr(WORLD, "_noticed", set())
+    nki.jit(with_a_misspelt_keyword)(ramp(8, 32))
+    assert capsys.readouterr().err == "nkilab: notice: max8 ignores the keyword dtpye\n"
+
+
+def of_nothing(x):
+    nl.shared_constant(np.zeros((0, 4), np.float32))  # refused
+
+
+def test_a_constant_without_elements_is_refused_by_its_shape():
+    assert first_line(of_nothing, ramp(4, 4)) == (
+        "shared_constant: constant is an array [0, 4]; it has an element or more"
+    )
 
 
 def test_a_mask_over_an_input_writes_the_rows_it_lets_through():

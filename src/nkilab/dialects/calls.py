@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 from ..errors import NkilabError, SpellingError, did_you_mean
-from ..isa.declare import REQUIRED, Attribute, Instruction, Operand
+from ..isa.declare import REQUIRED, Attribute, Instruction
 from ..tiles.tile import View
 from ..trace.builder import located, record, stand_in
 from ..trace.session import ask, current, running
@@ -240,8 +240,6 @@ def _attribute_lines(cls: type[Instruction], order: Sequence[str], scope: dict[s
 
 def _default(cls: type[Instruction], name: str) -> Any:
     declared: Any = cls.operands.get(name) or cls.attributes.get(name) or cls.values.get(name)
-    if isinstance(declared, Operand):
-        return declared.default
     return declared.default
 
 

@@ -28,10 +28,12 @@ def shared_constant(constant: Any, dtype: Any = None, **ignored: Any) -> Tensor:
     Raises:
         UseError: if the argument is no array, or has no element.
     """
-    if not isinstance(constant, np.ndarray) or not constant.size:
+    if not isinstance(constant, np.ndarray):
         raise UseError(
             f"constant is of type {type(constant).__name__}; it is a NumPy array of an element or more"
         )
+    if not constant.size:
+        raise UseError(f"constant is an array {list(constant.shape)}; it has an element or more")
     held = as_dtype(constant.dtype if dtype is None else dtype)
     storage = common.constant_storage(constant, held)
     return Tensor(storage, 0, whole_layout(storage))

@@ -111,7 +111,7 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
     if isinstance(chosen, Allocator):
         return allocate(session, plain, axis, held, chosen, name)
     if is_direct(session):
-        raise refuse_mixing(chosen.memory)
+        refuse_mixing(chosen.memory)
     physical = (plain[axis], *plain[:axis], *plain[axis + 1 :])
     storage = session.new_storage(physical, held, chosen.memory, "tile", name)
     steps = storage.strides

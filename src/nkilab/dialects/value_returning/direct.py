@@ -15,7 +15,7 @@ from itertools import product
 from math import prod
 from operator import index as as_index
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -408,11 +408,14 @@ def _tile(
     return Tensor(storage, first * storage.partition_stride, known)
 
 
-def refuse_mixing(memory: str) -> RuleError:
-    """The error of a tile without an address in a kernel that gives addresses."""
-    held = f"a tile in {memory} has no address"
-    return RuleError(
-        f"{held}; in a kernel that gives addresses every tile has one",
+def refuse_mixing(memory: str) -> NoReturn:
+    """Refuse a tile without an address in a kernel that gives addresses.
+
+    Raises:
+        RuleError: always.
+    """
+    raise RuleError(
+        f"a tile in {memory} has no address; in a kernel that gives addresses every tile has one",
         hint="allocate it with nki.compiler.sbuf.alloc or mod_alloc and assign to it",
         source=f"{GUIDE}, mixing direct allocation with automatic allocation",
     )

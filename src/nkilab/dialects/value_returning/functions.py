@@ -16,7 +16,7 @@ from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import BOOL, FLOAT32, NUMBERS, DType, as_dtype, promoted, weak_dtype
 from ...tiles.tile import HBM, PSUM, SBUF
 from ...tiles.views import broadcast, reshaped
-from ...trace.session import Session, current
+from ...trace.session import current
 from ...trace.source import place_of, user_frame
 from .. import tile_functions as common
 from ..enums import oob_mode
@@ -375,7 +375,7 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **ign
     return common.matmul(RESULTS, x, y, transpose_x, mask)
 
 
-def in_sbuf(session: Session, tile: Tensor) -> Tensor:
+def in_sbuf(tile: Tensor) -> Tensor:
     """A tile, copied to SBUF if it lies in PSUM."""
     return settled(common.in_sbuf(RESULTS, tile))
 

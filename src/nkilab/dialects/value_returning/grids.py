@@ -96,7 +96,7 @@ class Index:
     def _combined(self, other: Any, sign: int) -> Any:
         if isinstance(other, Index):
             shape = common_shape(self.shape, other.shape)
-            mine, theirs = _aligned(self, shape), _aligned(other, shape)
+            mine, theirs = aligned_steps(self, shape), aligned_steps(other, shape)
             steps = tuple(a + sign * b for a, b in zip(mine, theirs, strict=True))
             return Index(shape, self.start + sign * other.start, steps)
         if isinstance(other, _INTEGERS):
@@ -302,14 +302,10 @@ def _with_the_joined(mask: Mask) -> Mask:
     return mask
 
 
-def _aligned(index: Index, shape: tuple[int, ...]) -> tuple[int, ...]:
-    missing = len(shape) - len(index.shape)
-    return (0,) * missing + tuple(s if n != 1 else 0 for n, s in zip(index.shape, index.steps, strict=True))
-
-
 def aligned_steps(index: Index, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Steps of `index` along the axes of a broadcast `shape`."""
-    return _aligned(index, shape)
+    missing = len(shape) - len(index.shape)
+    return (0,) * missing + tuple(s if n != 1 else 0 for n, s in zip(index.shape, index.steps, strict=True))
 
 
 @placed("arange")

@@ -29,7 +29,7 @@ def in_place(name: str, dst: Tensor, value: Any) -> Tensor:
         refuse_indices(f"{name} in place", {"dst": dst, "value": value})
         value = tile_of(value)
         if isinstance(value, Tensor):
-            value = _as_operand(session, dst, inside_bounds(value))
+            value = _as_operand(dst, inside_bounds(value))
     except NkilabError as error:
         raise error.located(place_of(user_frame()), f"{name} in place") from None
     if isinstance(value, Tensor) and value.layout.size == dst.layout.size:
@@ -40,13 +40,13 @@ def in_place(name: str, dst: Tensor, value: Any) -> Tensor:
     return dst
 
 
-def _as_operand(session: Session, dst: Tensor, value: Tensor) -> Tensor:
+def _as_operand(dst: Tensor, value: Tensor) -> Tensor:
     """`value` as the second operand: a column [P, 1], or as large as dst and not in PSUM together with it."""
     if value.layout.size != dst.layout.size:
         if value.layout.free_size == 1 and value.layout.partitions == dst.layout.partitions:
             return value
         value = broadcast(reranked(on_partitions(value, dst.shape[0]), len(dst.shape)), dst.shape)
-    return in_sbuf(session, value) if dst.layout.memory == PSUM else value
+    return in_sbuf(value) if dst.layout.memory == PSUM else value
 
 
 def _accumulated(session: Session, dst: Tensor, product: Tensor) -> Tensor:

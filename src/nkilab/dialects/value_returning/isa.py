@@ -22,7 +22,6 @@ from ...trace.session import Session, ask, current
 from ...trace.source import Site, place_of, user_frame
 from ..calls import Finish, surface
 from ..enums import dge_mode, engine, nc_version, oob_mode
-from ..enums import reduce_cmd as reduce_cmd
 from ..history import history
 from ..indexing import allocated_shape
 from ..places import placed
@@ -115,7 +114,7 @@ def _from_psum(session: Session, operand: Any) -> Any:
     """
     if not isinstance(operand, Tensor) or operand.storage not in session.keyed["products"]:
         return operand
-    return in_sbuf(session, inside_bounds(operand))
+    return in_sbuf(inside_bounds(operand))
 
 
 def _settled(operand: Any) -> Any:
@@ -198,6 +197,8 @@ def _over_operand(operand: str) -> Finish:
         given = operands[list(cls.operands).index(operand)]
         if mask is None or not isinstance(given, Tensor):
             return finish(session, cls, operands, attributes, values, extras, unknown, where)
+        for word in unknown:
+            ask().notice(f"{cls.name} ignores the keyword {word}")
         try:
             layouts = [o.layout if isinstance(o, Tensor) else None if o is None else NUMBER for o in operands]
             held = None if dtype is None else as_dtype(dtype)
@@ -262,7 +263,7 @@ def affine_select(
     if not isinstance(pred, Mask) or pred.difference is None:
         raise UseError("pred is no single comparison of index grids", hint="compare two grids: i_p >= i_f")
     # GpSimdE does not reach PSUM; published kernels give it such tiles, which the vendor's compiler copies
-    tile = in_sbuf(session, a_tile(on_true_tile))
+    tile = in_sbuf(a_tile(on_true_tile))
     grid = pred.difference
     pattern = tuple(zip(grid.steps[1:], grid.shape[1:], strict=True))
     operator = AffineSelect.attributes["cmp_op"].canonical("cmp_op", pred.comparison)

@@ -45,7 +45,8 @@ def reduced(session: Session, x: Tensor, attributes: tuple[Any, ...], dtype: DTy
         mask: over x; what it leaves out takes no part.
 
     Raises:
-        RuleError: if the partition axis is among the axes, or the mask is no rectangle.
+        RuleError: if the partition axis is among the axes.
+        UseError: if the mask is no rectangle.
     """
     op, axis, negate, keepdims = attributes
     rank = len(x.shape)
