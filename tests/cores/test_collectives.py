@@ -405,6 +405,7 @@ BAD_PAIRS = [
     ([(0, 1)], RuleError, "in it every rank that sends also receives"),
     ([(0, 1), (0, 0)], UseError, "a rank sends twice, or receives twice"),
     ([(0, 1, 2)], UseError, "it is a list of pairs of ranks"),
+    ([(0.5, 1), (1, 0)], UseError, "it is a list of pairs of ranks"),
     ([(0, 2), (2, 0)], RuleError, "source_target_pairs names rank 2; this launch has ranks 0 to 1"),
 ]
 
@@ -442,6 +443,9 @@ def test_calls_that_no_list_fits_are_refused() -> None:
     def channels(src, dst, tile, group):
         ncc.collective_permute_implicit([[src]], [[dst]], group, channel_ids=[1])
 
+    def one_channel(src, dst, tile, group):
+        ncc.collective_permute_implicit([[src]], [[dst]], group, channel_ids=0)
+
     def many_channels(src, dst, tile, group):
         ncc.collective_permute_implicit([[src]] * 3, [[dst]] * 3, group, channel_ids=[0, 1, 2])
 
@@ -460,6 +464,7 @@ def test_calls_that_no_list_fits_are_refused() -> None:
         several_on_chip: "and one lies on chip; several go together in hbm alone",
         no_group: "replica_group is of type list; it is a ReplicaGroup",
         channels: "channel_ids is [1]; they are 0, 1, ... without a gap",
+        one_channel: "channel_ids and the tensors by channel are lists; one of them is none",
         many_channels: "there are 3 channels; a group of 2 ranks has at most 2",
         early_priority: "priority is 1; trn2 has none, NeuronCore-v4 does",
         one_core: "all_gather_v needs ranks of two cores each; those of this launch have 1",
