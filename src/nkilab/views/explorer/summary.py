@@ -119,15 +119,14 @@ def _size_metrics(run: Run) -> dict[str, float]:
     storages = [s for s in run.program.storages if s.memory == HBM]
     inputs = sum(s.bytes_per_partition for s in storages if s.scope == "input")
     outputs = sum(s.bytes_per_partition for s in storages if s.scope in OUTPUTS)
-    seconds = run.summary["total_time"] * 1e-6
-    stack = run.program.machine["hbm_stack_bytes_per_ns"] * 1e9
+    least_ns = inputs / run.program.machine["hbm_stack_bytes_per_ns"]
     moved = moved_bytes(run)
     leaves = (moved["psum_read_bytes"] > 0) & (moved["sbuf_write_bytes"] > 0)
     return {
         "inputs_and_weights_size_bytes": inputs,
         "inputs_outputs_weights_size_bytes": inputs + outputs,
         "weight_size_bytes": 0,
-        "mbu_min_read_util_percent": inputs / seconds / stack,
+        "mbu_min_read_util_percent": run.timeline.share(least_ns),
         "psum_read_sbuf_write_count": int(np.count_nonzero(leaves)),
         "psum_read_sbuf_write_bytes": int(moved["sbuf_write_bytes"][leaves].sum()),
     }
