@@ -33,7 +33,10 @@ def summary_row(run: Run) -> dict[str, Any]:
         scale = {"us": 1e-6, "percent": 0.01}.get(METRICS[name].unit, 1)
         found[name] = value * scale
     found |= _time_metrics(run) | _dma_metrics(run) | _flop_metrics(run) | _size_metrics(run)
-    nothing = ("cc_op", "cc_cores_instruction", "software_dynamic_dma")
+    nothing: tuple[str, ...] = ("software_dynamic_dma",)
+    if not (run.traffic.kind == QUEUES.index("collective")).any():
+        # what the vendor counts as an operation of a collective, no prediction tells
+        nothing += ("cc_op", "cc_cores_instruction")
     result: dict[str, Any] = {}
     for field in TABLES["Summary"]:
         given = found.get(field.name, 0 if field.name.startswith(nothing) else None)
