@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import nkilab
 from nkilab.errors import DeadlockError, NkilabError, RuleError, UsageError, UseError
-from nkilab.views.explorer import tables_of
 from tests.dialects.spellings import marked_line
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
@@ -226,26 +225,6 @@ def turns_of_a_ring(x, group, n):
         ncc.collective_permute_implicit([[held]], [[free]], group)
         held, free = free, held
     return out
-
-
-def test_nki_0_7_takes_the_turn_of_a_ring_from_a_register() -> None:
-    with nkilab.activate("0.7"):
-        from nki import jit
-
-    @jit
-    def kernel(x, group):
-        turn = nisa.register_alloc(1)
-        ncc.collective_permute_implicit_current_processing_rank_id(turn, group)
-        return copied(x, "out")
-
-    results = nkilab.launch(kernel, 2)(X, ncc.ReplicaGroup([[0, 1]]))
-    np.testing.assert_array_equal(results[1], X)
-
-
-def test_a_summary_says_no_number_of_collectives_where_there_are_some() -> None:
-    group = ncc.ReplicaGroup([[0, 1]])
-    run = nkilab.profile(reduces, nkilab.spec((128, 64), "float32"), group, nl.add, ranks=2).run
-    assert tables_of(run, ("Summary",))["Summary"]["cc_op_count"] == [None]
 
 
 def test_a_ring_brings_every_rank_its_data_in_turn() -> None:
@@ -464,9 +443,6 @@ def test_calls_that_no_list_fits_are_refused() -> None:
     def channels(src, dst, tile, group):
         ncc.collective_permute_implicit([[src]], [[dst]], group, channel_ids=[1])
 
-    def one_channel(src, dst, tile, group):
-        ncc.collective_permute_implicit([[src]], [[dst]], group, channel_ids=0)
-
     def many_channels(src, dst, tile, group):
         ncc.collective_permute_implicit([[src]] * 3, [[dst]] * 3, group, channel_ids=[0, 1, 2])
 
@@ -485,7 +461,6 @@ def test_calls_that_no_list_fits_are_refused() -> None:
         several_on_chip: "and one lies on chip; several go together in hbm alone",
         no_group: "replica_group is of type list; it is a ReplicaGroup",
         channels: "channel_ids is [1]; they are 0, 1, ... without a gap",
-        one_channel: "channel_ids and the tensors by channel are lists; one of them is none",
         many_channels: "there are 3 channels; a group of 2 ranks has at most 2",
         early_priority: "priority is 1; trn2 has none, NeuronCore-v4 does",
         one_core: "all_gather_v needs ranks of two cores each; those of this launch have 1",
