@@ -142,6 +142,7 @@ SILENT = [
     ("nisa.quantize_mx(t, t, s)", "0.4", "0.5", "the block scale is twice what it was"),
     ("nisa.nc_transpose(t, t, engine=nisa.engine.vector)", "0.3", "0.4",
      "engine= was ignored and now decides"),
+    ("nisa.nc_transpose(t, t, nisa.engine.vector)", "0.3", "0.4", "engine= was ignored and now decides"),
     ("u = nl.copy(t)", "0.5", "0.6",
      "it runs on VectorE, bit for bit between equal types; it went through float32 on ScalarE"),
 ]  # fmt: skip
@@ -178,6 +179,8 @@ FROM_BETA1 = [
     ("t = nl.load(x) + nl.load(x)", "the operator + on a tile"),
     ("t = nl.zeros((4, nl.par_dim(2), 3), nl.float32)", "a tile with axes before its partition axis"),
     ("nl.random_seed(42)", "nl.random_seed(...)"),
+    ("nl.random_seed(seed=42)", "nl.random_seed(...)"),
+    ("m = 0 < nl.load(x)", "a comparison of a tile"),
     ("t = nl.matmul(x, y)", "nl.matmul(...)"),
     ("nl.atomic_rmw(x, t, nl.add)", "nl.atomic_rmw"),
     (

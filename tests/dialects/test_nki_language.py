@@ -311,6 +311,14 @@ def of_hbm(x):
     nl.exp(x)  # refused
 
 
+def power_of_nothing(x):
+    nl.power(nl.load(x), None)  # refused
+
+
+def random_numbers_in_a_piece(x):
+    nl.rand((4, 6), nl.float32, nl.sbuf.ptr(size=(4, 64), offset=(0, 1024)))  # refused
+
+
 def power_of_a_number(x):
     nl.power(nl.load(x), 2.0)  # refused
 
@@ -347,6 +355,9 @@ REFUSED = [
     (of_a_string, UseError, "exp: x is of type str; it is a tile"),
     (of_hbm, RuleError, "exp: x is in hbm; it is in sbuf or psum\n"
      "  hint: load it to sbuf first, with nl.load\n  key: err_unsupported_memory"),
+    (power_of_nothing, UseError, "power: y is of type NoneType; it is a tile"),
+    (random_numbers_in_a_piece, RuleError, "rand: buffer is a piece of memory; nl.rand makes a tile in "
+     "nl.sbuf or nl.psum\n  hint: copy the tile to one of nl.ndarray(buffer=...)"),
     (power_of_a_number, RuleError, "power: an argument is a number; nl.power takes two tiles\n"
      "  hint: use nisa.tensor_scalar(op0=nl.power) for a number\n"
      "  source: NKI 0.4 release notes, NKI Language (experimental)"),

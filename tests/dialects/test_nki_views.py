@@ -42,6 +42,14 @@ CASES: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
     "squeeze_dim": (lambda t: t.slice(1, 2, 3).squeeze_dim(1), COUNTED[:, 2]),
     "reshape_dim": (lambda t: t.reshape_dim(1, (2, -1)), COUNTED.reshape(8, 2, 3, 4)),
     "flatten_dims": (lambda t: t.flatten_dims(1, 2), COUNTED.reshape(8, 24)),
+    "flatten_dims over an axis of one": (
+        lambda t: t.expand_dim(2).flatten_dims(1, 3),
+        COUNTED.reshape(8, 24),
+    ),
+    "flatten_dims up to an axis of one": (
+        lambda t: t.slice(2, 1, 2).expand_dim(3).flatten_dims(1, 3),
+        COUNTED[:, :, 1],
+    ),
     "rearrange": (
         lambda t: t.rearrange(("p", ("a", "b"), "c"), ("p", "b", ("a", "c")), {"a": 2}).select(1, 1),
         COUNTED.reshape(8, 2, 3, 4).transpose(0, 2, 1, 3)[:, 1].reshape(8, 8),
@@ -110,6 +118,10 @@ def test_a_rearrangement_splits_and_reorders() -> None:
         (lambda t: t.select(0, 1), "select on axis 0, which is the partition axis; it stays as it is"),
         (lambda t: t.slice(1, 4, 9), "slice 4:9:1 of axis 1, which has 6 elements"),
         (lambda t: t.reshape_dim(1, (4, 2)), "axis 1 has 6 elements; [4, 2] does not split it"),
+        (lambda t: t.reshape_dim(1, (-2, -3)), "axis 1 has 6 elements; [-2, -3] does not split it"),
+        (lambda t: t.reshape_dim(1, (-1, -3)), "axis 1 has 6 elements; [-1, -3] does not split it"),
+        (lambda t: t.slice(1, 0, 1).broadcast(1, 0), "size is 0; it is at least 1"),
+        (lambda t: t.expand_dim(7), "dim is 7; the result has 4 axes"),
         (
             lambda t: t.ap([[7, 4]]),
             "the first step of the pattern is 7; on chip it steps over partitions, which hold 24 elements",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,6 +212,7 @@ def test_without_pyarrow_tables_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-def test_an_empty_program_has_tables() -> None:
-    for columns in tables_of(run_of(Kernel("trn2"))).values():
+@pytest.mark.parametrize("machine", ["trn2", ROUND], ids=["trn2", "a chip without a time to start"])
+def test_an_empty_program_has_tables(machine: Any) -> None:
+    for columns in tables_of(run_of(Kernel(machine))).values():
         assert len({len(column) for column in columns.values()}) == 1

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
-from ..dialects.history import BETA1, spelled
+from ..dialects.history import BETA1, at, spelled
 from .changes import Edit, without
 from .source import Function, Source, Use
-from .tiles import CREATES, argument, made_by, tile_of, tiles_of
+from .tiles import CREATES, argument, buffer_place, made_by, tile_of, tiles_of
 
 Node = ast.expr | ast.stmt | ast.keyword
 # A place that a rule is about, what stands there, and the rewrite.
 Found = tuple[Node, str, Sequence[Edit]]
 Find = Callable[[Source, str], Iterator[Found]]
+# Whether a rule is about a call, given also the parameters that its function takes by position.
+Condition = Callable[[ast.Call, Sequence[str]], bool]
 
 
 def _calls(source: Source, before: str, *names: str) -> Iterator[tuple[Use, ast.Call]]:
@@ -63,7 +66,7 @@ def simulate_kernel(source: Source, before: str) -> Iterator[Found]:
 def string_buffers(source: Source, before: str) -> Iterator[Found]:
     """Buffers that are named by a string."""
     for use, call in _calls(source, before, *CREATES):
-        buffer = argument(call, "buffer", {"language.full": 3}.get(use.name, 2))
+        buffer = argument(call, "buffer", buffer_place(use.name))
         if isinstance(buffer, ast.Constant) and isinstance(buffer.value, str):
             root = source.text_of(use.node).rpartition(".")[0]
             edits = [Edit(*source.span(buffer), f"{root}.{buffer.value}")] if root else []
@@ -112,7 +115,9 @@ def results_in_hbm(source: Source, before: str) -> Iterator[Found]:
             if isinstance(n, ast.Name)
         }
         for name, made in tiles_of(source, function).items():
-            buffer = argument(made.call, "buffer", 2) if made.creator in CREATES else None
+            buffer = (
+                argument(made.call, "buffer", buffer_place(made.creator)) if made.creator in CREATES else None
+            )
             if name not in returned or made.memory not in ("hbm", "private_hbm") or buffer is None:
                 continue
             text = source.text_of(buffer)
@@ -172,8 +177,13 @@ def operators(source: Source, before: str) -> Iterator[Found]:
 
 
 def _compares_tiles(source: Source, node: ast.Compare) -> bool:
-    asks_identity = isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
-    return not asks_identity and tile_of(source, node.left) is not None
+    sides = pairwise((node.left, *node.comparators))
+    return any(
+        tile_of(source, side) is not None
+        for op, both in zip(node.ops, sides, strict=True)
+        if not isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn)
+        for side in both
+    )
 
 
 def assigned_parts(source: Source, before: str) -> Iterator[Found]:
@@ -209,12 +219,14 @@ def reduce_axis(source: Source, before: str) -> Iterator[Found]:
             yield call, "nisa.tensor_reduce(..., axis=1)", ()
 
 
-def named(name: str, condition: Callable[[ast.Call], bool] = lambda call: True) -> Find:
+def named(name: str, condition: Condition = lambda call, positional: True) -> Find:
     """Every call of a function for which a condition holds."""
 
     def find(source: Source, before: str) -> Iterator[Found]:
+        event = at(name, before)
+        positional = event.signature.positional if event is not None else ()
         for use, call in _calls(source, before, name):
-            if condition(call):
+            if condition(call, positional):
                 yield call, f"{spelled(use.name)}(...)", ()
 
     return find
@@ -252,15 +264,19 @@ def no_hardware(source: Source, before: str) -> Iterator[Found]:
         yield call, f"{spelled(use.name)}(...)", ()
 
 
-def is_true(call: ast.Call, name: str) -> bool:
-    """Whether a keyword is given as True."""
-    given = keyword_of(call, name)
-    return given is not None and isinstance(given.value, ast.Constant) and given.value.value is True
+def is_not_true(parameter: str) -> Condition:
+    """A condition: the parameter is not given as True."""
+
+    def holds(call: ast.Call, positional: Sequence[str]) -> bool:
+        given = _given(call, parameter, positional)
+        return not (isinstance(given, ast.Constant) and given.value is True)
+
+    return holds
 
 
-def gives_number(call: ast.Call) -> bool:
-    """Whether the first argument is a number."""
-    return bool(call.args) and _number(call.args[0]) is not None
+def is_number(parameter: str) -> Condition:
+    """A condition: the parameter is given as a number."""
+    return lambda call, positional: _number(_given(call, parameter, positional)) is not None
 
 
 def dma_from_psum(source: Source, before: str) -> Iterator[Found]:
@@ -313,11 +329,11 @@ def wide_grids(source: Source, before: str) -> Iterator[Found]:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Subscript):
             continue
         kernel, grid = node.func.value, node.func.slice
-        if isinstance(kernel, ast.Name) and kernel.id in names and not _is_lnc(source, grid):
-            yield node, f"the grid {source.words_of(node.func.slice)}", ()
+        if isinstance(kernel, ast.Name) and kernel.id in names and not _is_lnc(grid):
+            yield node, f"the grid {source.words_of(grid)}", ()
 
 
-def _is_lnc(source: Source, grid: ast.expr) -> bool:
+def _is_lnc(grid: ast.expr) -> bool:
     return isinstance(grid, ast.Constant) and grid.value in (1, 2)
 
 
@@ -385,6 +401,15 @@ def deprecated(name: str) -> Find:
     return find
 
 
-def is_given(keyword: str) -> Callable[[ast.Call], bool]:
-    """A condition: the keyword is given."""
-    return lambda call: keyword_of(call, keyword) is not None
+def is_given(parameter: str) -> Condition:
+    """A condition: the parameter is given, by keyword or position."""
+    return lambda call, positional: _given(call, parameter, positional) is not None
+
+
+def is_left_out(parameter: str) -> Condition:
+    """A condition: the parameter is given neither by keyword nor by position."""
+    return lambda call, positional: _given(call, parameter, positional) is None
+
+
+def _given(call: ast.Call, parameter: str, positional: Sequence[str]) -> ast.expr | None:
+    return argument(call, parameter, positional.index(parameter) if parameter in positional else -1)

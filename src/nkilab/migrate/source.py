@@ -277,6 +277,7 @@ def parse(path: str, raw: bytes) -> Source:
             simplefilter("ignore")  # the user's escapes are not our business
             tree = ast.parse(text, filename=path)
         source = Source(path, text, encoding, tree)
+        # what is nested too deeply for the walk is refused here, and not where a rule first asks
         _ = source.uses
     except SyntaxError as error:
         where = f" line {error.lineno}:" if error.lineno else ""

@@ -50,6 +50,11 @@ def argument(call: ast.Call, keyword: str, place: int) -> ast.expr | None:
     return call.args[place] if 0 <= place < len(call.args) else None
 
 
+def buffer_place(creator: str) -> int:
+    """The position of buffer= in a call of nki that makes a tile; dtype= stands before it."""
+    return 3 if creator == "language.full" else 2
+
+
 def _tail(source: Source, node: ast.expr | None) -> str:
     """The last part of a name of NKI, or the characters of a string."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -69,9 +74,9 @@ def made_by(source: Source, node: ast.expr) -> Made | None:
         return None
     spelling, name = resolved
     if name in CREATES:
-        places = {"language.full": (2, 3)}.get(name, (1, 2))
-        dtype = _tail(source, argument(node, "dtype", places[0]))
-        buffer = argument(node, "buffer", places[1] if spelling == "nki" else -1)
+        place = buffer_place(name)
+        dtype = _tail(source, argument(node, "dtype", place - 1))
+        buffer = argument(node, "buffer", place if spelling == "nki" else -1)
         memory = _tail(source, buffer) if buffer is not None else "sbuf"
         return Made(memory, dtype, _rank(argument(node, "shape", 0)), node, name)
     if spelling == "neuronxcc" and name.startswith("isa.") and name not in _NO_TILE:

@@ -43,7 +43,7 @@ def matmul_finish(
         if not form.is_indirect and (written.is_full or written.is_empty):
             record_product(session, number, operands, written, where)
             return
-    if values == (None,) and _may_be_in_part(dst, moving):
+    if values == _UNSAID and _may_be_in_part(dst, moving):
         for part, columns in _pieces(dst, moving, 1):
             record(session, cls, [part, stationary, columns], attributes, values, None, where)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index as as_index
 from typing import Any
 
 from ...errors import RuleError, UseError
@@ -308,7 +309,7 @@ def _rings(given: Any) -> dict[int, int]:
         RuleError: if they are no rings.
     """
     try:
-        pairs = [(int(a), int(b)) for a, b in given]
+        pairs = [(as_index(a), as_index(b)) for a, b in given]
     except (TypeError, ValueError):
         raise UseError(
             f"source_target_pairs is {given!r}; it is a list of pairs of ranks (source, target)"
@@ -331,9 +332,11 @@ def _channels(session: Session, lists: Sequence[Any], ids: Any, group: tuple[int
     """The tensors of every channel.
 
     Raises:
-        UseError: if the lists do not have one list of one tensor per channel.
+        UseError: if channel_ids is no list, or the others do not have one list of one tensor per channel.
         RuleError: if the channels are not counted from 0, or too many.
     """
+    if not isinstance(ids, list | tuple) or not all(isinstance(given, list | tuple) for given in lists):
+        raise UseError("channel_ids and the tensors by channel are lists; one of them is none")
     held = list(ids)
     if held != list(range(len(held))) or not held:
         raise RuleError(
@@ -349,7 +352,9 @@ def _channels(session: Session, lists: Sequence[Any], ids: Any, group: tuple[int
             source=f"{PAGE}.collective_permute_implicit, channels",
         )
     for given in lists:
-        if len(given) != len(held) or any(len(tensors) != 1 for tensors in given):
+        if len(given) != len(held) or any(
+            not isinstance(tensors, list | tuple) or len(tensors) != 1 for tensors in given
+        ):
             raise UseError(
                 f"there are {len(held)} channels; each list of tensors has one list of one tensor per channel"
             )
@@ -391,7 +396,7 @@ def collective_permute_implicit_current_processing_rank_id(
     session = current()
     group = _group_of(session, replica_group)
     turn = (
-        int(iteration_id)
+        iteration_id.value
         if isinstance(iteration_id, VirtualRegister)
         else whole_number(iteration_id, "iteration_id")
     )

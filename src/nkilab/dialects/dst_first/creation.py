@@ -196,8 +196,16 @@ def rand(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
     """A tile of uniform numbers in [0, 1); the bits are not those of the hardware.
 
     From trn3 on the generator gives numbers, before it gives bits, of which 24 are kept.
+
+    Raises:
+        RuleError: if the buffer is in HBM, or a piece that `ptr` made.
     """
     session = current()
+    if isinstance(buffer, MemoryPointer):
+        raise RuleError(
+            "buffer is a piece of memory; nl.rand makes a tile in nl.sbuf or nl.psum",
+            hint="copy the tile to one of nl.ndarray(buffer=...)",
+        )
     region = region_of(buffer)
     if region is None or region.memory == HBM:
         raise RuleError(f"buffer is {buffer!r}; nl.rand makes a tile in nl.sbuf or nl.psum")

@@ -141,6 +141,7 @@ def simulated(name: str, x: Any, y: Any, dtype: Any) -> Tensor:
 
 def power(x: Any, y: Any, dtype: Any = None) -> Tensor:
     """x to the power of y, two tiles of one shape, on GpSimdE."""
+    x, y = _operand(x, "x"), _operand(y, "y")
     if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
         raise RuleError(
             "an argument is a number; nl.power takes two tiles",

@@ -73,6 +73,7 @@ class MemoryPointer:
         region: nl.sbuf or nl.psum.
         start: its first partition and byte. A piece of a region without an offset has addresses of its own.
         size: its partitions, and its bytes in each.
+        space: the addresses that it shares with other pieces.
     """
 
     name: str
@@ -87,6 +88,7 @@ class MemoryPointer:
 
         Raises:
             LimitError: if it does not fit.
+            RuleError: if its first partition is not 0, 32, 64 or 96, or its first byte is odd.
         """
         extent, by = as_pair(size, "size"), (0, 0) if offset is None else as_pair(offset, "offset")
         _need_fit(extent, by, self.size, f"the region {self.name}")
@@ -99,7 +101,7 @@ def piece_of(session: Session, region: MemoryRegion, size: Any, offset: Any) -> 
     """A piece of a memory: at a given offset, or anywhere.
 
     Raises:
-        RuleError: in HBM, or if the first partition is not 0, 32, 64 or 96.
+        RuleError: in HBM, or if the first partition is not 0, 32, 64 or 96, or the first byte is odd.
         LimitError: if it does not fit.
     """
     if region.memory == HBM:
@@ -176,7 +178,7 @@ def _need_start(partition: int, byte: int) -> None:
 
 
 def as_pair(given: Any, what: str) -> tuple[int, int]:
-    """A pair of a partition and a byte.
+    """A pair of partitions and bytes: an address, or how many there are.
 
     Raises:
         UseError: if it is none, or one of them is negative.

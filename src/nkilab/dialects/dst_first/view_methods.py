@@ -6,6 +6,7 @@ Source: NKI language guide, tensor views; NKI access pattern guide.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any, NoReturn, TypeVar
 
@@ -92,15 +93,21 @@ def broadcast_axis(view: V, dim: Any, size: Any) -> V:
     known = view.layout
     if known.shape[axis] != 1:
         raise UseError(f"axis {axis} has {known.shape[axis]} elements; broadcast repeats an axis of one")
+    times = whole_number(size, "size")
+    if times < 1:
+        raise UseError(f"size is {times}; it is at least 1")
     shape, strides = list(known.shape), list(known.strides)
-    shape[axis], strides[axis] = whole_number(size, "size"), 0
+    shape[axis], strides[axis] = times, 0
     return derived(view, view.offset, tuple(shape), tuple(strides), known.partition_axis)
 
 
 def expand_dim(view: V, dim: Any) -> V:
-    """A new axis of one at `dim`; on chip not before the partition axis."""
+    """A new axis of one at `dim`, counted from the end if negative; on chip not before the partition axis."""
     known = view.layout
-    axis = whole_number(dim, "dim") % (len(known.shape) + 1)
+    rank, axis = len(known.shape) + 1, whole_number(dim, "dim")
+    if not -rank <= axis < rank:
+        raise UseError(f"dim is {axis}; the result has {rank} axes")
+    axis %= rank
     if known.partition_axis is not None and axis == 0:
         raise RuleError("expand_dim at axis 0, before the partition axis; it stays first", source=GUIDE)
     shape, strides = list(known.shape), list(known.strides)
@@ -127,7 +134,7 @@ def reshape_dim(view: V, dim: Any, shape: Sequence[int]) -> V:
     if extents.count(-1) == 1:
         rest = -prod(extents)
         extents[extents.index(-1)] = known.shape[axis] // rest if rest else 0
-    if prod(extents) != known.shape[axis]:
+    if prod(extents) != known.shape[axis] or any(extent < 1 for extent in extents):
         raise UseError(f"axis {axis} has {known.shape[axis]} elements; {list(shape)} does not split it")
     steps, step = [], known.strides[axis]
     for extent in reversed(extents):
@@ -147,13 +154,15 @@ def flatten_dims(view: V, start_dim: Any, end_dim: Any) -> V:
     known = view.layout
     if last < first:
         raise UseError(f"axes {first} to {last} are in the wrong order")
-    for axis in range(first, last):
-        if known.strides[axis] != known.strides[axis + 1] * known.shape[axis + 1] and known.shape[axis] != 1:
+    # the stride of an axis of one says nothing: no step is ever taken along it
+    long = [axis for axis in range(first, last + 1) if known.shape[axis] != 1] or [last]
+    for axis, following in pairwise(long):
+        if known.strides[axis] != known.strides[following] * known.shape[following]:
             raise RuleError(
-                f"axes {axis} and {axis + 1} are not contiguous; flatten_dims joins contiguous axes"
+                f"axes {axis} and {following} are not contiguous; flatten_dims joins contiguous axes"
             )
     shape = (*known.shape[:first], prod(known.shape[first : last + 1]), *known.shape[last + 1 :])
-    strides = (*known.strides[:first], known.strides[last], *known.strides[last + 1 :])
+    strides = (*known.strides[:first], known.strides[long[-1]], *known.strides[last + 1 :])
     return derived(view, view.offset, shape, strides, known.partition_axis)
 
 
@@ -241,6 +250,7 @@ def access_pattern(
     Where the view `is_gathered`, indices will choose its rows, and the first step counts for nothing.
 
     Raises:
+        UseError: if the pattern is no list of pairs, or a count is less than 1.
         RuleError: if on chip the first step is not one partition.
         OutOfReachError: if an element lies outside the storage.
     """

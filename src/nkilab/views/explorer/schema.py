@@ -118,7 +118,7 @@ _TRANSFER = (
     _optional("trigger", INT, "", "when it was issued"),
 )
 
-# Metrics of the schema without a unit end in nothing; ":i" marks whole numbers.
+# The ending of a name tells its unit, see `_summary_field`; ":i" marks whole numbers.
 _SUMMARY_NAMES = """
 total_time neuroncore_cycle_count:i model_flops:i hardware_flops:i transpose_flops:i
 adjusted_hardware_flops:i adjusted_transpose_flops:i mm_arithmetic_intensity peak_flops_bandwidth_ratio

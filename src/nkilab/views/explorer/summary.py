@@ -33,7 +33,10 @@ def summary_row(run: Run) -> dict[str, Any]:
         scale = {"us": 1e-6, "percent": 0.01}.get(METRICS[name].unit, 1)
         found[name] = value * scale
     found |= _time_metrics(run) | _dma_metrics(run) | _flop_metrics(run) | _size_metrics(run)
-    nothing = ("cc_op", "cc_cores_instruction", "software_dynamic_dma")
+    nothing: tuple[str, ...] = ("software_dynamic_dma",)
+    if not (run.traffic.kind == QUEUES.index("collective")).any():
+        # what the vendor counts as an operation of a collective, no prediction tells
+        nothing += ("cc_op", "cc_cores_instruction")
     result: dict[str, Any] = {}
     for field in TABLES["Summary"]:
         given = found.get(field.name, 0 if field.name.startswith(nothing) else None)
@@ -119,15 +122,14 @@ def _size_metrics(run: Run) -> dict[str, float]:
     storages = [s for s in run.program.storages if s.memory == HBM]
     inputs = sum(s.bytes_per_partition for s in storages if s.scope == "input")
     outputs = sum(s.bytes_per_partition for s in storages if s.scope in OUTPUTS)
-    seconds = run.summary["total_time"] * 1e-6
-    stack = run.program.machine["hbm_stack_bytes_per_ns"] * 1e9
+    least_ns = inputs / run.program.machine["hbm_stack_bytes_per_ns"]
     moved = moved_bytes(run)
     leaves = (moved["psum_read_bytes"] > 0) & (moved["sbuf_write_bytes"] > 0)
     return {
         "inputs_and_weights_size_bytes": inputs,
         "inputs_outputs_weights_size_bytes": inputs + outputs,
         "weight_size_bytes": 0,
-        "mbu_min_read_util_percent": inputs / seconds / stack,
+        "mbu_min_read_util_percent": run.timeline.share(least_ns),
         "psum_read_sbuf_write_count": int(np.count_nonzero(leaves)),
         "psum_read_sbuf_write_bytes": int(moved["sbuf_write_bytes"][leaves].sum()),
     }
