@@ -76,6 +76,26 @@ def test_each_use_loads_anew_what_does_not_fit(tiles: int, rounds: int, loads: i
     assert placed.peak_sbuf_bytes == (200 if tiles == 24 else 16) << 10
 
 
+def test_instructions_without_a_tile_first_stand_beside_reloads() -> None:
+    # the form of a seed has no tile that it writes
+    with activate():
+        import nki
+        import nki.isa as nisa
+        import nki.language as nl
+
+        adds = added_up(2)
+
+        @nki.jit
+        def kernel(seeds, *tensors):
+            held = nl.ndarray((1, 1), dtype=nl.uint32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=held, src=seeds)
+            nisa.set_rng_seed(held)
+            return adds.function(*tensors)
+
+        program = compiled(traced(kernel, ((1, 1), "uint32"), *[TILE] * 25))
+    assert loads_of(program) == 1 + 50
+
+
 def test_uses_within_a_few_rows_load_once() -> None:
     with activate():
         program = compiled_of(added_up(2, again=3), 25)

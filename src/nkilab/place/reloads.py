@@ -72,8 +72,9 @@ def _cheapest(program: Program, capacity: int, moved: set[int], *, in_pieces: bo
 
 def _bytes(program: Program, loads: np.ndarray) -> int:
     """What some rows load, in bytes."""
-    sizes = [form.layouts[0].size * form.layouts[0].itemsize if form.layouts else 0 for form in program.forms]
-    return int(np.array(sizes, np.int64)[program.form_column[loads]].sum())
+    numbers, counts = np.unique(program.form_column[loads], return_counts=True)
+    tiles = [program.forms[number].layouts[0] for number in numbers.tolist()]
+    return sum(tile.size * tile.itemsize * count for tile, count in zip(tiles, counts.tolist(), strict=True))
 
 
 def _finding(program: Program, result: Program, capacity: int) -> Finding:
