@@ -176,7 +176,7 @@ class _Part:
 
     def share(self, copy: Copy, times: int) -> None:
         """Give as many blocks of a copy to ScalarE as lets both end soonest."""
-        columns, blocks = columns_of(copy.dst), _blocks(copy)
+        columns, (blocks, _, _) = columns_of(copy.dst), _pieces(copy)
         whole = self.loads.copy(copy, columns, "vector") * times
 
         def ends(taken: int) -> tuple[float, float]:
@@ -188,35 +188,46 @@ class _Part:
         best = min(range(blocks + 1), key=lambda n: max(ends(n)))
         if max(ends(best)) * MARGIN**0.25 < max(self.vector, self.scalar):
             self.vector, self.scalar = ends(best)
-            _exchange(self.loop.body, copy, _split(copy, blocks - best, blocks))
+            _exchange(self.loop.body, copy, _split(copy, blocks - best))
 
 
-def _blocks(copy: Copy) -> int:
-    """Pieces that a copy may be cut into: blocks, or 128 columns of a single one."""
+def _pieces(copy: Copy) -> tuple[int, int, int]:
+    """Pieces that a copy may be cut into, the axis, and how much of it each has.
+
+    128 columns make a piece, as other instructions made them and will read them; of a copy of several blocks
+    with no more columns, a block does.
+    """
     cuts = copy.dst.cuts, copy.src.cuts
-    if len(cuts[0]) != len(cuts[1]) or len(cuts[0]) not in (2, 3) or cuts[0][1].count != cuts[1][1].count:
-        return 1
-    count = cuts[0][1].count.value or 1
-    if len(cuts[0]) == 3:
-        return count
-    return count // PIECE if count % PIECE == 0 else 1
+    axis = len(cuts[0]) - 1
+    if len(cuts[0]) != len(cuts[1]) or axis not in (1, 2):
+        return 1, 1, 0
+    columns = cuts[0][axis].count.value or 1
+    if columns == cuts[1][axis].count.value and columns % PIECE == 0 and columns > PIECE:
+        return columns // PIECE, axis, PIECE
+    if axis == 2 and cuts[0][1].count == cuts[1][1].count:
+        return cuts[0][1].count.value or 1, 1, 1
+    return 1, 1, 0
 
 
-def _split(copy: Copy, first: int, blocks: int) -> list[Statement]:
+def _split(copy: Copy, first: int) -> list[Statement]:
+    """A copy of which VectorE makes so many pieces, the last ones; none for 0."""
     if first == 0:
         return [replace(copy, engine="scalar")]
-    rest = blocks - first
-    if len(copy.dst.cuts) == 2:
-        first, rest = first * PIECE, rest * PIECE
+    pieces, axis, each = _pieces(copy)
+    whole, rest = pieces * each, (pieces - first) * each
     return [
-        replace(copy, dst=_piece(copy.dst, 0, first), src=_piece(copy.src, 0, first)),
-        Copy(_piece(copy.dst, first, rest), _piece(copy.src, first, rest), "scalar"),
+        Copy(_piece(copy.dst, axis, 0, rest), _piece(copy.src, axis, 0, rest), "scalar"),
+        replace(
+            copy,
+            dst=_piece(copy.dst, axis, rest, whole - rest),
+            src=_piece(copy.src, axis, rest, whole - rest),
+        ),
     ]
 
 
-def _piece(view: View, start: int, count: int) -> View:
-    place = [n for n, i in enumerate(view.index) if isinstance(i, Cut)][1]
-    held = view.cuts[1]
+def _piece(view: View, axis: int, start: int, count: int) -> View:
+    place = [n for n, i in enumerate(view.index) if isinstance(i, Cut)][axis]
+    held = view.cuts[axis]
     cut = Cut(held.start + start * held.step, expr(count), held.step)
     return replace(view, index=(*view.index[:place], cut, *view.index[place + 1 :]))
 

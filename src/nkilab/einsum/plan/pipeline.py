@@ -251,8 +251,18 @@ class Pipeline:
         """
         for n, unit in enumerate(self.early):
             if engines_of(unit.statement) & {"scalar", "gpsimd"} and not _is_wide(unit.statement):
-                return self.early[:n], self.early[n:]
+                return self.early[:n], self.soonest_first(self.early[n:])
         return self.early, []
+
+    def soonest_first(self, units: Sequence[Unit]) -> list[Unit]:
+        """Small units in the order in which wide ones of the next turn need them, as far as they may."""
+        waiting = [u for u in self.late if _is_wide(u.statement)]
+        found: list[Unit] = []
+        for reader in waiting:
+            needed = _needed_for(reader, units)
+            found += [u for u in units if u in needed and u not in found]
+        found += [u for u in units if u not in found]
+        return found if _keeps_order(units, found) else list(units)
 
     def turn(self, units: Sequence[Unit], at: Expr, version: Expr, is_copy: bool) -> list[Statement]:
         """Units as they are in one turn; a copy has tiles of its own."""
@@ -279,6 +289,28 @@ class Pipeline:
             shown = unit.comments
             body += (unit.statement, *unit.after)
         return copied(body, change)
+
+
+def _needed_for(reader: Unit, units: Sequence[Unit]) -> list[Unit]:
+    """The units that a unit needs, directly or not."""
+    found: list[Unit] = []
+    reads = set(reader.reads)
+    for unit in reversed(units):
+        if unit.writes & reads:
+            found.append(unit)
+            reads |= unit.reads
+    return found
+
+
+def _keeps_order(before: Sequence[Unit], after: Sequence[Unit]) -> bool:
+    """Whether units that touch what another writes stand in the same order."""
+    place = {id(u): n for n, u in enumerate(after)}
+    return all(
+        place[id(first)] < place[id(second)]
+        for n, first in enumerate(before)
+        for second in before[n + 1 :]
+        if first.writes & second.touches or first.touches & second.writes
+    )
 
 
 def _versions(buffer: Buffer) -> Buffer:

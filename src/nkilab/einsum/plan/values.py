@@ -170,10 +170,20 @@ class Tile:
         cache = self.ctx.build.scopes[-1].cache
         if key not in cache:
             cache[key] = self.new_column("negated")
-            # ScalarE, which is going to read it, has time where VectorE has none
-            self.add(nodes.Activate(cache[key], "copy", source, -1.0))
+            self.add(self.negation(cache[key], source))
         made: View = cache[key]
         return made
+
+    def negation(self, dst: View, src: View) -> nodes.Statement:
+        """Minus a few columns, on GpSimdE, which has time where VectorE and ScalarE have none.
+
+        ScalarE does it for what lies in PSUM, which GpSimdE does not read.
+        """
+        columns = src.cuts[-1].count.value
+        if src.buffer.memory == nodes.PSUM or columns is None or columns > PARTITIONS:
+            return nodes.Activate(dst, "copy", src, -1.0)
+        zeros = part_of(self.ctx.constant(0.0), src.cuts[0].count, columns)
+        return nodes.Combine(dst, zeros, "subtract", src, "gpsimd")
 
     def negated_blocks(self, source: View) -> View | None:
         """Minus a column that is one of several blocks of a tile: all of them in one instruction, if they are
@@ -192,7 +202,7 @@ class Tile:
                 every = View(
                     source.buffer, (nodes.Cut(ZERO, expr(PARTITIONS)), nodes.Cut(ZERO, count), nodes.At(ZERO))
                 )
-                self.add(nodes.Activate(part_of(made, PARTITIONS, count), "copy", every, -1.0))
+                self.add(self.negation(part_of(made, PARTITIONS, count), every))
             cache[key] = made
         return View(cache[key], (source.index[0], nodes.Cut(block.at, expr(1))))
 
