@@ -15,6 +15,7 @@ from .balance import balanced
 from .build import Builder, Span, whole
 from .context import Context
 from .contraction import Contraction
+from .defer import deferred
 from .deliver import targets_of
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
@@ -55,7 +56,9 @@ def lower(
     Raises:
         UnsupportedError: if an Einsum has a form that no nest covers.
     """
-    rewritten = without_turns(normal(cascade))
+    # float16 has no room for what a factor has yet to make smaller
+    held = cascade if "float16" in dtypes.values() else deferred(cascade)
+    rewritten = without_turns(normal(held))
     return _Lowering(cascade, rewritten, dtypes, machine, name, title, knobs).kernel()
 
 
@@ -100,7 +103,7 @@ class _Lowering:
         idle = [
             e for e in self.given.written if e not in cascade.written and f"{e}_now" not in cascade.tensors
         ]
-        ctx.choices.extend(f"{name} is left out: no output depends on it" for name in idle)
+        ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
         self.homes.bar_turns()
         groups = groups_of(cascade, ctx.knobs.is_fused)
         for number, group in enumerate(groups):
@@ -111,6 +114,13 @@ class _Lowering:
         if ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE":
             kernel = balanced(kernel, ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+
+    def why_left_out(self, name: str) -> str:
+        """Why an Einsum of the cascade is not computed."""
+        reader = next((e for e in self.given.einsums if name in e.reads and f"{e.name}_sum" in self.ctx.cascade.tensors), None)
+        if reader is None:
+            return "no output depends on it"
+        return f"what {reader.name} does not sum over is multiplied after the sum"
 
     def is_ahead(self, loop: Loop) -> bool:
         """Whether a loop that can runs its next turn ahead."""

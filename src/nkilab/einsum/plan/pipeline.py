@@ -138,32 +138,49 @@ def state_of(units: Sequence[Unit]) -> set[int]:
     return {id(b) for b in written} - local_to(units)
 
 
-def early_of(units: Sequence[Unit]) -> list[Unit]:
+def early_of(units: Sequence[Unit], loads: Loads) -> list[Unit]:
     """The units that run a turn ahead.
 
     Where turns hand on a state, those that do not need it. Narrow ones, a few elements per partition, come
-    along with a state of their own, if nothing else touches that. Where turns are independent, all before the
-    last product that waits for what other engines made of products before.
+    along with a state of their own, if nothing else touches that. Where turns are independent, as many as
+    share the work of a turn best with the rest, which needs TensorE for what other engines made of products.
     """
     local, state = local_to(units), state_of(units)
     free = _without(units, [u for u in units if u.touches & state])
     late = [u for u in units if u not in free and _is_wide(u.statement)]
-    return _without(units, late or _last_products(units), local)
+    if late:
+        return _without(units, late, local)
+    return _shared_best(units, loads, local)
 
 
-def _last_products(units: Sequence[Unit]) -> list[Unit]:
-    """Units from the first on that needs TensorE as often in turn with other engines as any does."""
+def _shared_best(units: Sequence[Unit], loads: Loads, local: set[int]) -> list[Unit]:
+    """The first units of a turn, so many that they and the others need about as long."""
+    last = _last_product(units)
+    times = {id(u): sum(loads.total([u.statement]).values()) for u in units}
+    best: list[Unit] = []
+    least = sum(times.values())
+    for place in range(1, last + 1) if last is not None else ():
+        early = _without(units, units[place:], local)
+        ahead = sum(times[id(u)] for u in early)
+        longest = max(ahead, sum(times.values()) - ahead)
+        if longest < least:
+            best, least = early, longest
+    return best
+
+
+def _last_product(units: Sequence[Unit]) -> int | None:
+    """The last unit on TensorE that waits for what other engines made of products; None if none does."""
     changes: dict[int, int] = {}
-    most, place = 1, len(units)
+    found = None
     for number, unit in enumerate(units):
         # odd on TensorE, even where other engines work on what it made
         level = max((changes.get(n, 0) for n in unit.reads), default=0)
         is_tensor = "tensor" in engines_of(unit.statement)
         level += (level % 2 == 0) if is_tensor else (level % 2 == 1)
         changes |= dict.fromkeys(unit.writes, level)
-        if is_tensor and level > most:
-            most, place = level, number
-    return list(units[place:])
+        if is_tensor and level > 1:
+            found = number
+    return found
 
 
 def _without(units: Sequence[Unit], late: Sequence[Unit], local: Collection[int] = ()) -> list[Unit]:
@@ -184,11 +201,12 @@ class Pipeline:
 
     Args:
         loop: as it is.
+        loads: what instructions take.
     """
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, loads: Loads) -> None:
         self.loop, self.units = loop, units_of(loop.body)
-        self.early = early_of(self.units)
+        self.early = early_of(self.units, loads)
         self.has_state = bool(state_of(self.units))
         self.late = [u for u in self.units if u not in self.early]
         self.local = {id(a.buffer): a.buffer for u in self.units for a in u.before}
@@ -229,7 +247,9 @@ class Pipeline:
         next_version, version = name_of(f"(({i} + 1) % 2)"), name_of(f"({i} % 2)")
         first, rest = self.divided()
         body: list[Statement] = []
-        place = next((n for n, u in enumerate(self.late) if "tensor" in engines_of(u.statement)), 0)
+        place = 0
+        if self.has_state:
+            place = next((n for n, u in enumerate(self.late) if "tensor" in engines_of(u.statement)), 0)
         ahead = self.turn(first, i + 1, next_version, is_copy=False)
         body += self.turn(self.late[:place], i, version, is_copy=False)
         body += [Comment("the turn after this one, as far as it needs no other"), *ahead]
@@ -357,7 +377,7 @@ class _Kernel:
 
     def ahead(self, loop: Loop, body: list[Statement]) -> bool:
         """Change one loop of a body; whether that is useful and fits."""
-        held = Pipeline(loop)
+        held = Pipeline(loop, self.loads)
         if not held.is_useful or not held.is_bound(self.loads) or not self.may(loop):
             return False
         try:

@@ -272,9 +272,16 @@ def _is_turned_at_once(
         return False
     if rows.most > PARTITIONS and rows.most % PARTITIONS:
         return False
-    size = as_dtype(source.buffer.dtype).storage.itemsize
     is_whole = at[part].start.value == 0 and total % PARTITIONS == 0
-    return is_whole and total // PARTITIONS * min(rows.most, PARTITIONS) * size <= BANK_BYTES
+    return is_whole and _blocks_of_a_bank(at[part], rows, source) > 1
+
+
+def _blocks_of_a_bank(part: Span, rows: Span, source: Storage) -> int:
+    """Transposed blocks that are copied out of a bank of PSUM together: as many as fit, in equal groups."""
+    block = PARTITIONS if rows.most > PARTITIONS else rows.most
+    held = BANK_BYTES // (block * as_dtype(source.buffer.dtype).storage.itemsize)
+    blocks = part.most // PARTITIONS
+    return max((n for n in range(1, blocks + 1) if blocks % n == 0 and n <= held), default=0)
 
 
 def _turned_at_once(
@@ -285,6 +292,13 @@ def _turned_at_once(
     A search may have smaller copies, every second of which ScalarE makes.
     """
     blocks, most = at[part].most // PARTITIONS, at[free].most
+    together = _blocks_of_a_bank(at[part], at[free], source)
+    if together < blocks:
+        with ctx.build.tiles("g", blocks * PARTITIONS, together * PARTITIONS) as group:
+            start = at[part].start + group.start
+            here = {**at, part: Span(start, group.count, group.most)}
+            _turned_at_once(ctx, plain, here, part, free, made, source)
+        return
     held = BANK_BYTES // (blocks * PARTITIONS * as_dtype(source.buffer.dtype).storage.itemsize)
     if at[free].count.value is None or most % PARTITIONS:
         held = 1
@@ -325,14 +339,10 @@ def _turned_rows(
         straight = fetch(ctx, Want(plain, {**here, part: block}, free, part, source))
         into = View(psum, (Cut(ZERO, expr(PARTITIONS)), At(b), Cut(inner.start, expr(inner.most))))
         ctx.build.add(nodes.Transpose(into, straight))
-    every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
-    ctx.build.add(
-        nodes.Copy(
-            View(made.buffer, (*every, Cut(rows.start, expr(rows.most)))),
-            View(psum, (*every, Cut(ZERO, expr(rows.most)))),
-            engine,
-        )
-    )
+    every, columns = Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(rows.most))
+    first = (at[part].start - made.bases[made.dims.index("part")]) // PARTITIONS
+    into = View(made.buffer, (every, Cut(first, expr(blocks)), Cut(rows.start, expr(rows.most))))
+    ctx.build.add(nodes.Copy(into, View(psum, (every, Cut(ZERO, expr(blocks)), columns)), engine))
 
 
 def _last_free(plain: Access, at: dict[str, Span], free: list[str], source: Storage) -> str:

@@ -1,0 +1,123 @@
+"""Factors that a sum of products does not run over: taken after the sum, where there are fewer elements.
+
+`A[m, p] = S[m, p] . R[p]` that only `Z[f, p] = A[m, p] . V[m, f]`, summed over m, reads becomes
+`Z_sum[f, p] = S[m, p] . V[m, f]` and `Z[f, p] = Z_sum[f, p] . R[p]`: one pass over A less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Scalar, Step, Tensor
+
+
+def deferred(cascade: Cascade) -> Cascade:
+    """The cascade with factors after the sums that they may follow."""
+    tensors = dict(cascade.tensors)
+    steps = _deferred([s for s in cascade.steps], cascade, tensors)
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, Iterate):
+            step = replace(step, body=tuple(_deferred(step.body, cascade, tensors)))  # type: ignore[arg-type]
+        found.append(step)
+    return replace(cascade, tensors=tensors, steps=tuple(found))
+
+
+def _deferred(steps: Sequence[Step], cascade: Cascade, tensors: dict[str, Tensor]) -> list[Step]:
+    held = list(steps)
+    for maker in [s for s in steps if isinstance(s, Einsum)]:
+        readers = [e for e in cascade.einsums if maker.name in e.reads]
+        if len(readers) != 1 or not any(s is readers[0] for s in held):
+            continue
+        pair = _parted(maker, readers[0], cascade)
+        if pair is None:
+            continue
+        places = [next(n for n, s in enumerate(held) if s is e) for e in (maker, readers[0])]
+        if places[1] < places[0] or _is_overwritten(held[places[0] : places[1]], maker):
+            continue
+        name = f"{readers[0].name}_sum"
+        while name in tensors:
+            name += "_"
+        tensors[name] = replace(cascade.tensors[readers[0].name], name=name)
+        held[places[1] : places[1] + 1] = _apart(readers[0], name, *pair)
+        del held[places[0]]
+    return held
+
+
+def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Access | Scalar] | None:
+    """The sum over what is left of a product without its factor, and that factor, in the sum's variables."""
+    if maker.name in cascade.outputs or sum(e.name == maker.name for e in cascade.einsums) > 1:
+        return None
+    if maker.map_op != "multiply" or maker.reduce_op or maker.condition or len(maker.operands) != 2:
+        return None
+    if (
+        reader.map_op != "multiply"
+        or reader.reduce_op != "add"
+        or reader.condition
+        or len(reader.accesses) != 2
+        or len(set(reader.reads)) != 2
+        or sum(e.name == reader.name for e in cascade.einsums) > 1
+    ):
+        return None
+    access = next(a for a in reader.accesses if a.tensor == maker.name)
+    names = _names(maker.output, access)
+    if names is None:
+        return None
+    for whole, factor in (maker.operands, maker.operands[::-1]):
+        if not isinstance(whole, Access) or whole.gathers or set(whole.variables) != set(maker.output.variables):
+            continue
+        if isinstance(factor, Access) and factor.gathers:
+            continue
+        mine = {names[v] for v in factor.variables}
+        if mine & set(reader.reduced) or not mine <= set(reader.output.variables):
+            continue
+        if not _is_less(cascade, maker, reader):
+            continue
+        operands = tuple(_renamed(whole, names) if o is access else o for o in reader.operands)
+        return replace(reader, operands=operands, text=""), _renamed(factor, names)
+    return None
+
+
+def _names(output: Access, access: Access) -> dict[str, str] | None:
+    """What a reader calls the variables of a result; None if it reads other than whole axes of it."""
+    found: dict[str, str] = {}
+    for made, read in zip(output.indices, access.indices, strict=True):
+        if not isinstance(made, Affine) or not isinstance(read, Affine) or not made.plain or not read.plain:
+            return None
+        found[made.plain] = read.plain
+    return found if len(set(found.values())) == len(found) == len(output.indices) else None
+
+
+def _renamed(operand: Access | Scalar, names: Mapping[str, str]) -> Access | Scalar:
+    if isinstance(operand, Scalar):
+        return operand
+    return replace(
+        operand, indices=tuple(i.renamed(names) if isinstance(i, Affine) else i for i in operand.indices)
+    )
+
+
+def _is_less(cascade: Cascade, maker: Einsum, reader: Einsum) -> bool:
+    """Whether the sum has fewer elements than the product, and each of its axes runs over all of a rank."""
+    if any(not isinstance(i, Affine) or not i.plain for i in reader.output.indices):
+        return False
+    sizes = (
+        prod(cascade.extent(v, e) for v in e.output.variables) for e in (reader, maker)
+    )
+    return next(sizes) <= next(sizes)
+
+
+def _is_overwritten(between: Sequence[Step], maker: Einsum) -> bool:
+    """Whether a step writes what a product reads, before the sum that is to read it instead."""
+    written = {e.name for s in between for e in (s.body if isinstance(s, Iterate) else (s,))}
+    return bool(written & set(maker.reads))
+
+
+def _apart(reader: Einsum, name: str, sums: Einsum, factor: Access | Scalar) -> list[Step]:
+    """The sum, under another name, and its product with the factor."""
+    total = replace(reader.output, tensor=name)
+    return [replace(sums, output=total), Einsum(reader.output, (total, factor), "multiply")]
+
+
+__all__ = ["deferred"]
