@@ -42,6 +42,8 @@ SHORTEST = 64
 PARTITIONS = 128
 # columns of a piece of a copy
 PIECE = 128
+# columns from which a sum takes longer than it takes to begin
+BANK = 512
 # VectorE is relieved where it has so many times as much to do as the other engines
 MARGIN = 1.1
 
@@ -150,8 +152,9 @@ class _Part:
         """Move copies, those with most to do first, as long as that helps."""
         if self.vector <= MARGIN * max(self.scalar, self.others):
             return
+        chained = set(_chained([self.loop]))
         for statement, times in weighted([self.loop]):
-            if isinstance(statement, Reduce) and statement.op == "add":
+            if isinstance(statement, Reduce) and statement.op == "add" and id(statement) not in chained:
                 self.summed(statement, times)
         copies = [
             (s, times)
@@ -189,6 +192,18 @@ class _Part:
         if max(ends(best)) * MARGIN**0.25 < max(self.vector, self.scalar):
             self.vector, self.scalar = ends(best)
             _exchange(self.loop.body, copy, _split(copy, blocks - best))
+
+
+def _chained(body: list[Statement], is_sequential: bool = False) -> Iterator[int]:
+    """Short sums that the rest of a turn waits for: where turns follow each other, ScalarE begins too late."""
+    read = {id(v.buffer) for s in body if not isinstance(s, Loop | Store | Tally)
+            for n, v in views_of(s) if n != "dst"}  # fmt: skip
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield from _chained(statement.body, statement.is_sequential)
+        elif isinstance(statement, Reduce) and is_sequential and id(statement.dst.buffer) in read:
+            if columns_of(statement.src) < BANK:
+                yield id(statement)
 
 
 def _pieces(copy: Copy) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
 from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
+from .aside import set_aside
 from .balance import balanced
 from .build import Builder, Span, whole
 from .context import Context
@@ -112,7 +113,7 @@ class _Lowering:
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
         if ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE":
-            kernel = balanced(kernel, ctx.machine)
+            kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
 
     def why_left_out(self, name: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from ..language.ast import Einsum, Iterate
+from .build import point
 from .choose import choices_for
 from .context import Context
 from .groups import Group, einsums_of, joins
-from .product import products_for
+from .product import BANK, Product, products_for
+from .storage import PARTITIONS
 
 
 class Units:
@@ -69,11 +72,24 @@ class Units:
         others = choices_for(ctx, [einsum], ctx.spans(einsum, {}))
         if not products or not others:
             return bool(products)
-        is_cheaper = products[0].cost_ns <= others[0].cost_ns
+        is_cheaper = products[0].cost_ns <= others[0].cost_ns and not self.is_chained(einsum, products[0])
         if str(einsum) not in self.turned:
             told = ("the cheaper engine", "the other")
             self.turned[str(einsum)] = ctx.pick(f"the engine of {einsum}", told) == told[1]
         return is_cheaper != self.turned[str(einsum)]
+
+    def is_chained(self, einsum: Einsum, product: Product) -> bool:
+        """Whether a product of a matrix and a vector is a short step in a chain of turns.
+
+        Then latency counts: TensorE has its operands turned and its result copied out of PSUM, where VectorE
+        goes over a bank of columns twice.
+        """
+        if not self.turns.get(id(einsum)) or (product.part and product.free) or len(einsum.accesses) != 2:
+            return False
+        spans = self.ctx.spans(einsum, {self.turns[id(einsum)]: point(0)})
+        extents = sorted(spans[v].most for v in einsum.variables)
+        rows, columns = prod(extents[:-1]), extents[-1]
+        return rows <= PARTITIONS and columns <= BANK
 
     def products_of(self, group: Group) -> list[Einsum]:
         """Einsums of a group that TensorE computes."""

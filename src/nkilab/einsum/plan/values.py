@@ -272,7 +272,7 @@ class Tile:
         """(x op0 scalar) op1 other in one instruction."""
         if not data.is_pending or len(data.of) != 2:
             return False
-        first = _with_scalar(data)
+        first = _with_scalar(data) or (self.with_element(data) if self.is_narrow else None)
         if first is None:
             return False
         inner, scalar, inner_reversed = first
@@ -292,6 +292,17 @@ class Tile:
             )
         )
         return True
+
+    def with_element(self, value: Value) -> tuple[Value, Value, bool] | None:
+        """A pending operator of two columns: one of them, float32 in SBUF, is an operand per partition."""
+        left, right = value.of
+        for data, scalar in ((left, right), (right, left)):
+            held = scalar.view
+            if held is not None and held.buffer.memory == nodes.SBUF and held.buffer.dtype == "float32":
+                if data.view is not None or data.is_pending_op:
+                    is_reversed = data is right and not OPERATORS[value.op].is_commutative
+                    return data, scalar, is_reversed
+        return None
 
     def is_summed_along(self, value: Value) -> bool:
         """Whether the instruction that computes a value can sum its rows too."""
