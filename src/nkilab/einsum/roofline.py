@@ -8,7 +8,8 @@ reductions are a pass of their own. Products of three tensors or more count in t
 What TensorE computes lies in PSUM, which VectorE and ScalarE alone read: functions of it are passes of
 ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either.
 An operand of TensorE that depends on a maximum or the like over its own rank lies with that rank along
-the columns: it is transposed on TensorE and leaves PSUM once more. Of a kernel: its instructions at full
+the columns: it is transposed on TensorE and leaves PSUM once more. The turns of an iterate block, one after
+the other, need the longest chain of a turn each (`chain.py`). Of a kernel: its instructions at full
 rate, without overhead or waits.
 """
 
@@ -23,6 +24,7 @@ import numpy as np
 from ..api import Estimate
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
+from .chain import chains_ns
 from .language.ast import Cascade, Einsum, Iterate
 from .language.extents import block_extent
 from .language.operators import OPERATORS
@@ -35,7 +37,8 @@ class Roofline:
 
     Args:
         times_ns: by resource: hbm, tensor, scalar, elementwise; turned: tensor with transposes that the
-            cascade forces; psum: what VectorE and ScalarE read of PSUM, shared out best.
+            cascade forces; psum: what VectorE and ScalarE read of PSUM, shared out best; chain: turns that
+            wait for each other.
         bytes: that inputs and outputs have.
     """
 
@@ -79,6 +82,7 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
     turned *= (1 if narrow else machine["fp32_passes"]) / machine["tensor_clock_ghz"]
     times["turned"] = times["tensor"] + turned if turned else 0.0
     times["psum"] = _shared_out(machine, *_psum_passes(cascade, machine))
+    times["chain"] = chains_ns(cascade, machine, 1 if narrow else machine["fp32_passes"])
     return Roofline(times, total)
 
 

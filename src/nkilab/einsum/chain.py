@@ -1,0 +1,125 @@
+"""The chain of turns: what an iterate block cannot do at once, because a turn needs the one before.
+
+The least time of a block is that of its turns times the longest path from what a turn takes over to what it
+hands on. A reduction ends before what reads it begins; an instruction takes two operators, and those before a
+reduction go along with it. Each instruction takes at least its latency on the quickest engine that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from ..machine import Machine
+from .language.ast import Access, Affine, Cascade, Einsum, Iterate
+from .language.extents import block_extent
+
+# a state that one of these alone changes is a scan: its turns need not be taken one by one
+SCANNED = ("add", "multiply", "maximum", "minimum")
+# operators of one instruction
+TOGETHER = 2
+
+
+def chains_ns(cascade: Cascade, machine: Machine, passes: float) -> float:
+    """Nanoseconds that the blocks of a cascade need, however many engines share their work.
+
+    Args:
+        cascade: every rank has an extent.
+        machine: the chip.
+        passes: of TensorE over an operand.
+    """
+    blocks = [s for s in cascade.steps if isinstance(s, Iterate)]
+    return sum(block_extent(b, cascade) * _turn_ns(b, cascade, machine, passes) for b in blocks)
+
+
+def _turn_ns(block: Iterate, cascade: Cascade, machine: Machine, passes: float) -> float:
+    """The longest chain of one turn."""
+    longest = 0.0
+    for first, last, turns in _handed_on(block):
+        for path in _paths(block, first, last):
+            if len(path) > 1 or path[0].reduced or path[0].map_op not in SCANNED:
+                longest = max(longest, _path_ns(path, block, cascade, machine, passes) / turns)
+    return longest
+
+
+def _handed_on(block: Iterate) -> Iterator[tuple[int, int, int]]:
+    """Einsums that read what a turn before wrote, which wrote it, and how many turns before."""
+    for number, reader in enumerate(block.body):
+        for access in reader.accesses:
+            for place, writer in enumerate(block.body):
+                turns = _turns_between(writer.output, access, block.variable)
+                if turns:
+                    yield number, place, turns
+
+
+def _turns_between(written: Access, read: Access, variable: str) -> int:
+    """How many turns before an element was written; 1 where all turns before are read, 0 in the same turn."""
+    if written.tensor != read.tensor:
+        return 0
+    for made, asked in zip(written.indices, read.indices, strict=True):
+        if variable in made.variables:
+            if not isinstance(made, Affine) or not isinstance(asked, Affine):
+                return 1
+            is_step = variable in asked.variables and made.terms == asked.terms
+            return max(0, made.constant - asked.constant) if is_step else 1
+    return 0
+
+
+def _paths(block: Iterate, first: int, last: int) -> Iterator[list[Einsum]]:
+    """Ways from an Einsum to another through what the same turn wrote before."""
+    if first == last:
+        yield [block.body[first]]
+    for number in range(first + 1, last + 1):
+        reader, writer = block.body[number], block.body[first]
+        is_read = any(
+            a.tensor == writer.name and not _turns_between(writer.output, a, block.variable)
+            for a in reader.accesses
+        )
+        if is_read:
+            for rest in _paths(block, number, last):
+                yield [block.body[first], *rest]
+
+
+def _path_ns(
+    path: Sequence[Einsum], block: Iterate, cascade: Cascade, machine: Machine, passes: float
+) -> float:
+    """The time of the fewest instructions that compute Einsums which wait for each other."""
+    total = 0.0
+    run: list[float] = []
+    for einsum in path:
+        own = [v for v in einsum.variables if v != block.variable]
+        points = prod(cascade.extent(v, einsum) for v in own)
+        columns = points / machine["partitions"]
+        if not einsum.reduced:
+            run.append(_least_ns(columns, machine))
+            continue
+        total += sum(_steps(run[:-TOGETHER])) + _sum_ns(einsum, points, machine, passes)
+        run = []
+    return total + sum(_steps(run))
+
+
+def _steps(run: Sequence[float]) -> list[float]:
+    """Operators after each other, as many as go together in one instruction."""
+    return [max(run[n : n + TOGETHER]) for n in range(0, len(run), TOGETHER)]
+
+
+def _least_ns(columns: float, machine: Machine) -> float:
+    """The least latency of an instruction over columns of all partitions, of the engines that compute."""
+    vector = machine["vector_duration_ns"] + columns / (
+        machine["vector_clock_ghz"] * max(machine["vector_mode_speedup"], machine["vector_fp32_lanes"])
+    )
+    scalar = machine["scalar_duration_ns"] + columns / machine["scalar_clock_ghz"]
+    gpsimd = (machine["gpsimd_overhead_cycles"] + columns) / machine["gpsimd_clock_ghz"]
+    return float(min(vector, scalar, gpsimd))
+
+
+def _sum_ns(einsum: Einsum, points: int, machine: Machine, passes: float) -> float:
+    """The least latency of a reduction: that of a product on TensorE, if it is one and that is less."""
+    least = _least_ns(points / machine["partitions"], machine)
+    if einsum.reduce_op != "add" or einsum.map_op not in ("multiply", ""):
+        return least
+    columns = max(machine["matmul_interval_cycles"], points / machine["partitions"] ** 2)
+    return min(least, machine["tensor_latency_ns"] + columns * passes / machine["tensor_clock_ghz"])
+
+
+__all__ = ["chains_ns"]
