@@ -16,7 +16,8 @@ from .tree.nodes import HBM, Alloc, Buffer, Comment, Load, Loop, Statement, Stor
 
 SCHEMA = "nkilab.einsum/1"
 ENGINES = {"hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines",
-           "turned": "TensorE with transposes", "psum": "VectorE and ScalarE on PSUM", "chain": "chain of turns"}  # fmt: skip
+           "turned": "TensorE with transposes", "psum": "VectorE and ScalarE on PSUM",
+           "chain": "chain of turns"}  # fmt: skip
 
 # what statements of the tree are in NKI
 INSTRUCTIONS = {

@@ -1,4 +1,4 @@
-"""What turns compute besides the state that they hand on: given to GpSimdE, so that the chain is not delayed."""
+"""What turns compute besides the state that they hand on: GpSimdE has it, so that nothing delays the chain."""
 
 from __future__ import annotations
 

@@ -195,14 +195,14 @@ class _Part:
 
 
 def _chained(body: list[Statement], is_sequential: bool = False) -> Iterator[int]:
-    """Short sums that the rest of a turn waits for: where turns follow each other, ScalarE begins too late."""
+    """Short sums that the rest of a turn waits for: ScalarE would begin late where turns follow each other."""
     read = {id(v.buffer) for s in body if not isinstance(s, Loop | Store | Tally)
             for n, v in views_of(s) if n != "dst"}  # fmt: skip
     for statement in body:
         if isinstance(statement, Loop):
             yield from _chained(statement.body, statement.is_sequential)
-        elif isinstance(statement, Reduce) and is_sequential and id(statement.dst.buffer) in read:
-            if columns_of(statement.src) < BANK:
+        elif isinstance(statement, Reduce) and is_sequential and columns_of(statement.src) < BANK:
+            if id(statement.dst.buffer) in read:
                 yield id(statement)
 
 

@@ -11,13 +11,14 @@ from ..language.ast import Access, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View
+from .beside import rows_beside
 from .build import Builder, Span
 from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
 from .product import BANK, Product, block_sizes, matmul_dtype
-from .reach import leaves
+from .reach import leaves, leaving
 from .stage import stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage, positions
 from .turns import piece_of
@@ -25,6 +26,8 @@ from .want import Want
 
 # bytes per partition of results that one transfer stores
 MOST_STORED = 16 * 1024
+# part of the room on chip that an operand may take to be there before all else
+SMALL = 0.1
 
 
 @dataclass(frozen=True)
@@ -62,16 +65,21 @@ class Contraction:
         """Append the nest."""
         product, build = self.product, self.ctx.build
         self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
-        self.padded = {**self.staged_around(), **self.staged_padded()}
+        self.padded = self.staged_around()
+        self.stage_small()
+        self.stage_padded(is_forced=not product.outer)
+        self.beside, each = rows_beside(self.ctx, self.einsum, product, self.spans, self.target, self.padded)
         comment = str(self.einsum)
         with ExitStack() as stack:
-            for variable in product.outer:
+            for variable in self.outer_loops():
+                block = each if variable == self.beside else 1
                 span = stack.enter_context(
-                    build.tiles(variable, self.spans[variable].most, 1, comment=comment)
+                    build.tiles(variable, self.spans[variable].most, block, comment=comment)
                 )
                 start = self.spans[variable].start + span.start
                 self.spans[variable] = Span(start, span.count, span.most)
                 comment = ""
+                self.stage_padded(is_forced=variable == self.outer_loops()[-1])
             if comment:
                 build.add(nodes.Comment(comment))
             self.blocks = self.chosen_blocks()
@@ -100,14 +108,37 @@ class Contraction:
                 found[n] = stage(self.ctx, access, spans, product.over, self.dtype)
         return found
 
-    def staged_padded(self) -> dict[int, Storage]:
-        """Operands that are read beyond their edges, whole, with zeros around them."""
+    def outer_loops(self) -> list[str]:
+        """Variables of the loops around products: first those alone in an index of what has edges."""
+        accesses = [a for a in (self.product.left, self.product.right) if a is not None]
+        edges = {v for a in accesses for i in leaving(self.ctx, a, self.spans) for v in i.variables}
+        return sorted(self.product.outer, key=lambda v: (v == self.beside, v in edges))
+
+    def stage_small(self) -> None:
+        """Bring an operand on chip before the loops if it is small, so that a large one does not bar it."""
         product = self.product
-        return {
-            n: stage(self.ctx, a, self.spans, product.over, self.dtype)
-            for n, a in enumerate((product.left, product.right))
-            if a is not None and leaves(self.ctx, a, self.spans)
-        }
+        for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
+            if access is None or n in self.padded or leaves(self.ctx, access, self.spans):
+                continue
+            if (
+                set(product.outer) & set(access.variables)
+                or not product.outer
+                or not self.is_staged(access, own)
+            ):
+                continue
+            size = staged_bytes(self.ctx, access, self.spans, product.over, self.dtype)
+            if size <= self.ctx.room() * SMALL:
+                self.padded[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
+
+    def stage_padded(self, is_forced: bool) -> None:
+        """Bring operands that are read beyond their edges on chip with zeros around them, if they fit."""
+        product = self.product
+        for n, access in enumerate((product.left, product.right)):
+            if access is None or n in self.padded or not leaves(self.ctx, access, self.spans):
+                continue
+            size = staged_bytes(self.ctx, access, self.spans, product.over, self.dtype)
+            if is_forced or size <= self.ctx.room() * 0.8:
+                self.padded[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
 
     # blocks
 
@@ -119,7 +150,7 @@ class Contraction:
         room = max(self.ctx.room() * 0.9, 4096)
         options: list[tuple[float, Blocks]] = []
         fewest = 0
-        for depth in block_sizes(over, PARTITIONS):
+        for depth in block_sizes(over, PARTITIONS) if not self.beside else [over]:
             for rows in block_sizes(part, PARTITIONS):
                 for columns in block_sizes(free, BANK):
                     needed = self.needed(rows, columns, depth)
@@ -334,6 +365,8 @@ class Contraction:
         product, target = self.product, self.target
         if target.tile is not None or target.hbm is None or not product.part or not self.is_straight():
             return False
+        if self.beside:
+            return False
         rows = self.spans[product.part]
         columns = self.spans[product.free] if product.free else Span(ZERO, expr(1), 1)
         index = next(i for i in self.einsum.output.indices if product.part in i.variables)
@@ -375,12 +408,20 @@ class Contraction:
             self.accumulated(view, spans)
             tile.changed()
             return view
-        psum = self.ctx.temporary(
-            f"{self.einsum.name.lower()}_sum", rows.most, columns.most, "float32", nodes.PSUM, "sum"
-        )
-        view = part_of(psum, rows.count, columns.count)
+        view = self.sum_of(rows, columns)
         self.accumulated(view, spans)
         return view
+
+    def sum_of(self, rows: Span, columns: Span) -> View:
+        """A new tile of PSUM."""
+        hint = f"{self.einsum.name.lower()}_sum"
+        if not self.beside:
+            psum = self.ctx.temporary(hint, rows.most, columns.most, "float32", nodes.PSUM, "sum")
+            return part_of(psum, rows.count, columns.count)
+        spans = (rows, self.spans[self.beside], columns)
+        shape = tuple(s.most for s in spans)
+        psum = self.ctx.build.buffer(hint, shape, "float32", nodes.PSUM, "sum")
+        return View(psum, tuple(Cut(ZERO, s.count) for s in spans))
 
     def accumulated(self, view: View, spans: dict[str, Span]) -> None:
         """Add products up in a tile of PSUM."""

@@ -16,7 +16,7 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Scalar, Ste
 def deferred(cascade: Cascade) -> Cascade:
     """The cascade with factors after the sums that they may follow."""
     tensors = dict(cascade.tensors)
-    steps = _deferred([s for s in cascade.steps], cascade, tensors)
+    steps = _deferred(cascade.steps, cascade, tensors)
     found: list[Step] = []
     for step in steps:
         if isinstance(step, Iterate):
@@ -66,7 +66,11 @@ def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Ac
     if names is None:
         return None
     for whole, factor in (maker.operands, maker.operands[::-1]):
-        if not isinstance(whole, Access) or whole.gathers or set(whole.variables) != set(maker.output.variables):
+        if (
+            not isinstance(whole, Access)
+            or whole.gathers
+            or set(whole.variables) != set(maker.output.variables)
+        ):
             continue
         if isinstance(factor, Access) and factor.gathers:
             continue
@@ -102,9 +106,7 @@ def _is_less(cascade: Cascade, maker: Einsum, reader: Einsum) -> bool:
     """Whether the sum has fewer elements than the product, and each of its axes runs over all of a rank."""
     if any(not isinstance(i, Affine) or not i.plain for i in reader.output.indices):
         return False
-    sizes = (
-        prod(cascade.extent(v, e) for v in e.output.variables) for e in (reader, maker)
-    )
+    sizes = (prod(cascade.extent(v, e) for v in e.output.variables) for e in (reader, maker))
     return next(sizes) <= next(sizes)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..language.ast import Affine, Einsum, Iterate
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import PSUM, At, Cut, View
+from ..tree.nodes import PSUM, SBUF, At, Cut, View
 from .build import Span
 from .context import Context, part_of
 from .fetch import FEW, turn, two_axes
@@ -167,8 +167,11 @@ def _in_sbuf(ctx: Context, view: View, dtype: str) -> View:
     """A view that transfers and transposes may read, of a type."""
     if view.buffer.memory != PSUM and view.buffer.dtype == dtype:
         return view
-    rows, columns = (int(str(e)) for e in (view.buffer.shape[0], view.buffer.shape[-1]))
-    made = part_of(ctx.temporary("out_tile", rows, columns, dtype), view.cuts[0].count, view.cuts[1].count)
+    extents = [e for e, i in zip(view.buffer.shape, view.index, strict=True) if isinstance(i, Cut)]
+    if len(extents) < 2:
+        extents = [view.buffer.shape[0], view.buffer.shape[-1]]
+    tile = ctx.build.buffer("out_tile", tuple(int(str(e)) for e in extents), dtype, SBUF)
+    made = View(tile, tuple(Cut(ZERO, c.count) for c in view.cuts))
     ctx.build.add(nodes.Copy(made, view))
     return made
 

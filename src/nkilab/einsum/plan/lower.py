@@ -118,7 +118,14 @@ class _Lowering:
 
     def why_left_out(self, name: str) -> str:
         """Why an Einsum of the cascade is not computed."""
-        reader = next((e for e in self.given.einsums if name in e.reads and f"{e.name}_sum" in self.ctx.cascade.tensors), None)
+        reader = next(
+            (
+                e
+                for e in self.given.einsums
+                if name in e.reads and f"{e.name}_sum" in self.ctx.cascade.tensors
+            ),
+            None,
+        )
         if reader is None:
             return "no output depends on it"
         return f"what {reader.name} does not sum over is multiplied after the sum"

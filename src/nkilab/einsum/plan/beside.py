@@ -1,0 +1,95 @@
+"""Several short rows of a product side by side: one instruction for what a loop would take one by one.
+
+A convolution has the columns of one row of an image as columns of a product: 56 of the 512 that an
+instruction takes. As long as they fit into a bank of PSUM, rows that lie in one tile on chip go through TensorE together.
+"""
+
+from __future__ import annotations
+
+from ..language.ast import Access, Einsum, Scalar
+from ..tree.expr import expr
+from .build import Span, point
+from .context import Context
+from .deliver import Target
+from .product import BANK, Product, matmul_dtype
+from .stage import staged_bytes
+from .storage import Storage
+
+
+def rows_beside(
+    ctx: Context,
+    einsum: Einsum,
+    product: Product,
+    spans: dict[str, Span],
+    target: Target,
+    held: dict[int, Storage],
+) -> tuple[str, int]:
+    """The variable several of whose values go through TensorE at once, and how many; "" and 1 for none.
+
+    Args:
+        ctx: the plan.
+        einsum: that is computed.
+        product: how.
+        spans: of its variables, before its loops.
+        target: where the result goes.
+        held: operands that are on chip whole.
+    """
+    columns = spans[product.free].most if product.free else BANK
+    right = product.right
+    if right is None or 2 * columns > BANK or einsum.condition or not product.part:
+        return "", 1
+    if any(isinstance(o, Scalar) for o in einsum.operands) or spans[product.free].count.value is None:
+        return "", 1
+    for variable in reversed(product.outer):
+        if not _is_row(einsum, product, variable) or not _lies_straight(einsum, product, variable, target):
+            continue
+        extent = spans[variable].count.value or 0
+        each = max((n for n in range(1, BANK // columns + 1) if extent % n == 0), default=1)
+        if each > 1 and (
+            1 in held or _is_staged(ctx, product, right, _inside(product, spans, variable, each))
+        ):
+            return variable, each
+    return "", 1
+
+
+def _inside(product: Product, spans: dict[str, Span], variable: str, each: int) -> dict[str, Span]:
+    """Spans inside of the loops around products, of which one takes several values at once."""
+    return {
+        **spans,
+        **{v: point(0) for v in product.outer},
+        variable: Span(spans[variable].start, expr(each), each),
+    }
+
+
+def _is_row(einsum: Einsum, product: Product, variable: str) -> bool:
+    """Whether the moving operand alone has a variable, at an index without that of its columns."""
+    left, right = product.left, product.right
+    if right is None or (left is not None and variable in left.variables) or variable not in right.variables:
+        return False
+    own = [i for i in right.indices if variable in i.variables]
+    is_plain = any(i.plain == variable for i in einsum.output.indices)
+    return is_plain and len(own) == 1 and not {product.free, product.over} & set(own[0].variables)
+
+
+def _lies_straight(einsum: Einsum, product: Product, variable: str, target: Target) -> bool:
+    """Whether partitions, rows and columns of a product come in this order where they go."""
+    order = [v for i in einsum.output.indices for v in i.variables]
+    if target.tile is not None and target.tile.part_variable(einsum.output) != product.part:
+        return False
+    places = [order.index(v) for v in (product.part, variable, product.free)]
+    return places[1] < places[2] and (target.hbm is None or places[0] < places[1])
+
+
+def _is_staged(ctx: Context, product: Product, right: Access, spans: dict[str, Span]) -> bool:
+    """Whether the moving operand is, or will be, on chip as products want it."""
+    chip, dtype = ctx.chip(right.tensor), matmul_dtype(ctx, product.left, right)
+    if chip is not None:
+        return (
+            chip.part_variable(right) == product.over
+            and chip.buffer.dtype == dtype
+            and chip.buffer.memory == "sbuf"
+        )
+    return staged_bytes(ctx, right, spans, product.over, dtype) * 2 <= ctx.room() * 0.4
+
+
+__all__ = ["rows_beside"]
