@@ -12,13 +12,14 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View
 from .beside import rows_beside
-from .build import Builder, Span
+from .build import Builder, Span, point
 from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
 from .product import BANK, Product, block_sizes, matmul_dtype
 from .reach import leaves, leaving
+from .stack import of_stack, stacked, stacked_bytes, stacked_over
 from .stage import stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage, positions
 from .turns import piece_of
@@ -28,6 +29,8 @@ from .want import Want
 MOST_STORED = 16 * 1024
 # part of the room on chip that an operand may take to be there before all else
 SMALL = 0.1
+# and one that is there at once for as many turns of the loops around as fit
+LARGE = 0.8
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,15 @@ class Contraction:
         """Append the nest."""
         product, build = self.product, self.ctx.build
         self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
-        self.padded = self.staged_around()
+        self.stack = self.chosen_stack()
+        self.padded = self.staged_around() if not self.stack else {}
         self.stage_small()
         self.stage_padded(is_forced=not product.outer)
         self.beside, each = rows_beside(self.ctx, self.einsum, product, self.spans, self.target, self.padded)
         comment = str(self.einsum)
         with ExitStack() as stack:
-            for variable in self.outer_loops():
+            loops = self.outer_loops()
+            for variable in loops:
                 block = each if variable == self.beside else 1
                 span = stack.enter_context(
                     build.tiles(variable, self.spans[variable].most, block, comment=comment)
@@ -79,7 +84,7 @@ class Contraction:
                 start = self.spans[variable].start + span.start
                 self.spans[variable] = Span(start, span.count, span.most)
                 comment = ""
-                self.stage_padded(is_forced=variable == self.outer_loops()[-1])
+                self.stage_padded(is_forced=variable == loops[-1])
             if comment:
                 build.add(nodes.Comment(comment))
             self.blocks = self.chosen_blocks()
@@ -114,31 +119,60 @@ class Contraction:
         edges = {v for a in accesses for i in leaving(self.ctx, a, self.spans) for v in i.variables}
         return sorted(self.product.outer, key=lambda v: (v == self.beside, v in edges))
 
+    def chosen_stack(self) -> str:
+        """The variable whose values go to the partitions beside those of the sum, if there is room; or ""."""
+        product = self.product
+        found = stacked_over(self.ctx, self.einsum, product, self.spans)
+        if not found:
+            return ""
+        inside = {**self.spans, **{v: point(0) for v in product.outer}}
+        for access, share in ((product.left, SMALL), (product.right, LARGE)):
+            assert access is not None
+            size = stacked_bytes(self.ctx, access, inside, product.over, found, self.dtype)
+            if size > self.ctx.room() * share:
+                return ""
+        return found
+
     def stage_small(self) -> None:
         """Bring an operand on chip before the loops if it is small, so that a large one does not bar it."""
         product = self.product
         for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
-            if access is None or n in self.padded or leaves(self.ctx, access, self.spans):
-                continue
             if (
-                set(product.outer) & set(access.variables)
+                access is None
+                or n in self.padded
+                or leaves(self.ctx, access, self.spans)
                 or not product.outer
-                or not self.is_staged(access, own)
             ):
                 continue
-            size = staged_bytes(self.ctx, access, self.spans, product.over, self.dtype)
-            if size <= self.ctx.room() * SMALL:
-                self.padded[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
+            if set(product.outer) & set(access.variables) or not self.is_staged(access, own):
+                continue
+            if self.bytes_of(access) <= self.ctx.room() * SMALL:
+                self.place(n, access)
 
     def stage_padded(self, is_forced: bool) -> None:
-        """Bring operands that are read beyond their edges on chip with zeros around them, if they fit."""
-        product = self.product
-        for n, access in enumerate((product.left, product.right)):
-            if access is None or n in self.padded or not leaves(self.ctx, access, self.spans):
+        """Bring operands that are stacked or read beyond their edges on chip, zeros around them, if they fit."""
+        for n, access in enumerate((self.product.left, self.product.right)):
+            if access is None or n in self.padded:
                 continue
-            size = staged_bytes(self.ctx, access, self.spans, product.over, self.dtype)
-            if is_forced or size <= self.ctx.room() * 0.8:
-                self.padded[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
+            if not self.stack and not leaves(self.ctx, access, self.spans):
+                continue
+            if is_forced or self.bytes_of(access) <= self.ctx.room() * LARGE:
+                self.place(n, access)
+
+    def bytes_of(self, access: Access) -> int:
+        """Bytes per partition of an operand on chip."""
+        over = self.product.over
+        if self.stack:
+            return stacked_bytes(self.ctx, access, self.spans, over, self.stack, self.dtype)
+        return staged_bytes(self.ctx, access, self.spans, over, self.dtype)
+
+    def place(self, n: int, access: Access) -> None:
+        """Bring an operand on chip whole."""
+        over = self.product.over
+        if self.stack:
+            self.padded[n] = stacked(self.ctx, access, self.spans, over, self.stack, self.dtype)
+        else:
+            self.padded[n] = stage(self.ctx, access, self.spans, over, self.dtype)
 
     # blocks
 
@@ -428,7 +462,7 @@ class Contraction:
         product, build = self.product, self.ctx.build
         with ExitStack() as stack:
             running: list[str] = []
-            for variable in product.inner:
+            for variable in (v for v in product.inner if v != self.stack):
                 span = stack.enter_context(build.tiles(variable, spans[variable].most, 1, is_sequential=True))
                 spans = {**spans, variable: span}
                 running.extend(span.start.names)
@@ -455,6 +489,10 @@ class Contraction:
         ctx, over = self.ctx, spans[self.product.over]
         if access is None:
             return part_of(ctx.constant(1.0, self.dtype), over.count, 1)
+        if self.stack:
+            first = {**spans, self.stack: point(0)}
+            want = Want(access, first, self.product.over, own, self.held[n])
+            return of_stack(fetch(ctx, want), spans[self.stack].most)
         want = Want(access, spans, self.product.over, own, self.held.get(n))
         view = fetch(ctx, want if want.storage else replace(want, storage=piece_of(ctx, want)))
         if view.buffer.dtype != self.dtype:

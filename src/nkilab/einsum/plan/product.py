@@ -13,6 +13,8 @@ from .context import Context
 from .storage import PARTITIONS
 
 BANK = 512
+# to bring another stationary operand into TensorE, besides a cycle per column
+WEIGHTS_NS = 52.0
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,9 @@ def _cost(
     columns = min(spans[free].most, BANK) if free else 1
     depth = min(spans[over].most, PARTITIONS)
     is_wide = matmul_dtype(ctx, left, right) == "float32"
-    cost = prod(trips.values()) * (max(64.0, columns) / 2.4 * (4 if is_wide else 1) + 8)
+    beside = _rows_beside(einsum, spans, left, right, columns, loops)
+    moved = columns * beside / 2.4 * (4 if is_wide else 1)
+    cost = prod(trips.values()) / beside * (max(64.0 / 2.4, moved, WEIGHTS_NS + rows / 2.4) + 8)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
             times = prod(t for v, t in trips.items() if v in access.variables)
@@ -180,6 +184,18 @@ def _cost(
     if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
         home += 350.0 * -(-columns // PARTITIONS)
     return cost + times * (home + 60 + columns)
+
+
+def _rows_beside(
+    einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None, columns: int,
+    loops: tuple[str, ...],
+) -> int:  # fmt: skip
+    """How many short rows of the moving operand go through TensorE at once."""
+    theirs = left.variables if left is not None else ()
+    rows = [v for v in loops if v in einsum.output.variables and v not in theirs]
+    if right is None or columns < 2 or not rows:
+        return 1
+    return max(1, min(BANK // columns, max(spans[v].most for v in rows)))
 
 
 def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
