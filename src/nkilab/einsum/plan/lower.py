@@ -33,7 +33,7 @@ from .turns import turns_at_once
 from .units import Units
 
 # how much longer products may take in the tiles of a loop that others share
-MOST_SCATTERED = 8
+MOST_SCATTERED = 12
 
 
 def lower(

@@ -172,8 +172,8 @@ def _cost(
     depth = min(spans[over].most, PARTITIONS)
     is_wide = matmul_dtype(ctx, left, right) == "float32"
     beside = _rows_beside(einsum, spans, left, right, columns, loops)
-    moved = columns * beside / 2.4 * (4 if is_wide else 1)
-    cost = prod(trips.values()) / beside * (max(64.0 / 2.4, moved, WEIGHTS_NS + rows / 2.4) + 8)
+    moved = max(64.0, columns * beside) / 2.4 * (4 if is_wide else 1)
+    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / 2.4) + 8)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
             times = prod(t for v, t in trips.items() if v in access.variables)

@@ -194,6 +194,8 @@ class Tile:
         count, block = expr(source.buffer.shape[1]), source.index[1]
         if not isinstance(block, nodes.At) or not block.at.names or count.value is None:
             return None
+        if self.is_written_since(source, held.depth):
+            return None
         key = ("negated", source.buffer, held.version)
         cache = build.scopes[held.depth].cache
         if key not in cache:
@@ -205,6 +207,12 @@ class Tile:
                 self.add(self.negation(part_of(made, PARTITIONS, count), every))
             cache[key] = made
         return View(cache[key], (source.index[0], nodes.Cut(block.at, expr(1))))
+
+    def is_written_since(self, view: View, depth: int) -> bool:
+        """Whether the loops that are open inside of a depth write what a view lies in."""
+        inside = (s for scope in self.ctx.build.scopes[depth + 1 :] for s in nodes.statements(scope.body))
+        return any(getattr(s, name, None) is not None and getattr(s, name).buffer is view.buffer
+                   for s in inside for name in ("dst", "total"))  # fmt: skip
 
     def in_sbuf(self, view: View) -> View:
         """A view that GpSimdE reads, or that may stand beside another in PSUM."""
@@ -298,10 +306,10 @@ class Tile:
         left, right = value.of
         for data, scalar in ((left, right), (right, left)):
             held = scalar.view
-            if held is not None and held.buffer.memory == nodes.SBUF and held.buffer.dtype == "float32":
-                if data.view is not None or data.is_pending_op:
-                    is_reversed = data is right and not OPERATORS[value.op].is_commutative
-                    return data, scalar, is_reversed
+            if held is None or held.buffer.memory != nodes.SBUF or held.buffer.dtype != "float32":
+                continue
+            if data.view is not None or data.is_pending_op:
+                return data, scalar, data is right and not OPERATORS[value.op].is_commutative
         return None
 
     def is_summed_along(self, value: Value) -> bool:
