@@ -208,10 +208,31 @@ class _Lowering:
         loops = [(v, cascade.extent(v, group.einsums[-1]), 1) for v in single]
         names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
         tiled = self.ctx.pick(f"the loop over tiles that {names} share", [*rest, ""]) if rest else ""
-        if tiled:
+        pointed = self.pointed(group, shared, single)
+        if pointed:
+            loops.append((pointed, cascade.extent(pointed, group.einsums[-1]), 1))
+        elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
         return loops
+
+    def pointed(self, group: Group, shared: Sequence[str], single: Sequence[str]) -> str:
+        """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""
+        ctx = self.ctx
+        between = [e for e in group.einsums if any(e.name in o.reads for o in group.einsums)]
+        if single or any(isinstance(s, Iterate) for s in group.steps):
+            return ""
+        for variable in shared:
+            tiled, alone = (
+                max((self.homes.tile_bytes(e, {variable: b}) for e in between), default=0)
+                for b in (PARTITIONS, 1)
+            )
+            work = [
+                prod(ctx.cascade.extent(v, e) for v in e.variables if v != variable) for e in group.einsums
+            ]
+            if alone * 4 <= ctx.room() * 0.6 < tiled and min(work) >= PARTITIONS**2:
+                return variable
+        return ""
 
     def is_scattering(self, variable: str, products: list[Einsum]) -> bool:
         """Whether tiles of a variable leave TensorE only ways that load single elements from HBM."""
