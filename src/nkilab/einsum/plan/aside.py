@@ -1,4 +1,4 @@
-"""What turns compute besides the state that they hand on: GpSimdE has it, so that nothing delays the chain."""
+"""What turns compute besides the state that they hand on: GpSimdE has it, so that the chain is not late."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class _Part:
 
 
 def _chained(body: list[Statement], is_sequential: bool = False) -> Iterator[int]:
-    """Short sums that the rest of a turn waits for: ScalarE would begin late where turns follow each other."""
+    """Short sums that the rest of a turn waits for: ScalarE begins too late for them."""
     read = {id(v.buffer) for s in body if not isinstance(s, Loop | Store | Tally)
             for n, v in views_of(s) if n != "dst"}  # fmt: skip
     for statement in body:

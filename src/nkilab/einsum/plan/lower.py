@@ -18,6 +18,7 @@ from .context import Context
 from .contraction import Contraction
 from .defer import deferred
 from .deliver import targets_of
+from .diagonal import diagonal_of
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .knobs import RULES, Knobs
@@ -375,6 +376,17 @@ class _Lowering:
             behind = {t for u in units[number + 1 :] for e in u for t in e.reads} | later
             self.lower_unit(unit, outer, behind)
 
+    def is_diagonal(self, einsum: Einsum) -> bool:
+        """Whether an Einsum is lowered as products with diagonal matrices."""
+        ctx = self.ctx
+        diagonal = diagonal_of(ctx, einsum, {})
+        engines = ("TensorE", "VectorE")
+        if diagonal is None or ctx.pick(f"what sums {einsum.name}", engines) != engines[0]:
+            return False
+        ctx.choices.append(f"{einsum.name}: summed by TensorE, as products with diagonal matrices")
+        diagonal.lower()
+        return True
+
     def lower_unit(self, unit: list[Einsum], outer: dict[str, Span], behind: set[str]) -> None:
         ctx = self.ctx
         if len(unit) == 1 and self.units.is_product(unit[0]):
@@ -383,6 +395,8 @@ class _Lowering:
             if product is not None:
                 Contraction(ctx, unit[0], product, mine).lower()
                 return
+        if not outer and len(unit) == 1 and self.is_diagonal(unit[0]):
+            return
         variables = {v for e in unit for v in e.variables}
         kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}
         Nest(ctx, Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}).lower()

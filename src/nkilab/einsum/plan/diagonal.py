@@ -1,0 +1,195 @@
+"""Sums of rows times numbers of their own: products with diagonal matrices on TensorE.
+
+`Z[c, t] = X[c, t + r] . W[c, r]`, summed over r, has c everywhere, so there is no matrix in it. VectorE takes
+a pass over all columns for each r. But X times the diagonal matrix of W[:, r] is the same, and TensorE adds up
+all r in PSUM, which VectorE and ScalarE empty together.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import prod
+
+from ...tiles.dtypes import as_dtype
+from ..language.ast import Access, Affine, Einsum
+from ..tree import nodes
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import At, Cut, View
+from .build import Span
+from .context import Context, part_of, tally
+from .deliver import deliver, targets_of
+from .product import BANK
+from .stage import stage, staged_bytes
+from .storage import PARTITIONS, Storage, positions
+
+# values that are summed from which TensorE is done before VectorE is
+FEWEST = 3
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """How an Einsum is a sum of products with diagonal matrices.
+
+    Args:
+        ctx: the plan.
+        einsum: that is computed.
+        rows: operand that has columns.
+        factors: operand with a number per partition for each value that is summed.
+        part: variable on the partitions.
+        free: variable along the columns.
+        outer: other variables of the output, one value at a time.
+        given: spans that loops around it have chosen.
+    """
+
+    ctx: Context
+    einsum: Einsum
+    rows: Access
+    factors: Access
+    part: str
+    free: str
+    outer: tuple[str, ...]
+    given: dict[str, Span]
+
+    def lower(self) -> None:
+        """Append the nest."""
+        ctx, build, spans = self.ctx, self.ctx.build, self.ctx.spans(self.einsum, self.given)
+        target = targets_of(ctx, self.einsum, self.given, self.part)
+        comment = str(self.einsum)
+        with ExitStack() as stack:
+            for variable in (self.part, *self.outer):
+                block = PARTITIONS if variable == self.part else 1
+                local = stack.enter_context(
+                    build.tiles(variable, spans[variable].most, block, comment=comment)
+                )
+                spans[variable] = Span(spans[variable].start + local.start, local.count, local.most)
+                comment = ""
+            dtype = ctx.dtypes[self.rows.tensor]
+            rows = stage(ctx, self.rows, spans, self.part, dtype)
+            diagonals = self.diagonals(spans)
+            columns = spans[self.free]
+            made = ctx.temporary(
+                f"{self.einsum.name.lower()}_tile", spans[self.part].most, columns.most, target.dtype
+            )
+            with build.tiles(self.free, columns.most, BANK) as tile:
+                piece = Span(columns.start + tile.start, tile.count, tile.most)
+                psum = self.summed({**spans, self.free: piece}, rows, diagonals)
+                build.add(nodes.Copy(part_of(made, spans[self.part].count, tile.count, tile.start), psum))
+            whole = part_of(made, spans[self.part].count, columns.count)
+            deliver(ctx, self.einsum, whole, spans, self.part, self.free, target)
+
+    def diagonals(self, spans: dict[str, Span]) -> nodes.Buffer:
+        """A matrix per value that is summed, side by side."""
+        ctx, build = self.ctx, self.ctx.build
+        dtype, part = ctx.dtypes[self.factors.tensor], spans[self.part]
+        held = stage(ctx, self.factors, spans, self.part, dtype)
+        shape = (part.most, *(spans[v].most for v in self.einsum.reduced), part.most)
+        made = build.buffer(f"{self.factors.tensor.lower()}_diagonal", shape, dtype, nodes.SBUF)
+        identity = self.identity(dtype)
+        with ExitStack() as stack:
+            at = {}
+            for variable in self.einsum.reduced:
+                at[variable] = stack.enter_context(build.tiles(variable, spans[variable].most, 1))
+            factor = held.view(positions(self.factors, {**spans, **at}))
+            whole = part_of(identity, part.count, part.count)
+            build.add(nodes.Scale(self.one(made, spans, at), whole, "multiply", factor))
+        return made
+
+    def one(self, diagonals: nodes.Buffer, spans: dict[str, Span], at: dict[str, Span]) -> View:
+        """The matrix of one value."""
+        square = Cut(ZERO, spans[self.part].count)
+        places = [At(at[v].start - spans[v].start) for v in self.einsum.reduced]
+        return View(diagonals, (square, *places, square))
+
+    def identity(self, dtype: str) -> nodes.Buffer:
+        """The identity matrix, made once at the head of the kernel."""
+        build = self.ctx.build
+        key, cache = ("identity", dtype), build.scopes[0].cache
+        if key not in cache:
+            ones = self.ctx.constant(1.0, dtype)
+            with build.hoisted(0):
+                made = self.ctx.temporary("identity", PARTITIONS, PARTITIONS, dtype)
+                views = [part_of(b, PARTITIONS, PARTITIONS) for b in (made, ones)]
+                build.add(nodes.Select(*views, ZERO, 1, -1, "==", 0.0))
+            cache[key] = made
+        found: nodes.Buffer = cache[key]
+        return found
+
+    def summed(self, spans: dict[str, Span], rows: Storage, diagonals: nodes.Buffer) -> View:
+        """Products of one tile, accumulated in PSUM."""
+        ctx, build, part, columns = self.ctx, self.ctx.build, spans[self.part], spans[self.free]
+        hint = f"{self.einsum.name.lower()}_sum"
+        psum = ctx.temporary(hint, part.most, columns.most, "float32", nodes.PSUM, "sum")
+        view = part_of(psum, part.count, columns.count)
+        with ExitStack() as stack:
+            at: dict[str, Span] = {}
+            for variable in self.einsum.reduced:
+                at[variable] = stack.enter_context(
+                    build.tiles(variable, spans[variable].most, 1, is_sequential=True)
+                )
+            running = tuple(n for s in at.values() for n in s.start.names)
+            moving = rows.view(positions(self.rows, {**spans, **at}))
+            build.add(nodes.MatMul(view, self.one(diagonals, spans, at), moving, running))
+            whole = ctx.spans(self.einsum, self.given)
+            build.add(tally(ctx, self.einsum, view, {**spans, **at}, whole))
+        return view
+
+
+def diagonal_of(ctx: Context, einsum: Einsum, given: dict[str, Span]) -> Diagonal | None:
+    """An Einsum as a sum of products with diagonal matrices; None if it is none, or VectorE is as fast."""
+    if einsum.map_op != "multiply" or einsum.reduce_op != "add" or einsum.condition or not einsum.reduced:
+        return None
+    if len(einsum.operands) != 2 or len(einsum.accesses) != 2 or any(a.gathers for a in einsum.accesses):
+        return None
+    spans = ctx.spans(einsum, given)
+    for rows, factors in (einsum.accesses, einsum.accesses[::-1]):
+        found = _parted(ctx, einsum, rows, factors, spans)
+        if found is not None:
+            return Diagonal(ctx, einsum, rows, factors, *found, given)
+    return None
+
+
+def _parted(
+    ctx: Context, einsum: Einsum, rows: Access, factors: Access, spans: dict[str, Span]
+) -> tuple[str, str, tuple[str, ...]] | None:
+    """The variables of partitions, columns and loops, if the second operand gives numbers to the first."""
+    dtype, output = ctx.dtypes[rows.tensor], einsum.output.variables
+    if ctx.dtypes[factors.tensor] != dtype or as_dtype(dtype).storage.itemsize != 2:
+        return None
+    if any(not all(s.is_hbm for s in ctx.storages.get(a.tensor, ())) for a in (rows, factors)):
+        return None
+    shared = [v for v in output if v in factors.variables]
+    own = [v for v in output if v not in factors.variables]
+    if len(shared) != 1 or not own or not set(einsum.reduced) <= set(factors.variables):
+        return None
+    part, free = shared[0], max(own, key=lambda v: spans[v].most)
+    accesses = (rows, factors, einsum.output)
+    if any([i.plain == part for i in a.indices if part in i.variables] != [True] for a in accesses):
+        return None
+    if any(not isinstance(i, Affine) for a in accesses for i in a.indices):
+        return None
+    return _worth(ctx, einsum, rows, spans, part, free)
+
+
+def _worth(
+    ctx: Context, einsum: Einsum, rows: Access, spans: dict[str, Span], part: str, free: str
+) -> tuple[str, str, tuple[str, ...]] | None:
+    """The variables, if there are enough columns and values, and a tile of rows fits."""
+    order = [v for i in einsum.output.indices for v in i.variables]
+    index = next(i for i in rows.indices if free in i.variables)
+    values = prod(spans[v].most for v in einsum.reduced)
+    outer = tuple(v for v in order if v not in (part, free))
+    if any(s.start.names or s.count.value is None for s in spans.values()):
+        return None
+    if values < FEWEST or values > PARTITIONS or spans[free].most < BANK or spans[part].most < PARTITIONS:
+        return None
+    if not isinstance(index, Affine) or index.coefficient(free) < 1 or order.index(part) > order.index(free):
+        return None
+    one = {v: Span(ZERO, expr(1), 1) for v in outer}
+    block = {part: Span(ZERO, expr(PARTITIONS), PARTITIONS)}
+    size = staged_bytes(ctx, rows, {**spans, **one, **block}, part, ctx.dtypes[rows.tensor])
+    size += spans[free].most * 4 + values * PARTITIONS * 2
+    return (part, free, outer) if size * 2 <= ctx.room() * 0.6 else None
+
+
+__all__ = ["Diagonal", "diagonal_of"]
