@@ -196,14 +196,15 @@ class _Part:
 
 def _chained(body: list[Statement], is_sequential: bool = False) -> Iterator[int]:
     """Short sums that the rest of a turn waits for: ScalarE begins too late for them."""
-    read = {id(v.buffer) for s in body if not isinstance(s, Loop | Store | Tally)
-            for n, v in views_of(s) if n != "dst"}  # fmt: skip
+    readers = [s for s in body if not isinstance(s, Loop | Store | Tally)]
+    read = {id(v.buffer) for s in readers for n, v in views_of(s) if n != "dst"}
     for statement in body:
         if isinstance(statement, Loop):
             yield from _chained(statement.body, statement.is_sequential)
-        elif isinstance(statement, Reduce) and is_sequential and columns_of(statement.src) < BANK:
-            if id(statement.dst.buffer) in read:
-                yield id(statement)
+        elif not isinstance(statement, Reduce) or not is_sequential:
+            continue
+        elif columns_of(statement.src) < BANK and id(statement.dst.buffer) in read:
+            yield id(statement)
 
 
 def _pieces(copy: Copy) -> tuple[int, int, int]:

@@ -1,7 +1,8 @@
 """Several short rows of a product side by side: one instruction for what a loop would take one by one.
 
 A convolution has the columns of one row of an image as columns of a product: 56 of the 512 that an
-instruction takes. As long as they fit into a bank of PSUM, rows that lie in one tile on chip go through TensorE together.
+instruction takes. As long as they fit into a bank of PSUM, rows that lie in one tile on chip go through
+TensorE together.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class Contraction:
                 self.place(n, access)
 
     def stage_padded(self, is_forced: bool) -> None:
-        """Bring operands that are stacked or read beyond their edges on chip, zeros around them, if they fit."""
+        """Bring operands that are stacked, or read beyond their edges, on chip if they fit."""
         for n, access in enumerate((self.product.left, self.product.right)):
             if access is None or n in self.padded:
                 continue
@@ -290,9 +290,10 @@ class Contraction:
         self.held = dict(self.padded)
         product = self.product
         for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
-            if access is None or n in self.held or not self.is_staged(access, own):
+            is_beside = n == 1 and self.beside and access is not None and not self.ctx.chip(access.tensor)
+            if access is None or n in self.held or not (is_beside or self.is_staged(access, own)):
                 continue
-            if self.fits(access):
+            if is_beside or self.fits(access):
                 self.held[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
 
     def fits(self, access: Access) -> bool:

@@ -1,8 +1,8 @@
 """Sums of rows times numbers of their own: products with diagonal matrices on TensorE.
 
-`Z[c, t] = X[c, t + r] . W[c, r]`, summed over r, has c everywhere, so there is no matrix in it. VectorE takes
-a pass over all columns for each r. But X times the diagonal matrix of W[:, r] is the same, and TensorE adds up
-all r in PSUM, which VectorE and ScalarE empty together.
+`Z[c, t] = X[c, t + r] . W[c, r]`, summed over r, has c everywhere, so there is no matrix in it. VectorE
+takes a pass over all columns for each r. But X times the diagonal matrix of W[:, r] is the same, and TensorE
+adds up all r in PSUM, which VectorE and ScalarE empty together.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from .reach import leaving
 from .recurrence import without_turns
 from .scan import scan_of
 from .storage import PARTITIONS, in_hbm
+from .turned import turned_once
 from .turns import turns_at_once
 from .units import Units
 
@@ -60,6 +61,7 @@ def lower(
     """
     # float16 has no room for what a factor has yet to make smaller
     held = cascade if "float16" in dtypes.values() else deferred(cascade)
+    held = turned_once(held, dtypes)
     rewritten = without_turns(normal(held))
     return _Lowering(cascade, rewritten, dtypes, machine, name, title, knobs).kernel()
 
@@ -75,7 +77,7 @@ class _Lowering:
         title: str,
         knobs: Knobs,
     ) -> None:
-        held = {t: dtypes.get(t, "float32") for t in cascade.tensors}
+        held = {t: dtypes.get(t.removesuffix("_turned"), "float32") for t in cascade.tensors}
         taken = {*given.inputs, *given.outputs, *given.scalars, name}
         self.given, self.name, self.title = given, name, title
         self.ctx = Context(cascade, machine, held, Builder(taken), knobs)

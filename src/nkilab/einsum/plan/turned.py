@@ -1,0 +1,86 @@
+"""Large matrices that every turn of a block multiplies with a vector: turned once, before the block.
+
+TensorE wants the axis that is summed over on the partitions. Where that is the last axis of a matrix in HBM,
+loading it so means transposing all of it in every turn; a transposed copy in HBM is made once instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...tiles.dtypes import as_dtype
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step, Tensor
+from ..language.extents import block_extent
+from .storage import PARTITIONS
+
+# turns, and elements of a matrix, from which a copy is worth making
+FEWEST_TURNS, FEWEST_ELEMENTS = 8, 1 << 20
+
+
+def turned_once(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
+    """The cascade with a transposed copy of each matrix for which that pays."""
+    tensors = dict(cascade.tensors)
+    steps: list[Step] = []
+    for step in cascade.steps:
+        if not isinstance(step, Iterate) or block_extent(step, cascade) < FEWEST_TURNS:
+            steps.append(step)
+            continue
+        copies: dict[str, str] = {}
+        body = tuple(_changed(e, step.variable, cascade, dtypes, tensors, copies) for e in step.body)
+        steps += [_copy(name, made) for name, made in copies.items()]
+        steps.append(replace(step, body=body))
+    return replace(cascade, tensors=tensors, steps=tuple(steps))
+
+
+def _changed(
+    einsum: Einsum,
+    turn: str,
+    cascade: Cascade,
+    dtypes: Mapping[str, str],
+    tensors: dict[str, Tensor],
+    copies: dict[str, str],
+) -> Einsum:
+    """An Einsum that reads the transposed copy, if it is the product of such a matrix and a vector."""
+    if einsum.map_op != "multiply" or einsum.reduce_op != "add" or einsum.condition:
+        return einsum
+    if len(einsum.operands) != 2 or len(einsum.accesses) != 2:
+        return einsum
+    for matrix, vector in (einsum.accesses, einsum.accesses[::-1]):
+        if not _is_turned(matrix, einsum, turn, cascade, dtypes) or set(vector.variables) & set(
+            einsum.output.variables
+        ) - {turn}:
+            continue
+        name = copies.get(matrix.tensor) or f"{matrix.tensor}_turned"
+        while name in tensors and matrix.tensor not in copies:
+            name += "_"
+        copies[matrix.tensor] = name
+        tensors[name] = Tensor(name, tuple(reversed(tensors[matrix.tensor].ranks)))
+        access = Access(name, tuple(reversed(matrix.indices)))
+        operands = tuple(access if o is matrix else o for o in einsum.operands)
+        return replace(einsum, operands=operands, text="")
+    return einsum
+
+
+def _is_turned(
+    matrix: Access, einsum: Einsum, turn: str, cascade: Cascade, dtypes: Mapping[str, str]
+) -> bool:
+    """Whether an operand is a large input of two axes, the last of which is summed over."""
+    names = [i.plain if isinstance(i, Affine) else "" for i in matrix.indices]
+    if matrix.tensor not in cascade.inputs or len(names) != 2 or not all(names) or turn in names:
+        return False
+    if names[1] not in einsum.reduced or names[0] not in einsum.output.variables:
+        return False
+    dtype = as_dtype(dtypes.get(matrix.tensor, "float32"))
+    rows, columns = cascade.shape(matrix.tensor)
+    is_whole = rows % PARTITIONS == 0 and columns % PARTITIONS == 0
+    return dtype.is_float and dtype.storage.itemsize == 2 and is_whole and rows * columns >= FEWEST_ELEMENTS
+
+
+def _copy(matrix: str, made: str) -> Einsum:
+    """The transposed copy."""
+    rows, columns = (Affine(((f"{made.lower()}_{n}", 1),)) for n in ("row", "column"))
+    return Einsum(Access(made, (columns, rows)), (Access(matrix, (rows, columns)),))
+
+
+__all__ = ["turned_once"]
