@@ -28,11 +28,13 @@ def test_the_text_of_a_kernel_per_level(case: Case, dialect: str) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_every_einsum_is_named_in_a_comment_and_lines_are_short(case: Case) -> None:
     for dialect in ("nki", "neuronxcc"):
-        source = nkilab.einsum.compile(case.cascade, sizes=case.extents(), dialect=dialect).source
+        kernel = nkilab.einsum.compile(case.cascade, sizes=case.extents(), dialect=dialect)
+        source = kernel.source
         comments = "\n".join(line.strip() for line in source.splitlines() if line.strip().startswith("#"))
+        left_out = {change.split()[0] for change in kernel.changes if " is left out: " in change}
         if case.level != 7:
             for einsum in case.cascade.einsums:
-                if len(einsum.accesses) < 3:
+                if len(einsum.accesses) < 3 and einsum.name not in left_out:
                     assert f"{einsum.output} = " in comments, einsum
         assert max(map(len, source.splitlines())) <= 120
         compile(source, "kernel.py", "exec")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from nkilab import einsum
@@ -13,6 +15,11 @@ SN[m, p] = QK[m, p] . G[p] ;; M binary(subtract_exp)
 A[f, p] = SN[m, p] . V[m, f] ;; M mul V add
 Z[f, p] = A[f, p] . half ;; M mul
 """
+
+
+def text_of(spec: dict[str, object]) -> str:
+    """YAML of a specification, a line per part."""
+    return "\n".join(f"{part}: {json.dumps(held)}" for part, held in spec.items())
 
 
 def test_attention_needs_transposes_and_passes_over_psum() -> None:
@@ -53,3 +60,45 @@ def test_products_of_three_count_in_their_cheapest_order() -> None:
     products = 64 * 128 * 256 * 16 + 64 * 128 * 16
     assert kernel.roofline.times_ns["tensor"] == pytest.approx(products / (128 * 128) / 2.4)
     assert kernel.estimate.latency_us >= kernel.roofline.least_us
+
+
+def test_turns_that_wait_for_each_other_bound_a_block_by_their_latency() -> None:
+    # a state of 128 elements that loses what a product finds in it, then is scaled: the product waits for the
+    # state, two operators for the product
+    turns = 256
+    spec = {
+        "einsum": {
+            "declaration": {"A": ["M", "K"], "B": ["I", "K"], "S": ["I1", "K"], "P": ["I", "K"],
+                            "Q": ["I", "K"], "Z": ["K"]},
+            "expressions": [
+                "S[0, k] = const(1)",
+                {"iterate": "i", "body": ["P[i, m] = A[m, k] . S[i, k] ;; M mul V add",
+                                          "Q[i, k] = B[i, k] . P[i, k] ;; M binary(subtract)",
+                                          "S[i+1, k] = Q[i, k] . half ;; M mul"]},
+                "Z[k] = S[I, k] ;; M unary(relu)",
+            ],
+            "shape": {"I": turns, "I1": turns + 1, "M": 128, "K": 128},
+            "scalars": {"half": 0.5},
+        },
+        "options": {"cascade-outputs": ["Z"]},
+    }  # fmt: skip
+    kernel = einsum.compile(text_of(spec))
+    # trn2: 128 columns take VectorE 158 ns and a quarter of a cycle of 0.96 GHz each in its fastest mode,
+    # less than float32 takes TensorE; one element per partition takes GpSimdE 151 cycles of 1.2 GHz
+    product, rest = 158 + 128 / (4 * 0.96), 151 / 1.2
+    assert kernel.roofline.times_ns["chain"] == pytest.approx(turns * (product + rest))
+    assert kernel.roofline.bound == "chain"
+    assert kernel.estimate.latency_us >= kernel.roofline.least_us
+
+
+def test_a_running_sum_has_no_chain() -> None:
+    spec = {
+        "einsum": {
+            "declaration": {"X": ["I", "M"], "S": ["I1", "M"]},
+            "expressions": ["S[0, m] = const(0)",
+                            {"iterate": "i", "body": ["S[i+1, m] = S[i, m] . X[i, m] ;; M add"]}],
+            "shape": {"I": 64, "I1": 65, "M": 16},
+        },
+        "options": {"cascade-outputs": ["S"]},
+    }  # fmt: skip
+    assert einsum.compile(text_of(spec)).roofline.times_ns["chain"] == 0

@@ -233,7 +233,7 @@ class _Lowering:
             work = [
                 prod(ctx.cascade.extent(v, e) for v in e.variables if v != variable) for e in group.einsums
             ]
-            if alone * 4 <= ctx.room() * 0.6 < tiled and min(work) >= PARTITIONS**2:
+            if alone * 4 <= ctx.room() * 0.6 < tiled * 2 and min(work) >= PARTITIONS**2:
                 return variable
         return ""
 

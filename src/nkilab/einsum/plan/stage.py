@@ -152,6 +152,8 @@ def _copied(
         return
     if _is_turned_in_bulk(ctx, plain, at, part, free, made, source):
         return
+    if part and not free and _dealt_out(ctx, plain, at, part, made, source):
+        return
     if part and at[part].most > PARTITIONS:
         total = at[part].count.value
         assert total is not None
@@ -190,6 +192,29 @@ def _loaded_as_rows(
     ctx.build.add(nodes.Load(rows, View(source.buffer, index, is_turned=True, folded=axis)))
     into = View(made.buffer, (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)), At(ZERO)))
     turn(ctx, rows, into, PARTITIONS)
+    return True
+
+
+def _dealt_out(
+    ctx: Context, plain: Access, at: dict[str, Span], part: str, made: Storage, source: Storage
+) -> bool:
+    """Fill blocks of one element per partition from a row on chip, transposed into one bank of PSUM; whether
+    that is possible."""
+    blocks, rest = divmod(at[part].count.value or 0, PARTITIONS)
+    size = as_dtype(source.buffer.dtype).storage.itemsize
+    is_row = not source.is_hbm and source.buffer.memory == nodes.SBUF and not source.part_variable(plain)
+    if not is_row or rest or not 1 < blocks <= BANK_BYTES // size or at[part].start.value != 0:
+        return False
+    start = source.view(positions(plain, at)).index[0]
+    if not isinstance(start, Cut) or start.start.value != 0 or not made.has_blocks:
+        return False
+    psum = ctx.temporary("turned", PARTITIONS, blocks, source.buffer.dtype, nodes.PSUM)
+    with ctx.build.loop("b", blocks) as b:
+        here = {**at, part: Span(at[part].start + b * PARTITIONS, expr(PARTITIONS), PARTITIONS)}
+        row = source.view(positions(plain, here))
+        ctx.build.add(nodes.Transpose(part_of(psum, PARTITIONS, 1, b), row))
+    every = (Cut(ZERO, expr(PARTITIONS)), Cut(ZERO, expr(blocks)))
+    ctx.build.add(nodes.Copy(View(made.buffer, (*every, At(ZERO))), View(psum, every)))
     return True
 
 

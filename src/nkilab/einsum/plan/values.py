@@ -177,10 +177,12 @@ class Tile:
     def negation(self, dst: View, src: View) -> nodes.Statement:
         """Minus a few columns, on GpSimdE, which has time where VectorE and ScalarE have none.
 
-        ScalarE does it for what lies in PSUM, which GpSimdE does not read.
+        ScalarE does it for what lies in PSUM, which GpSimdE does not read, and where a kernel has no head for
+        the zeros that GpSimdE subtracts from.
         """
         columns = src.cuts[-1].count.value
-        if src.buffer.memory == nodes.PSUM or columns is None or columns > PARTITIONS:
+        has_no_head = self.ctx.build.depth and self.ctx.build.scopes[0].opened is None
+        if src.buffer.memory == nodes.PSUM or columns is None or columns > PARTITIONS or has_no_head:
             return nodes.Activate(dst, "copy", src, -1.0)
         zeros = part_of(self.ctx.constant(0.0), src.cuts[0].count, columns)
         return nodes.Combine(dst, zeros, "subtract", src, "gpsimd")

@@ -1,0 +1,142 @@
+"""Other ways to the same sums: factors after them, rows side by side, stacks, diagonals, copies made once."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.einsum.compiled import CompiledEinsum
+
+DIALECTS = ["nki", "neuronxcc"]
+CONVOLUTION = "Z[b, k, p, q] = X[b, c, p + r, q + s] . F[k, c, r, s] ;; M mul V add"
+STRIDED = "Z[b, k, p, q] = X[b, c, 2*p + r - 1, 2*q + s - 1] . F[k, c, r, s] ;; M mul V add"
+SOFTMAX = """
+G[p] = X[m, p] ;; V max
+N[m, p] = X[m, p] . G[p] ;; M binary(subtract_exp)
+D[p] = N[m, p] ;; V add
+R[p] = D[p] ;; M unary(reciprocal)
+A[m, p] = N[m, p] . R[p] ;; M mul
+Z[f, p] = A[m, p] . V[m, f] ;; M mul V add
+"""
+
+
+def text_of(spec: dict[str, object]) -> str:
+    """YAML of a specification, a line per part."""
+    return "\n".join(f"{part}: {json.dumps(held)}" for part, held in spec.items())
+
+
+def whole(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Small whole numbers, which bfloat16 holds and float32 sums exactly."""
+    return rng.integers(-3, 4, shape).astype(np.float32)
+
+
+def convolved(x: np.ndarray, f: np.ndarray, step: int, pad: int, rows: int) -> np.ndarray:
+    """A convolution as its definition has it, in float64."""
+    held = np.zeros((*x.shape[:2], x.shape[2] + 16, x.shape[3] + 16))
+    held[:, :, pad : pad + x.shape[2], pad : pad + x.shape[3]] = x
+    found = np.zeros((x.shape[0], f.shape[0], rows, rows))
+    for r in range(f.shape[2]):
+        for s in range(f.shape[3]):
+            window = held[:, :, r : r + step * rows : step, s : s + step * rows : step]
+            found += np.einsum("bcpq,kc->bkpq", window, f[:, :, r, s])
+    return found
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("channels", [3, 65, 130])
+def test_short_rows_go_through_tensor_engine_side_by_side(dialect: str, channels: int) -> None:
+    # 12 rows of 12 columns are 144 of the 512 columns that one product takes
+    sizes = {"B": 2, "C": channels, "K": 5, "P": 12, "Q": 12, "R": 3, "S": 3}
+    x, f = (
+        whole(np.random.default_rng(n), *s)
+        for n, s in enumerate([(2, channels, 14, 14), (5, channels, 3, 3)])
+    )
+    kernel = einsum.compile(CONVOLUTION, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    assert np.array_equal(kernel(x, f), convolved(x, f, 1, 0, 12))
+    assert "for p in" not in kernel.source
+    # three channels lie on the partitions for each of three rows of the filter, 65 do not fit so often
+    assert ("f_stack" in kernel.source) == (channels == 3)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_stack_has_zeros_beyond_edges(dialect: str) -> None:
+    x, f = (whole(np.random.default_rng(n), *s) for n, s in enumerate([(2, 3, 13, 13), (4, 3, 7, 7)]))
+    sizes = {"P": 5, "Q": 5, "R": 7, "S": 7}
+    kernel = einsum.compile(STRIDED, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    assert "x_stack" in kernel.source
+    assert np.array_equal(kernel(x, f), convolved(x, f, 2, 1, 5))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("channels", [128, 130])
+def test_a_filter_for_each_channel_is_a_diagonal_matrix(dialect: str, channels: int) -> None:
+    x, w = (whole(np.random.default_rng(n), *s) for n, s in enumerate([(channels, 517), (channels, 4)]))
+    kernel = einsum.compile(
+        "Z[c, t] = X[c, t + r] . W[c, r] ;; M mul V add", shapes={"X": x.shape, "W": w.shape},
+        sizes={"T": 514}, dtypes="bfloat16", dialect=dialect,
+    )  # fmt: skip
+    assert "w_diagonal" in kernel.source
+    expected = sum(x[:, r : r + 514] * w[:, r : r + 1] for r in range(4))
+    assert np.array_equal(np.asarray(kernel(x, w), np.float32), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_deferred"), [("bfloat16", True), ("float32", True), ("float16", False)]
+)
+def test_a_factor_follows_the_sum_unless_float16_has_no_room(dtype: str, is_deferred: bool) -> None:
+    x, v = (
+        np.random.default_rng(n).standard_normal(s, np.float32) for n, s in enumerate([(200, 70), (200, 30)])
+    )
+    kernel = einsum.compile(SOFTMAX, shapes={"X": x.shape, "V": v.shape}, dtypes=dtype)
+    told = "A is left out: what Z does not sum over is multiplied after the sum"
+    assert (told in kernel.changes) == is_deferred
+    weights = np.exp(x - x.max(0)) / np.exp(x - x.max(0)).sum(0)
+    assert np.allclose(np.asarray(kernel(x, v), np.float32), v.T @ weights, atol=0.03)
+
+
+def test_a_factor_that_is_summed_over_stays_where_it_is() -> None:
+    text = "A[m, p] = X[m, p] . R[m] ;; M mul\nZ[f, p] = A[m, p] . V[m, f] ;; M mul V add"
+    x, r, v = (whole(np.random.default_rng(n), *s) for n, s in enumerate([(20, 7), (20,), (20, 3)]))
+    kernel = einsum.compile(text, shapes={"X": x.shape, "R": r.shape, "V": v.shape})
+    assert not any("left out" in change for change in kernel.changes)
+    assert np.array_equal(kernel(x, r, v), v.T @ (x * r[:, None]))
+
+
+def powers(turns: int, extent: int, dialect: str) -> CompiledEinsum:
+    spec = {
+        "einsum": {
+            "declaration": {"A": ["M", "K"], "X0": ["K"], "X": ["I1", "K"], "Y": ["I", "M"], "Z": ["K"]},
+            "expressions": [
+                "X[0, k] = X0[k]",
+                {"iterate": "i", "body": ["Y[i, m] = A[m, k] . X[i, k] ;; M mul V add",
+                                          "X[i+1, m] = Y[i, m] . small ;; M mul"]},
+                "Z[k] = X[I, k] ;; M unary(relu)",
+            ],
+            "shape": {"I": turns, "I1": turns + 1, "M": extent, "K": extent},
+            "scalars": {"small": 0.5},
+        },
+        "options": {"cascade-outputs": ["Z"]},
+    }  # fmt: skip
+    return einsum.compile(text_of(spec), dtypes="bfloat16", dialect=dialect)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_large_matrix_of_a_block_is_transposed_once(dialect: str) -> None:
+    extent, turns = 1024, 8
+    kernel = powers(turns, extent, dialect)
+    assert "a_turned_scratch" in kernel.source
+    # twice a permutation: every turn moves elements and halves what it doubled
+    order = np.random.default_rng(1).permutation(extent)
+    a, x = np.zeros((extent, extent), np.float32), np.arange(extent) % 97
+    a[np.arange(extent), order] = 2.0
+    expected = x
+    for _ in range(turns):
+        expected = expected[order]
+    assert np.array_equal(np.asarray(kernel(a, x.astype(np.float32)), np.float32), expected)
+
+
+def test_a_small_matrix_is_not_copied() -> None:
+    assert "a_turned_scratch" not in powers(8, 128, "nki").source
