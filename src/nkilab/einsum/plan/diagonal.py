@@ -109,8 +109,8 @@ class Diagonal:
             ones = self.ctx.constant(1.0, dtype)
             with build.hoisted(0):
                 made = self.ctx.temporary("identity", PARTITIONS, PARTITIONS, dtype)
-                views = [part_of(b, PARTITIONS, PARTITIONS) for b in (made, ones)]
-                build.add(nodes.Select(*views, ZERO, 1, -1, "==", 0.0))
+                square, source = (part_of(b, PARTITIONS, PARTITIONS) for b in (made, ones))
+                build.add(nodes.Select(square, source, ZERO, 1, -1, "==", 0.0))
             cache[key] = made
         found: nodes.Buffer = cache[key]
         return found
