@@ -17,20 +17,17 @@ from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
+from .operands import Operands
 from .product import BANK, Product, block_sizes, matmul_dtype
-from .reach import leaves, leaving
-from .stack import of_stack, stacked, stacked_bytes, stacked_over
-from .stage import stage, staged_bytes, widened
-from .storage import PARTITIONS, Storage, positions
+from .reach import leaves
+from .stack import of_stack
+from .stage import stage, staged_bytes
+from .storage import PARTITIONS, positions
 from .turns import piece_of
 from .want import Want
 
 # bytes per partition of results that one transfer stores
 MOST_STORED = 16 * 1024
-# part of the room on chip that an operand may take to be there before all else
-SMALL = 0.1
-# and one that is there at once for as many turns of the loops around as fit
-LARGE = 0.8
 
 
 @dataclass(frozen=True)
@@ -68,14 +65,14 @@ class Contraction:
         """Append the nest."""
         product, build = self.product, self.ctx.build
         self.target = targets_of(self.ctx, self.einsum, self.outer, product.part)
-        self.stack = self.chosen_stack()
-        self.padded = self.staged_around() if not self.stack else {}
-        self.stage_small()
-        self.stage_padded(is_forced=not product.outer)
+        operands = Operands(self.ctx, self.einsum, product, self.spans, self.dtype)
+        self.stack, self.padded = operands.stack, operands.held
+        operands.stage_small(self.is_staged)
+        operands.stage_padded(is_forced=not product.outer)
         self.beside, each = rows_beside(self.ctx, self.einsum, product, self.spans, self.target, self.padded)
         comment = str(self.einsum)
         with ExitStack() as stack:
-            loops = self.outer_loops()
+            loops = operands.loops(self.beside)
             for variable in loops:
                 block = each if variable == self.beside else 1
                 span = stack.enter_context(
@@ -84,7 +81,7 @@ class Contraction:
                 start = self.spans[variable].start + span.start
                 self.spans[variable] = Span(start, span.count, span.most)
                 comment = ""
-                self.stage_padded(is_forced=variable == loops[-1])
+                operands.stage_padded(is_forced=variable == loops[-1])
             if comment:
                 build.add(nodes.Comment(comment))
             self.blocks = self.chosen_blocks()
@@ -101,78 +98,6 @@ class Contraction:
             else:
                 self.staged()
                 self.tiles(None)
-
-    def staged_around(self) -> dict[int, Storage]:
-        """Operands that turns of an outer loop read again: brought on chip before it where there is room."""
-        product, found = self.product, {}
-        for n, access in enumerate((product.left, product.right)):
-            spans = widened(self.ctx, access, self.spans) if access is not None else None
-            if access is None or spans is None or leaves(self.ctx, access, self.spans):
-                continue
-            if staged_bytes(self.ctx, access, spans, product.over, self.dtype) <= self.ctx.room() * 0.4:
-                found[n] = stage(self.ctx, access, spans, product.over, self.dtype)
-        return found
-
-    def outer_loops(self) -> list[str]:
-        """Variables of the loops around products: first those alone in an index of what has edges."""
-        accesses = [a for a in (self.product.left, self.product.right) if a is not None]
-        edges = {v for a in accesses for i in leaving(self.ctx, a, self.spans) for v in i.variables}
-        return sorted(self.product.outer, key=lambda v: (v == self.beside, v in edges))
-
-    def chosen_stack(self) -> str:
-        """The variable whose values go to the partitions beside those of the sum, if there is room; or ""."""
-        product = self.product
-        found = stacked_over(self.ctx, self.einsum, product, self.spans)
-        if not found:
-            return ""
-        inside = {**self.spans, **{v: point(0) for v in product.outer}}
-        for access, share in ((product.left, SMALL), (product.right, LARGE)):
-            assert access is not None
-            size = stacked_bytes(self.ctx, access, inside, product.over, found, self.dtype)
-            if size > self.ctx.room() * share:
-                return ""
-        return found
-
-    def stage_small(self) -> None:
-        """Bring an operand on chip before the loops if it is small, so that a large one does not bar it."""
-        product = self.product
-        for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
-            if (
-                access is None
-                or n in self.padded
-                or leaves(self.ctx, access, self.spans)
-                or not product.outer
-            ):
-                continue
-            if set(product.outer) & set(access.variables) or not self.is_staged(access, own):
-                continue
-            if self.bytes_of(access) <= self.ctx.room() * SMALL:
-                self.place(n, access)
-
-    def stage_padded(self, is_forced: bool) -> None:
-        """Bring operands that are stacked, or read beyond their edges, on chip if they fit."""
-        for n, access in enumerate((self.product.left, self.product.right)):
-            if access is None or n in self.padded:
-                continue
-            if not self.stack and not leaves(self.ctx, access, self.spans):
-                continue
-            if is_forced or self.bytes_of(access) <= self.ctx.room() * LARGE:
-                self.place(n, access)
-
-    def bytes_of(self, access: Access) -> int:
-        """Bytes per partition of an operand on chip."""
-        over = self.product.over
-        if self.stack:
-            return stacked_bytes(self.ctx, access, self.spans, over, self.stack, self.dtype)
-        return staged_bytes(self.ctx, access, self.spans, over, self.dtype)
-
-    def place(self, n: int, access: Access) -> None:
-        """Bring an operand on chip whole."""
-        over = self.product.over
-        if self.stack:
-            self.padded[n] = stacked(self.ctx, access, self.spans, over, self.stack, self.dtype)
-        else:
-            self.padded[n] = stage(self.ctx, access, self.spans, over, self.dtype)
 
     # blocks
 
@@ -398,9 +323,9 @@ class Contraction:
     def is_stored_at_once(self) -> bool:
         """Whether rows of several blocks of partitions, each of one tile, go to HBM in one transfer."""
         product, target = self.product, self.target
-        if target.tile is not None or target.hbm is None or not product.part or not self.is_straight():
+        if target.tile is not None or target.hbm is None or not product.part or self.beside:
             return False
-        if self.beside:
+        if not self.is_straight():
             return False
         rows = self.spans[product.part]
         columns = self.spans[product.free] if product.free else Span(ZERO, expr(1), 1)
@@ -491,8 +416,7 @@ class Contraction:
         if access is None:
             return part_of(ctx.constant(1.0, self.dtype), over.count, 1)
         if self.stack:
-            first = {**spans, self.stack: point(0)}
-            want = Want(access, first, self.product.over, own, self.held[n])
+            want = Want(access, {**spans, self.stack: point(0)}, self.product.over, own, self.held[n])
             return of_stack(fetch(ctx, want), spans[self.stack].most)
         want = Want(access, spans, self.product.over, own, self.held.get(n))
         view = fetch(ctx, want if want.storage else replace(want, storage=piece_of(ctx, want)))

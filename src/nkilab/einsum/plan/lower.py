@@ -13,7 +13,7 @@ from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .aside import set_aside
 from .balance import balanced
-from .build import Builder, Span, whole
+from .build import Builder, Span, point, whole
 from .context import Context
 from .contraction import Contraction
 from .defer import deferred
@@ -233,9 +233,25 @@ class _Lowering:
             work = [
                 prod(ctx.cascade.extent(v, e) for v in e.variables if v != variable) for e in group.einsums
             ]
-            if alone * 4 <= ctx.room() * 0.6 < tiled * 2 and min(work) >= PARTITIONS**2:
+            if not alone * 4 <= ctx.room() * 0.6 < tiled * 2 or min(work) < PARTITIONS**2:
+                continue
+            if self.is_as_fast_alone(group, variable):
                 return variable
         return ""
+
+    def is_as_fast_alone(self, group: Group, variable: str) -> bool:
+        """Whether Einsums take about as long with one value of a variable after the other."""
+        ctx = self.ctx
+        extent = ctx.cascade.extent(variable, group.einsums[-1])
+        one = {variable: point(name_of(variable))}
+        whole, alone = (
+            sum(
+                self.units.cost_ns(e, {v: s for v, s in outer.items() if v in e.variables})
+                for e in group.einsums
+            )
+            for outer in ({}, one)
+        )
+        return alone * extent <= 2 * whole
 
     def is_scattering(self, variable: str, products: list[Einsum]) -> bool:
         """Whether tiles of a variable leave TensorE only ways that load single elements from HBM."""

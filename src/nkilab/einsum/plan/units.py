@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate
-from .build import point
+from .build import Span, point
 from .choose import choices_for
 from .context import Context
 from .groups import Group, einsums_of, joins
@@ -90,6 +90,12 @@ class Units:
         extents = sorted(spans[v].most for v in einsum.variables)
         rows, columns = prod(extents[:-1]), extents[-1]
         return rows <= PARTITIONS and columns <= BANK
+
+    def cost_ns(self, einsum: Einsum, outer: dict[str, Span]) -> float:
+        """What an Einsum is judged to take on the engine that is judged cheaper."""
+        products = products_for(self.ctx, einsum, outer)
+        others = choices_for(self.ctx, [einsum], self.ctx.spans(einsum, outer))
+        return min((o.cost_ns for o in (*products[:1], *others[:1])), default=float("inf"))
 
     def products_of(self, group: Group) -> list[Einsum]:
         """Einsums of a group that TensorE computes."""

@@ -1,0 +1,112 @@
+"""Operands of a product that come on chip before its blocks: small, read beyond their edges, or stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..language.ast import Access, Einsum
+from .build import Span, point
+from .context import Context
+from .product import Product
+from .reach import leaves, leaving
+from .stack import stacked, stacked_bytes, stacked_over
+from .stage import stage, staged_bytes, widened
+from .storage import Storage
+
+# part of the room on chip that an operand may take to be there before all else
+SMALL = 0.1
+# and one that is there at once for as many turns of the loops around as fit
+LARGE = 0.8
+
+
+class Operands:
+    """What a product reads.
+
+    Args:
+        ctx: the plan.
+        einsum: what the product computes.
+        product: how.
+        spans: of its variables, as loops around it choose them.
+        dtype: in which TensorE reads.
+
+    `stack` is the variable whose values lie on the partitions beside those of the sum, `held` what is on
+    chip, by number: 0 the stationary operand, 1 the moving one.
+    """
+
+    def __init__(
+        self, ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Span], dtype: str
+    ) -> None:
+        self.ctx, self.einsum, self.product, self.spans, self.dtype = ctx, einsum, product, spans, dtype
+        self.stack = self.chosen_stack()
+        self.held: dict[int, Storage] = self.staged_around() if not self.stack else {}
+
+    def staged_around(self) -> dict[int, Storage]:
+        """Operands that turns of an outer loop read again: brought on chip before it where there is room."""
+        product, found = self.product, {}
+        for n, access in enumerate((product.left, product.right)):
+            spans = widened(self.ctx, access, self.spans) if access is not None else None
+            if access is None or spans is None or leaves(self.ctx, access, self.spans):
+                continue
+            if staged_bytes(self.ctx, access, spans, product.over, self.dtype) <= self.ctx.room() * 0.4:
+                found[n] = stage(self.ctx, access, spans, product.over, self.dtype)
+        return found
+
+    def loops(self, beside: str) -> list[str]:
+        """Variables of the loops around products: first those alone in an index of what has edges."""
+        accesses = [a for a in (self.product.left, self.product.right) if a is not None]
+        edges = {v for a in accesses for i in leaving(self.ctx, a, self.spans) for v in i.variables}
+        return sorted(self.product.outer, key=lambda v: (v == beside, v in edges))
+
+    def chosen_stack(self) -> str:
+        """The variable whose values go to the partitions beside those of the sum, if there is room; or ""."""
+        product = self.product
+        found = stacked_over(self.ctx, self.einsum, product, self.spans)
+        if not found:
+            return ""
+        inside = {**self.spans, **{v: point(0) for v in product.outer}}
+        for access, share in ((product.left, SMALL), (product.right, LARGE)):
+            assert access is not None
+            size = stacked_bytes(self.ctx, access, inside, product.over, found, self.dtype)
+            if size > self.ctx.room() * share:
+                return ""
+        return found
+
+    def stage_small(self, is_staged: Callable[[Access, str], bool]) -> None:
+        """Bring an operand on chip before the loops if it is small, so that a large one does not bar it.
+
+        Args:
+            is_staged: whether products want it whole, given the variable of the result that it has.
+        """
+        product = self.product
+        for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
+            if access is None or n in self.held or leaves(self.ctx, access, self.spans) or not product.outer:
+                continue
+            if set(product.outer) & set(access.variables) or not is_staged(access, own):
+                continue
+            if self.bytes_of(access) <= self.ctx.room() * SMALL:
+                self.place(n, access)
+
+    def stage_padded(self, is_forced: bool) -> None:
+        """Bring operands that are stacked, or read beyond their edges, on chip if they fit."""
+        for n, access in enumerate((self.product.left, self.product.right)):
+            if access is None or n in self.held:
+                continue
+            if not self.stack and not leaves(self.ctx, access, self.spans):
+                continue
+            if is_forced or self.bytes_of(access) <= self.ctx.room() * LARGE:
+                self.place(n, access)
+
+    def bytes_of(self, access: Access) -> int:
+        """Bytes per partition of an operand on chip."""
+        over = self.product.over
+        if self.stack:
+            return stacked_bytes(self.ctx, access, self.spans, over, self.stack, self.dtype)
+        return staged_bytes(self.ctx, access, self.spans, over, self.dtype)
+
+    def place(self, n: int, access: Access) -> None:
+        """Bring an operand on chip whole."""
+        over = self.product.over
+        if self.stack:
+            self.held[n] = stacked(self.ctx, access, self.spans, over, self.stack, self.dtype)
+        else:
+            self.held[n] = stage(self.ctx, access, self.spans, over, self.dtype)
