@@ -323,9 +323,9 @@ class Contraction:
     def is_stored_at_once(self) -> bool:
         """Whether rows of several blocks of partitions, each of one tile, go to HBM in one transfer."""
         product, target = self.product, self.target
-        if target.tile is not None or target.hbm is None or not product.part or self.beside:
+        if target.tile is not None or target.hbm is None or not product.part:
             return False
-        if not self.is_straight():
+        if self.beside or not self.is_straight():
             return False
         rows = self.spans[product.part]
         columns = self.spans[product.free] if product.free else Span(ZERO, expr(1), 1)

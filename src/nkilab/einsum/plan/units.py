@@ -95,7 +95,8 @@ class Units:
         """What an Einsum is judged to take on the engine that is judged cheaper."""
         products = products_for(self.ctx, einsum, outer)
         others = choices_for(self.ctx, [einsum], self.ctx.spans(einsum, outer))
-        return min((o.cost_ns for o in (*products[:1], *others[:1])), default=float("inf"))
+        costs = [p.cost_ns for p in products[:1]] + [c.cost_ns for c in others[:1]]
+        return min(costs, default=float("inf"))
 
     def products_of(self, group: Group) -> list[Einsum]:
         """Einsums of a group that TensorE computes."""
