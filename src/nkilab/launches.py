@@ -228,10 +228,19 @@ def _note_meetings(programs: Sequence[Program], seats: Seats, meetings: Sequence
     for number, (program, title) in enumerate(zip(programs, seats.names, strict=True)):
         program.title = title.rstrip(",")
         program.core = seats.ranks[number // seats.cores] * seats.cores + number % seats.cores
+    # whoever comes last goes on at once, so that a meeting may be noted behind one that it came to later
+    rows: list[list[int]] = [[] for _ in programs]
     for meeting in meetings:
-        who = tuple((number, len(programs[number].met)) for number in meeting.programs)
-        for number in meeting.programs:
-            programs[number].met.append(who)
+        for number, row in zip(meeting.programs, meeting.rows, strict=True):
+            rows[number].append(row)
+    place = [{row: nth for nth, row in enumerate(sorted(held))} for held in rows]
+    for program, held in zip(programs, rows, strict=True):
+        program.met.extend(() for _ in held)
+    for meeting in meetings:
+        parts = list(zip(meeting.programs, meeting.rows, strict=True))
+        who = tuple((number, place[number][row]) for number, row in parts)
+        for number, row in parts:
+            programs[number].met[place[number][row]] = who
 
 
 def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mapping[Any, Any]) -> _Rank:
