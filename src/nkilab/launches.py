@@ -386,11 +386,17 @@ def _run_together(
 
 
 def _check_results(kernel: Kernel, sessions: list[Session], results: list[Any]) -> None:
-    """Refuse programs that return different memories of those that all of them see."""
+    """Refuse programs that return different memories of those that all of them see, or memory of their own."""
     told: list[list[MemoryKey | None]] = []
     for session, result in zip(sessions, results, strict=True):
         keys = {id(storage): key for key, storage in session.shared.items()}
         told.append([keys.get(id(tensor.storage)) for tensor in tensors_in(result)])
+    if len(sessions) > 1 and None in told[0]:
+        raise RuleError(
+            f"it returns {_names(told[0])}, of which each of the {len(sessions)} programs has another one",
+            hint="allocate results with buffer=nl.shared_hbm",
+            source="Using Logical Neuron Cores (LNC), Final Notes",
+        ).located(definition(kernel), kernel.name)
     for rank, own in enumerate(told[1:], 1):
         if own != told[0]:
             raise RuleError(

@@ -114,7 +114,10 @@ def _exchange(
     wait = _wait(session, form, key, what, _Letter(row, form, sent), parties)
     met = _meet(session, schedule, parties, wait)
     theirs: Any = met[partner].letter
-    _check_agreement(form, theirs.form, partner, met[partner].where)
+    try:
+        _check_agreement(form, theirs.form, partner, met[partner].where)
+    except RuleError as error:
+        raise schedule.ended_by(error) from None
     if execute is not None:
         execute(session, form, [theirs.sent, dst], values, None)
     return met

@@ -14,9 +14,11 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from enum import Enum
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import DeadlockError
+
+E = TypeVar("E", bound=BaseException)
 
 # seconds after which a thread that waits looks up: a signal that comes just before it blocks shows only then
 _PATIENCE = 0.1
@@ -72,9 +74,9 @@ class _Turn:
 
 
 class _State(Enum):
-    NEW = "not started"
+    NEW = "has not started"
     RUNNING = "runs"
-    READY = "may go on"
+    READY = "goes on"
     WAITING = "waits"
     DONE = "has returned"
 
@@ -189,9 +191,20 @@ class Schedule:
             pass
         except BaseException as error:
             if isinstance(error, Exception) and self._failure is None and len(self._programs) > 1:
-                error.add_note(f"raised in {self._names[rank]} of {len(self._programs)}")
+                error.add_note(self._raised_in(rank))
             self._fail(error)
         me.state = _State.DONE
+
+    def _raised_in(self, rank: int) -> str:
+        """Which program raised something, and where the others stand meanwhile."""
+        others = [line for other, line in enumerate(self.standing()) if other != rank]
+        name = self._names[rank].rstrip(",")
+        return "\n  ".join([f"raised in {name} of {len(self._programs)}", *others])
+
+    def ended_by(self, error: E) -> E:
+        """End the launch by an error that tells of all who met, even if a program catches it; returns it."""
+        self._fail(error)
+        return error
 
     def _fail(self, error: BaseException) -> None:
         """Remember the first failure; from then on every program that waits leaves its place."""
@@ -271,11 +284,7 @@ class Schedule:
 
     def standing(self) -> list[str]:
         """Where every program stands: a line each."""
-        return [
-            f"{name} {p.state.value}"
-            + (f" at {p.wait.where} for {p.wait.what}" if p.state is _State.WAITING and p.wait else "")
-            for name, p in zip(self._names, self._programs, strict=True)
-        ]
+        return [f"{name} {_standing(p)}" for name, p in zip(self._names, self._programs, strict=True)]
 
     def _end_threads(self) -> None:
         """End the threads, in order of rank; all of them have nothing to do, or are told to leave."""
@@ -289,6 +298,13 @@ class Schedule:
             while thread.is_alive():
                 program.turn.give()
                 thread.join(_PATIENCE)
+
+
+def _standing(program: _Program) -> str:
+    """Where a program stands, and what it waits for or last waited for."""
+    state, wait = program.state, program.wait
+    link = {_State.WAITING: "for", _State.READY: "after"}.get(state)
+    return state.value if link is None or wait is None else f"{state.value} at {wait.where} {link} {wait.what}"
 
 
 def _waits_for(program: _Program, key: Hashable) -> bool:
