@@ -379,13 +379,31 @@ def test_one_ranks_exception_stops_all_with_its_own_message() -> None:
     def kernel(x, group, me):
         dst = copied(x, "dst")
         if me == 1:
-            raise KeyError("mine")
+            raise KeyError("mine")  # refused
         ncc.all_reduce([copied(x, "src")], [dst], group, nl.add)
         return dst
 
     with pytest.raises(KeyError, match="mine") as caught:
         nkilab.launch(kernel, 3)(X, ncc.ReplicaGroup([[0, 1, 2]]), nkilab.per_rank([0, 1, 2]))
-    assert caught.value.__notes__ == ["raised in rank 1 of 3"]
+    file, _, line = marked_line(kernel.function).partition(":")
+    assert caught.value.__notes__ == [
+        f"raised in rank 1 of 3\n  rank 0 waits at {file}:{int(line) + 1} for all_reduce of float32[4, 4] with "
+        "ranks [0, 1, 2]\n  rank 2 has not started"
+    ]
+
+
+def test_a_disagreement_that_a_rank_catches_is_still_raised() -> None:
+    @nki.jit
+    def kernel(x, group, op):
+        dst = copied(x, "dst")
+        try:
+            ncc.all_reduce([copied(x, "src")], [dst], group, op)
+        except RuleError:
+            pass
+        return dst
+
+    with pytest.raises(RuleError, match="op is maximum in rank 1 and add in rank 0"):
+        nkilab.launch(kernel, 2)(X, ncc.ReplicaGroup(BOTH), nkilab.per_rank([nl.add, nl.maximum]))
 
 
 REFUSED = [
@@ -489,6 +507,50 @@ def test_launches_that_make_no_sense_are_refused() -> None:
         nkilab.launch(reduces, 2, groups=[[0]])
     with pytest.raises(UsageError, match="a node holds a whole number of chips"):
         nkilab.Topology(4, 6)
+    with pytest.raises(UsageError, match=r"ranks_per_chip is 4\.0; it is a whole number"):
+        nkilab.Topology(4.0, 8)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"topology is \(4, 64\); it is an nkilab.Topology"):
+        nkilab.launch(reduces, 2, topology=(4, 64))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="executor is 3; it is a concurrent.futures.Executor"):
+        nkilab.launch(reduces, 2, executor=3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="groups is 3; each of the ranks 0 to 1"):
+        nkilab.launch(reduces, 2, groups=3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="per_rank takes one value per rank, or a function .* got int"):
+        nkilab.per_rank(3)  # type: ignore[arg-type]
+
+
+def test_a_kernel_launches_no_ranks() -> None:
+    @nki.jit
+    def launches(x):
+        nkilab.launch(reduces, 2)(x, ncc.ReplicaGroup(BOTH), nl.add)  # refused
+        return x
+
+    told = ended(launches, 2, X, kind=UsageError)
+    assert told == (
+        "HERE: launch: it is called inside a kernel\n  hint: launch kernels from the host script"
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ([], "groups is []; it has groups, and each of them ranks"),
+        ([[0, 1], []], "groups is [[0, 1], []]; it has groups, and each of them ranks"),
+        ([[[0], [1]]], "groups is [[[0], [1]]]; ranks are whole numbers of at least 0"),
+        ([[0, True]], "groups is [[0, True]]; ranks are whole numbers of at least 0"),
+        ([[0, 1.0]], "groups is [[0, 1.0]]; ranks are whole numbers of at least 0"),
+        ([[0, -1]], "groups is [[0, -1]]; ranks are whole numbers of at least 0"),
+        ([0, 1], "groups is [0, 1]; it is a list of lists of ranks"),
+        ([[0, 1], [1, 2]], "rank 1 stands in groups [[0, 1], [1, 2]] more than once; groups do not overlap"),
+    ],
+)
+def test_groups_that_are_none_are_refused(groups: Any, text: str) -> None:
+    with pytest.raises(UseError, match=re.escape(text)):
+        ncc.ReplicaGroup(groups)
+
+
+def test_groups_may_be_an_array() -> None:
+    assert ncc.ReplicaGroup(np.arange(4).reshape(2, 2)).groups == [[0, 1], [2, 3]]
 
 
 def test_every_run_is_the_same() -> None:

@@ -187,8 +187,9 @@ class Schedule:
         me.state = _State.RUNNING
         try:
             me.result = me.work()
-        except Ended:
-            pass
+        except Ended as ended:
+            # by another schedule, in which this one stands, if nothing failed here
+            self._fail(ended)
         except BaseException as error:
             if isinstance(error, Exception) and self._failure is None and len(self._programs) > 1:
                 error.add_note(self._raised_in(rank))
