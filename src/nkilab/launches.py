@@ -386,7 +386,7 @@ def _run_together(
 
 
 def _check_results(kernel: Kernel, sessions: list[Session], results: list[Any]) -> None:
-    """Refuse programs that return different memories of those that all of them see, or memory of their own."""
+    """Refuse programs that return different memories of those that all see, or memory of their own."""
     told: list[list[MemoryKey | None]] = []
     for session, result in zip(sessions, results, strict=True):
         keys = {id(storage): key for key, storage in session.shared.items()}

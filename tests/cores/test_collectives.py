@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import ml_dtypes
@@ -387,8 +388,8 @@ def test_one_ranks_exception_stops_all_with_its_own_message() -> None:
         nkilab.launch(kernel, 3)(X, ncc.ReplicaGroup([[0, 1, 2]]), nkilab.per_rank([0, 1, 2]))
     file, _, line = marked_line(kernel.function).partition(":")
     assert caught.value.__notes__ == [
-        f"raised in rank 1 of 3\n  rank 0 waits at {file}:{int(line) + 1} for all_reduce of float32[4, 4] with "
-        "ranks [0, 1, 2]\n  rank 2 has not started"
+        f"raised in rank 1 of 3\n  rank 0 waits at {file}:{int(line) + 1} for all_reduce of float32[4, 4] "
+        "with ranks [0, 1, 2]\n  rank 2 has not started"
     ]
 
 
@@ -396,10 +397,8 @@ def test_a_disagreement_that_a_rank_catches_is_still_raised() -> None:
     @nki.jit
     def kernel(x, group, op):
         dst = copied(x, "dst")
-        try:
+        with suppress(RuleError):
             ncc.all_reduce([copied(x, "src")], [dst], group, op)
-        except RuleError:
-            pass
         return dst
 
     with pytest.raises(RuleError, match="op is maximum in rank 1 and add in rank 0"):
@@ -511,11 +510,11 @@ def test_launches_that_make_no_sense_are_refused() -> None:
         nkilab.Topology(4.0, 8)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"topology is \(4, 64\); it is an nkilab.Topology"):
         nkilab.launch(reduces, 2, topology=(4, 64))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="executor is 3; it is a concurrent.futures.Executor"):
+    with pytest.raises(UsageError, match="executor is 3; it is a concurrent"):
         nkilab.launch(reduces, 2, executor=3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="groups is 3; each of the ranks 0 to 1"):
         nkilab.launch(reduces, 2, groups=3)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="per_rank takes one value per rank, or a function .* got int"):
+    with pytest.raises(UsageError, match=r"per_rank takes one value per rank, or a function .* got int"):
         nkilab.per_rank(3)  # type: ignore[arg-type]
 
 
@@ -526,9 +525,7 @@ def test_a_kernel_launches_no_ranks() -> None:
         return x
 
     told = ended(launches, 2, X, kind=UsageError)
-    assert told == (
-        "HERE: launch: it is called inside a kernel\n  hint: launch kernels from the host script"
-    )
+    assert told == ("HERE: launch: it is called inside a kernel\n  hint: launch kernels from the host script")
 
 
 @pytest.mark.parametrize(

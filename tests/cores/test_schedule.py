@@ -180,7 +180,9 @@ AFTER_A, FOR_B = "goes on at kernel.py:1 after meeting a", "waits at kernel.py:1
         (2, f"program 0 {AFTER_A}\n  program 1 {AFTER_A}"),
     ],
 )
-def test_what_one_program_raises_ends_the_others_and_their_finally_blocks_run(failing: int, standing: str) -> None:
+def test_what_one_program_raises_ends_the_others_and_their_finally_blocks_run(
+    failing: int, standing: str
+) -> None:
     cleaned: list[int] = []
     noticed: list[int] = []
 

@@ -305,7 +305,9 @@ def _standing(program: _Program) -> str:
     """Where a program stands, and what it waits for or last waited for."""
     state, wait = program.state, program.wait
     link = {_State.WAITING: "for", _State.READY: "after"}.get(state)
-    return state.value if link is None or wait is None else f"{state.value} at {wait.where} {link} {wait.what}"
+    if link is None or wait is None:
+        return state.value
+    return f"{state.value} at {wait.where} {link} {wait.what}"
 
 
 def _waits_for(program: _Program, key: Hashable) -> bool:
