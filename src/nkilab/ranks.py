@@ -400,7 +400,7 @@ class RankedWorld(api.NkilabWorld):
         what = f"the launch of {kernel.name}{grid}"
         wait = Wait("launch", what, kernel.name, where, (kernel, (args, kwargs)),
                     None, "let every rank launch the same kernels", "nkilab run --ranks")  # fmt: skip
-        met = self._schedule.meet(rank, wait)
+        met = self._schedule.meet(rank, wait, _check_agreement)
         self._enter(rank)
         turn = self._turns[rank]
         self._turns[rank] += 1
@@ -411,13 +411,6 @@ class RankedWorld(api.NkilabWorld):
 
     def _together(self, met: Sequence[Wait]) -> list[Any]:
         kernels = [wait.letter[0] for wait in met]
-        same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
-        if len(same) > 1:
-            told = [f"rank {rank} is at {wait.where} in {wait.what}" for rank, wait in enumerate(met)]
-            error = errors.RuleError(
-                "ranks launch different kernels, or grids", hint="let every rank launch the same kernels"
-            )
-            raise self._schedule.ended_by(error.located(met[0].where, met[0].called, told))
         machine = api.machine_for(kernels[0])
         calls = [wait.letter[1] for wait in met]
         left = api.WORLD.launching_ranks(
@@ -427,6 +420,22 @@ class RankedWorld(api.NkilabWorld):
         args, kwargs = calls[0]
         api.show(programs, kernels[0], args, kwargs, self._ranks)
         return left
+
+
+def _check_agreement(met: Sequence[Wait]) -> None:
+    """Refuse a launch of ranks that launch different kernels.
+
+    Raises:
+        RuleError: with where every rank stands.
+    """
+    kernels = [wait.letter[0] for wait in met]
+    same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
+    if len(same) > 1:
+        told = [f"rank {rank} is at {wait.where} in {wait.what}" for rank, wait in enumerate(met)]
+        error = errors.RuleError(
+            "ranks launch different kernels, or grids", hint="let every rank launch the same kernels"
+        )
+        raise error.located(met[0].where, met[0].called, told)
 
 
 def run_ranked(ranks: int, work: Callable[[], object]) -> None:

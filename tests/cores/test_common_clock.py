@@ -199,7 +199,7 @@ def met_twice(x, group):
 
 
 def test_meetings_stand_in_the_order_of_their_rows() -> None:
-    # the second core of a rank comes to the barrier last and goes on at once, the last one past the collective
+    # the second core of a rank comes last to the barrier and goes on at once, the last past the collective
     group = ncc.ReplicaGroup([[0, 1, 2, 3]])
     left = launch_ranks(met_twice[2], [((SPEC, group), {})] * 4, range(4), TRN2, launched=4, has_data=False)
     for number, program in enumerate(p for one in left for p in one.programs):

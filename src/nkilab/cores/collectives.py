@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,9 @@ def gather(
                     Brought(len(session.program) - 1, form, arrays))  # fmt: skip
     parties = tuple(seats.of(rank, session.rank) for rank in group)
     wait = Wait(wait.key, wait.what, wait.called, wait.where, wait.letter, parties, ADVICE, PAGE)
-    met = schedule.meet(seats.of(session.together.rank, session.rank), wait)
-    _check_agreement(schedule, form, members, met)
+    met = schedule.meet(
+        seats.of(session.together.rank, session.rank), wait, partial(_check_agreement, form, members)
+    )
     if session.has_data:
         _receive(form, operands, values, [waited.letter.arrays for waited in met])
     return met
@@ -82,7 +84,7 @@ def _what(form: Any, group: tuple[int, ...]) -> str:
     return f"{form.name} of {given.dtype}{list(given.shape)} with ranks {list(group)}"
 
 
-def _check_agreement(schedule: Schedule, form: Any, members: tuple[int, ...], met: list[Wait]) -> None:
+def _check_agreement(form: Any, members: tuple[int, ...], met: list[Wait]) -> None:
     """Refuse a collective that ranks of a group call in different ways.
 
     Raises:
@@ -101,7 +103,7 @@ def _check_agreement(schedule: Schedule, form: Any, members: tuple[int, ...], me
                 source=PAGE,
             )
             told = [f"rank {r} is at {w.where} in {w.what}" for r, w in zip(group, met, strict=True)]
-            raise schedule.ended_by(error.located(met[place].where, form.name, told))
+            raise error.located(met[place].where, form.name, told)
 
 
 def _terms(form: Any) -> dict[str, str]:

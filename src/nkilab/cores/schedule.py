@@ -14,11 +14,9 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from enum import Enum
 from threading import Lock, Thread
-from typing import Any, TypeVar
+from typing import Any
 
-from ..errors import DeadlockError
-
-E = TypeVar("E", bound=BaseException)
+from ..errors import DeadlockError, NkilabError
 
 # seconds after which a thread that waits looks up: a signal that comes just before it blocks shows only then
 _PATIENCE = 0.1
@@ -132,10 +130,16 @@ class Schedule:
             raise failure
         return results
 
-    def meet(self, rank: int, wait: Wait) -> list[Wait]:
+    def meet(self, rank: int, wait: Wait, agree: Callable[[list[Wait]], None] | None = None) -> list[Wait]:
         """Wait until every party waits under the same key; returns what each waits for, in their order.
 
         The last one to come goes on at once, the others when their turn comes.
+
+        Args:
+            rank: of the program.
+            wait: what it waits for.
+            agree: refuses what the parties brought, if it does not fit; the last one to come asks. What it
+                raises ends all programs, even if that one catches it.
 
         Raises:
             DeadlockError: if nobody can run then.
@@ -148,6 +152,8 @@ class Schedule:
         others = [p for p in parties if p is not me]
         if all(_waits_for(p, wait.key) for p in others):
             met = [p.wait for p in parties if p.wait is not None]
+            if agree is not None:
+                self._ask(agree, met)
             for other in others:
                 other.met, other.state = met, _State.READY
             return met
@@ -163,6 +169,14 @@ class Schedule:
             raise Ended
         met, me.met = me.met, []
         return met
+
+    def _ask(self, agree: Callable[[list[Wait]], None], met: list[Wait]) -> None:
+        try:
+            agree(met)
+        except NkilabError as error:
+            # it tells of all who met: no note
+            self._fail(error)
+            raise
 
     def _run_here(self) -> None:
         """Run programs in the caller's thread until all are done or one failed."""
@@ -201,11 +215,6 @@ class Schedule:
         others = [line for other, line in enumerate(self.standing()) if other != rank]
         name = self._names[rank].rstrip(",")
         return "\n  ".join([f"raised in {name} of {len(self._programs)}", *others])
-
-    def ended_by(self, error: E) -> E:
-        """End the launch by an error that tells of all who met, even if a program catches it; returns it."""
-        self._fail(error)
-        return error
 
     def _fail(self, error: BaseException) -> None:
         """Remember the first failure; from then on every program that waits leaves its place."""
