@@ -9,8 +9,8 @@ neighbours say:
 - `python` runs, all of a page in one process; an `output` block below shows what it prints;
 - `console`: lines after `$ ` run in a shell; below them stands what they print, `...` for lines left out. A
   command without output shown has to succeed;
-- below a line that ends with a file's name and a colon, any other block is that file; below "From `NAME`:", a part of
-  it;
+- below a line that ends with a file's name and a colon, any other block is that file; below "From `NAME`:",
+  a part of it;
 - above a line "Not run by the tests: REASON" it does not run. What is `text` is only shown.
 """
 
