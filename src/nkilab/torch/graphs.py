@@ -130,10 +130,8 @@ PRODUCTS: dict[str, Callable[[list[tuple[int, ...]], tuple[int, ...]], int]] = {
 
 def graph_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
     """Export a model, or take one that is exported, and read its operators."""
-    if isinstance(model, torch().export.ExportedProgram):
-        exported = model
-    else:
-        exported = torch().export.export(model, args, kwargs or None)
+    is_exported = isinstance(model, torch().export.ExportedProgram)
+    exported = model if is_exported else torch().export.export(model, args, kwargs or None)
     operators: dict[str, Operator] = {}
     sizes: dict[str, int] = {}
     # a view is the tensor that it looks at
@@ -146,16 +144,12 @@ def graph_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph
         if node.op == "output":
             results = {roots[n.name] for n in node.all_input_nodes if n.name in roots}
             continue
-        value = node.meta.get("val")
+        value = _first_tensor(node.meta.get("val"))
         tensors = [n for n in _read(node) if n.name in roots]
         name = _name(node)
         if tensors and (name in VIEWS or _is_identity(node, name)):
             roots[node.name] = roots[tensors[0].name]
             continue
-        if not hasattr(value, "element_size"):
-            value = (
-                value[0] if isinstance(value, tuple | list) and hasattr(value[0], "element_size") else None
-            )
         if value is None:
             continue
         roots[node.name] = node.name
@@ -174,6 +168,12 @@ def graph_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph
         if sizes[node.name] > value.element_size():
             left_out[name] = left_out.get(name, 0) + 1
     return Graph(operators, sizes, frozenset(results), others, left_out)
+
+
+def _first_tensor(value: Any) -> Any:
+    """What a node makes, or the first of it; None if that is no tensor."""
+    first = value[0] if isinstance(value, tuple | list) and value else value
+    return first if hasattr(first, "element_size") else None
 
 
 def _read(node: Any) -> list[Any]:
