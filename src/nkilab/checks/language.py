@@ -347,6 +347,11 @@ NOT_COVERED: tuple[tuple[str, str, str], ...] = (
         "compiler reference",
         "they are not the kernel's",
     ),
+    (
+        "functions of other files keep to the same part of Python",
+        _GUIDE,
+        "the text of the kernel's own file is read, and no other",
+    ),
     ("DMA descriptors per ring", "DMA overview", "the size of rings is not published"),
 )
 

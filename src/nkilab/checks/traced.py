@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..migrate.source import Function
 from .branches import escapes, is_condition
 from .declare import Example, rule
 from .scope import Scope
@@ -93,21 +94,19 @@ _NEED_NUMBERS = ("abs", "bool", "divmod", "float", "int", "max", "min", "pow", "
 def _index_values(scope: Scope) -> Iterator[Place]:
     _, lists = _python_values(scope)
     for node in scope.nodes():
-        name, told = "", ""
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            is_list = isinstance(node.value, ast.Name) and node.value.id in lists
-            name = scope.symbol_in(node.slice) if is_list else ""
-            told = "chooses an item of Python's"
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in _NEED_NUMBERS:
-                name = next((n for a in node.args if (n := scope.symbol_in(a))), "")
-            told = f"goes into {node.func.id}"
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            name, told = scope.symbol_in(node), "is raised to a power, or an exponent"
-        elif isinstance(node, ast.BinOp) and _is_product(scope, node):
-            name, told = scope.symbol_in(node.left), "is multiplied by another one"
+        name = ""
+        match node:
+            case ast.Subscript(value=ast.Name(id=held), slice=chosen, ctx=ast.Load()) if held in lists:
+                name = scope.symbol_in(chosen)
+            case ast.Call(func=ast.Name(id=word), args=given) if word in _NEED_NUMBERS:
+                name = next((n for a in given if (n := scope.symbol_in(a))), "")
+            case ast.BinOp(op=ast.Pow()):
+                name = scope.symbol_in(node)
+            case ast.BinOp() if _is_product(scope, node):
+                name = scope.symbol_in(node.left)
         if name and isinstance(node, ast.expr):
-            yield node, f"{name} {told} in {scope.words(node)}, and is a symbol while the loop is traced", ""
+            told = f"{scope.words(node)} needs the value of {name}"
+            yield node, f"{told}, which is a symbol while the loop is traced", ""
 
 
 def _is_product(scope: Scope, node: ast.BinOp) -> bool:
@@ -255,7 +254,7 @@ def _masks(scope: Scope) -> Iterator[Place]:
 HBM_LEVEL = rule(
     "shared-hbm-level", "language", "error",
     title="tensors in shared_hbm are made at the top of the kernel",
-    what="a tensor in shared_hbm is made inside a loop, a branch, or a function that the kernel calls",
+    what="a tensor in shared_hbm is made inside a loop, or in a function that the kernel calls",
     why="the compiler of Beta 1 refuses it",
     fix="make it at the top of the kernel and pass it on",
     source="err_shared_hbm_must_in_kernel_level",
@@ -274,18 +273,50 @@ for i in nl.static_range(4):
 
 @found_by("neuronxcc", HBM_LEVEL)
 def _levels(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if not isinstance(node, ast.Call) or not any(
-            k.arg == "buffer" and scope.name_of(k.value) == "language.shared_hbm" for k in node.keywords
-        ):
-            continue
-        function = scope.source.function_of(node)
-        within = next(
-            (a for a in scope.source.around(node) if isinstance(a, ast.For | ast.While | ast.If | ast.With)),
-            None,
-        )
+    for node, function, within in _shared_tensors(scope):
         if function is not scope.kernel:
             name = function.name if function is not None else "?"
             yield node, f"shared_hbm is allocated in {name}, which the kernel calls", ""
-        elif isinstance(within, ast.For | ast.While | ast.If):
+        elif isinstance(within, ast.For | ast.While):
             yield node, f"shared_hbm is allocated inside {type(within).__name__.lower()}", ""
+
+
+HBM_BRANCH = rule(
+    "shared-hbm-branch", "language", "advice",
+    title="tensors in shared_hbm are made outside of branches",
+    what="a tensor in shared_hbm is made inside an if",
+    why="the error pages of Beta 1 name an if beside loops and functions; the vendor's attention makes a "
+    "result so where Python decides on an argument",
+    fix="make it at the top of the kernel",
+    source="err_shared_hbm_must_in_kernel_level; nki-samples, flash_fwd",
+    wrong=_beta1("""
+if x.shape[0] > 1:
+    extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+    nl.store(extra, nl.load(x[0]))
+for i in nl.static_range(4):
+    nl.store(out[i], nl.load(x[i]))"""),
+    right=_beta1("""
+extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+nl.store(extra, nl.load(x[0]))
+for i in nl.static_range(4):
+    nl.store(out[i], nl.load(x[i]))"""),
+)  # fmt: skip
+
+
+@found_by("neuronxcc", HBM_BRANCH)
+def _branches(scope: Scope) -> Iterator[Place]:
+    for node, function, within in _shared_tensors(scope):
+        if function is scope.kernel and isinstance(within, ast.If):
+            yield node, "shared_hbm is allocated inside if", ""
+
+
+def _shared_tensors(scope: Scope) -> Iterator[tuple[ast.Call, Function | None, ast.AST | None]]:
+    """Calls that make a tensor in shared_hbm, the function of each, and a loop around it, else a branch."""
+    for node in scope.nodes():
+        if isinstance(node, ast.Call) and any(
+            k.arg == "buffer" and scope.name_of(k.value) == "language.shared_hbm" for k in node.keywords
+        ):
+            around = list(scope.source.around(node))
+            loops = [a for a in around if isinstance(a, ast.For | ast.While)]
+            branches = [a for a in around if isinstance(a, ast.If)]
+            yield node, scope.source.function_of(node), next(iter([*loops, *branches]), None)
