@@ -201,6 +201,14 @@ def wrong_the_clock_decides(x):
     return out
 
 
+@case(X)
+@nki.jit
+def right_the_argument_is_the_result(x):
+    tile = sb()
+    nisa.memset(tile, 0.0)
+    nisa.dma_copy(x, tile)
+
+
 CALLS = [0]
 
 

@@ -296,3 +296,14 @@ def right_a_maximum_is_read_behind_the_loop(x):
         best[...] = nl.maximum(best, most)
     nl.store(out, best)
     return out
+
+
+# ---- results that nobody gets
+
+
+@case(X)  # finds: no-output
+@nki.jit
+def wrong_the_result_is_not_returned(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        nl.store(out[i], nl.load(x[i]))
