@@ -364,6 +364,13 @@ def find(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
     spelling = kernel.spelling
     if spelling == "nki" and order(kernel.version or NEWEST) > order(_LAST_PARSED):
         return
+    key = (find, scope.kernel, spelling)
+    if key not in scope.source.kept:
+        scope.source.kept[key] = tuple(_found(scope, spelling))
+    yield from scope.source.kept[key]
+
+
+def _found(scope: Scope, spelling: str) -> Iterator[Finding]:
     seen: set[tuple[str, str]] = set()
     for held, look in FINDERS[spelling]:
         for node, message, fix in look(scope):

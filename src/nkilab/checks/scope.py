@@ -46,7 +46,11 @@ class Scope:
 
     def nodes(self) -> Iterator[ast.AST]:
         """Every node of these functions, without decorators; nested functions once."""
-        return iter(dict.fromkeys(node for function in self.functions for node in _compiled(function)))
+        return iter(self._nodes)
+
+    @cached_property
+    def _nodes(self) -> tuple[ast.AST, ...]:
+        return tuple(dict.fromkeys(node for function in self.functions for node in _compiled(function)))
 
     def site(self, node: ast.AST) -> Site:
         """The line of a node."""
@@ -163,9 +167,19 @@ def scope_of(kernel: Kernel, sources: Sources) -> Scope | None:
     source = sources.file(code.co_filename).source if code is not None else None
     if source is None or code is None:
         return None
+    # a script may launch its kernels thousands of times
+    key = (Scope, code.co_name, code.co_firstlineno)
+    if key not in source.kept:
+        source.kept[key] = _scope(source, code.co_name, code.co_firstlineno)
+    found: Scope | None = source.kept[key]
+    return found
+
+
+def _scope(source: Source, name: str, line: int) -> Scope | None:
+    """The function of a name that begins on a line, decorators and all."""
     for node in ast.walk(source.tree):
-        if isinstance(node, Function) and node.name == code.co_name:
+        if isinstance(node, Function) and node.name == name:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if first <= code.co_firstlineno <= node.lineno:
+            if first <= line <= node.lineno:
                 return Scope(source, node)
     return None
