@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from operator import index as as_index
 from typing import Any, NoReturn
 
-from ..errors import KernelError, LimitError, NkilabError, RuleError, SpellingError, UseError
+from ..errors import KernelError, LimitError, NkilabError, RuleError, SpellingError, UseError, did_you_mean
 from ..tiles.indirect import OutOfBoundsError
 from ..trace.session import ask, running
 from ..trace.source import place_of, user_frame
@@ -26,8 +26,38 @@ CLASS_TYPES: tuple[tuple[type[NkilabError], type[Exception]], ...] = (
 )
 _TYPED: dict[tuple[type, ...], type] = {}
 
+# Keywords of nki.jit in the stubs and in published kernels. What only advises a compiler is ignored without a
+# word; a word that nobody knows may be a slip.
+JIT_KEYWORDS = frozenset({
+    "platform_target", "experimental_flags", "additional_compile_opt", "kernel_return", "show_compiler_tb",
+    "enable_out_of_bound_check", "debug_kernel", "artifacts_dir", "schedule",
+})  # fmt: skip
+_MODES = ("auto", "jax", "torchxla", "simulation", "baremetal", "trace")
+
 # where a decorator of nki.compiler below nki.jit leaves what it asks for
 OPTIONS = "__nki_options__"
+
+
+def notice_unknown(decorator: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Notice keywords that a decorator of host code ignores, for nobody knows them.
+
+    Args:
+        decorator: for messages.
+        given: keywords.
+        known: those that it takes.
+    """
+    for word in sorted(set(given) - set(known)):
+        hint = did_you_mean(word, sorted(known))
+        ask().notice(f"{decorator} ignores the keyword {word}" + (f"; {hint}" if hint else ""))
+
+
+def jit_options(mode: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a kernel from what nki.jit is given; what it ignores is noticed."""
+    notice_unknown("nki.jit", given, JIT_KEYWORDS)
+    if mode not in _MODES:
+        instead = "nki.benchmark times a kernel" if mode == "benchmark" else did_you_mean(str(mode), _MODES)
+        ask().notice(f"nki.jit ignores mode={mode!r}" + (f"; {instead}" if instead else ""))
+    return {"mode": mode, **given}
 
 
 class NkiValidationError(Exception):

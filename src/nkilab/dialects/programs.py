@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import UseError
+from ..errors import RuleError, UseError
 from ..trace.session import current
 from .indexing import whole_number
 from .places import placed
@@ -43,9 +43,13 @@ class SpmdDim(int):
         return dim
 
 
+@placed("nc")
 def nc(count: int) -> CoreCount:
     """So many physical NeuronCores of a grid axis."""
-    return CoreCount(count)
+    cores = whole_number(count, "count")
+    if cores < 1:
+        raise RuleError(f"count is {cores}; it is a number of cores, 1 or more")
+    return CoreCount(cores)
 
 
 @placed("spmd_dim")
@@ -90,6 +94,7 @@ def num_programs(axes: Any = None) -> Any:
     return grid[axis]
 
 
+@placed("program_ndim")
 def program_ndim() -> int:
     """Axes of the launch grid."""
     return len(current().grid)

@@ -46,11 +46,11 @@ class ReplicaGroup(NKIObject):
     @placed("ReplicaGroup")
     def __init__(self, groups: Any) -> None:
         try:
-            held = [list(group) for group in groups]
+            held = [[as_index(rank) for rank in group] for group in groups]
         except TypeError:
             raise UseError(f"groups is {groups!r}; it is a list of lists of ranks") from None
         ranks = [rank for group in held for rank in group]
-        if not ranks or not all(isinstance(rank, int) and rank >= 0 for rank in ranks):
+        if not ranks or min(ranks) < 0:
             raise UseError(f"groups is {groups!r}; ranks are whole numbers of at least 0")
         twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
         if twice:

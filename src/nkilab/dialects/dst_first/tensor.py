@@ -16,7 +16,7 @@ from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
 from ..history import order
 from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
-from ..places import described
+from ..places import described, placed
 from . import dynamic, view_methods
 from .assignment import assign
 from .regions import REGIONS, MemoryPointer, MemoryRegion, address_of
@@ -182,6 +182,8 @@ class Tensor(View):
     def reshape(self, shape: Any = None, dtype: Any = None, *, new_shape: Any = None) -> Tensor:
         """A view of the same elements under another shape; on chip the partition axis stays."""
         try:
+            if shape is not None and new_shape is not None:
+                raise UseError("shape and new_shape are both given; they are two words for one")
             view = self if dtype is None else reinterpreted(self, as_dtype(dtype))
             return self._reshaped(view, as_shape(new_shape if shape is None else shape))
         except NkilabError as error:
@@ -300,15 +302,8 @@ for _dunder, _word in {"neg": "-", "invert": "~", "lt": "<", "le": "<=", "gt": "
 
 
 def _view_method(called: str, make: Callable[..., Any]) -> Callable[..., Tensor]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        try:
-            view: Tensor = make(self, *args, **kwargs)
-        except NkilabError as error:
-            raise error.located(place_of(user_frame()), called, [self.describe()]) from None
-        return view
-
+    method: Callable[..., Tensor] = placed(called, is_method=True)(make)
     method.__name__ = method.__qualname__ = called
-    method.__doc__ = make.__doc__
     return method
 
 

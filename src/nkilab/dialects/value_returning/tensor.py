@@ -180,9 +180,9 @@ class Tensor(View):
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "subscript") from None
 
-    def reshape(self, *shape: Any, **kwargs: Any) -> Tensor:
-        """A view of the same elements in the same order under another shape."""
-        given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+    def reshape(self, *extents: Any, shape: Any = None) -> Tensor:
+        """A view of the same elements in the same order under another shape, extents or one tuple of them."""
+        given = checked("reshape", lambda: shape_given(extents, shape), self)
         settled(self)
         return checked("reshape", lambda: reshape(inside_bounds(self), as_shape(given)), self)
 
@@ -246,6 +246,19 @@ class Tensor(View):
 
     __array_ufunc__ = None
     __hash__ = object.__hash__
+
+
+def shape_given(extents: tuple[Any, ...], shape: Any) -> Any:
+    """The shape that a method takes as extents, as one tuple of them, or as shape=.
+
+    Raises:
+        UseError: if it is given twice.
+    """
+    if shape is not None and extents:
+        raise UseError("the shape is given by position and as shape=; it is given once")
+    if shape is not None:
+        return shape
+    return extents[0] if len(extents) == 1 and not isinstance(extents[0], int) else extents
 
 
 def has_data(tensor: Tensor) -> bool:
