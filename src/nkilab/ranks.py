@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from importlib import util
+from operator import index as as_index
 from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
@@ -95,13 +96,11 @@ def launch(
         target: chip; see `api.machine_for` for the default.
 
     Raises:
-        UsageError: if `ranks` is no whole number of at least 1, or `groups` does not name each rank once.
+        UsageError: if `ranks` is no whole number of at least 1, `groups` does not name each rank once, or one
+            of the others is something else.
     """
-    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-        raise UsageError(f"ranks is {ranks!r}; it is a whole number of at least 1")
     held = api.as_kernel(kernel)
-    if groups is not None and sorted(rank for group in groups for rank in group) != list(range(ranks)):
-        raise UsageError(f"groups is {groups!r}; each of the ranks 0 to {ranks - 1} stands in one of them")
+    ranks = _checked(ranks, topology, executor, groups)
 
     def run(*args: Any, **kwargs: Any) -> Results:
         calls = calls_of(args, kwargs, ranks)
@@ -117,6 +116,30 @@ def launch(
         return _gathered(held, [(task, executor.submit(_run_task, task)) for task in tasks])
 
     return run
+
+
+def _checked(ranks: Any, topology: Any, executor: Any, groups: Any) -> int:
+    """The number of ranks, if the arguments of `launch` are what they are documented to be."""
+    try:
+        count = 0 if isinstance(ranks, bool) else as_index(ranks)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise UsageError(f"ranks is {ranks!r}; it is a whole number of at least 1")
+    if topology is not None and not isinstance(topology, Topology):
+        raise UsageError(f"topology is {topology!r}; it is a nkilab.Topology")
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise UsageError(f"executor is {executor!r}; it has a method submit(function, argument)")
+    if groups is not None:
+        try:
+            named = sorted(as_index(rank) for group in groups for rank in group)
+        except TypeError:
+            named = []
+        if named != list(range(count)):
+            raise UsageError(
+                f"groups is {groups!r}; each of the ranks 0 to {count - 1} stands in one of them"
+            )
+    return count
 
 
 def with_groups(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,30 @@ def test_a_group_over_two_tasks_is_refused() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"ranks": 1.5}, "ranks is 1.5; it is a whole number of at least 1"),
+        ({"ranks": True}, "ranks is True; it is a whole number of at least 1"),
+        ({"topology": "ring"}, "topology is 'ring'; it is a nkilab.Topology"),
+        ({"executor": "local"}, "executor is 'local'; it has a method submit(function, argument)"),
+        ({"groups": 3}, "groups is 3; each of the ranks 0 to 1 stands in one of them"),
+        ({"groups": [[0], ["a"]]}, "groups is [[0], ['a']]; each of the ranks 0 to 1 stands in one of them"),
+    ],
+    ids=str,
+)
+def test_a_launch_of_something_else_is_refused(wrong: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        nkilab.launch(reduces, **{"ranks": 2, **wrong})
+    assert caught.value.problem == problem
+
+
+def test_ranks_and_groups_of_numpy_count() -> None:
+    group = ncc.ReplicaGroup(np.arange(2).reshape(1, 2))
+    assert group.groups == [[0, 1]]
+    assert sums(nkilab.launch(reduces, ranks=np.int64(2))(nkilab.per_rank(X[:2]), group)) == [3, 3]
+
+
 def test_ranks_that_groups_join_belong_together() -> None:
     def of(*groups: Any) -> list[list[int]]:
         return joined_ranks(

@@ -363,4 +363,5 @@ def test_an_exception_of_the_users_own_leaves_the_kernel_as_it_is():
 def test_jit_decorates_functions_only():
     with pytest.raises(UseError) as caught:
         nki.jit(3)
-    assert str(caught.value) == "nki.jit decorates functions; got int"
+    assert caught.value.where.startswith("test_beta1_errors.py:")
+    assert str(caught.value).endswith(": nki.jit: it decorates functions; got int")

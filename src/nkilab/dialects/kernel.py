@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from inspect import iscoroutinefunction, isgeneratorfunction
 from operator import index as as_index
 from typing import Any, NoReturn
 
@@ -64,6 +65,20 @@ class NkiValidationError(Exception):
     """`nki.isa.NkiValidationError`: what a hardware rule forbids; our rule and limit errors also are one."""
 
 
+def _check_function(function: Any) -> None:
+    """Refuse what is no function, or one whose body no call runs."""
+    error = None
+    if not callable(function) or isinstance(function, type):
+        error = UseError(f"it decorates functions; got {type(function).__name__}")
+    elif isgeneratorfunction(function) or iscoroutinefunction(function):
+        error = UseError(
+            f"{function.__name__} is a generator or coroutine, whose body no call runs",
+            hint="return the result, without yield or async",
+        )
+    if error is not None:
+        raise error.located(place_of(user_frame()), "nki.jit")
+
+
 def raise_typed(error: NkilabError, spelling: str = "") -> NoReturn:
     """Raise `error` as something that is also of the built-in type documented for it.
 
@@ -111,8 +126,7 @@ class Kernel:
         options: dict[str, Any] | None = None,
         grid: tuple[Any, ...] = (),
     ) -> None:
-        if not callable(function):
-            raise UseError(f"nki.jit decorates functions; got {type(function).__name__}")
+        _check_function(function)
         self.function: Callable[..., Any] = function
         self.spelling = spelling
         self.version = version

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..errors import UsageError
 from .model import Machine
 
@@ -29,7 +31,8 @@ class Topology:
 
     def __post_init__(self) -> None:
         chip, node = self.ranks_per_chip, self.ranks_per_node
-        if chip < 1 or node < chip or node % chip:
+        are_whole = all(isinstance(n, int | np.integer) for n in (chip, node))
+        if not are_whole or chip < 1 or node < chip or node % chip:
             raise UsageError(
                 f"a chip holds {chip} ranks and a node {node}; a node holds a whole number of chips of at "
                 "least one rank each"
