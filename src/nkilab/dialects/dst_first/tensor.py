@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,7 +13,7 @@ from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
 from ...trace.affine import REPEATS, Affine
-from ...trace.session import current, running
+from ...trace.session import Session, current, running
 from ...trace.source import place_of, user_frame
 from ..history import order
 from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
@@ -109,12 +110,7 @@ class Tensor(View):
 
     def _subscripted(self, key: Any) -> Tensor:
         try:
-            try:
-                return basic(self, key, keeps_on_chip_rank=True)
-            except UseError:
-                if not any(map(dynamic.is_dynamic, _parts(key))):
-                    raise
-                return dynamic.subscripted(self, key)
+            return _plain_or_dynamic(self, key)
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "subscript") from None
 
@@ -273,6 +269,16 @@ class PartitionRow(Tensor):
         return reshaped(view, (1, *extents), 0)
 
 
+def _plain_or_dynamic(tensor: Tensor, key: Any) -> Tensor:
+    """A view by subscripts that are known, or that registers and tiles hold."""
+    try:
+        return basic(tensor, key, keeps_on_chip_rank=True)
+    except UseError:
+        if not any(map(dynamic.is_dynamic, _parts(key))):
+            raise
+        return dynamic.subscripted(tensor, key)
+
+
 def _parts(key: Any) -> list[Any]:
     """The subscripts of a key, and the starts of those that are slices."""
     keys = key if isinstance(key, tuple) else (key,)
@@ -321,27 +327,29 @@ def _access_pattern(
     session = running()
     version = session.version if session is not None else ""
     is_relative = not version or order(version) < order(ABSOLUTE_SINCE)
-    if scalar_offset is None and vector_offset is None:
-        try:
-            if type(offset) is Affine:
-                # what lies inside, and in the same partitions, at both ends does so between them
-                ends = [
-                    view_methods.access_pattern(tensor, pattern, end, held, is_relative=is_relative).layout
-                    for end in offset.bounds
-                ]
-                offset = offset.value if ends[0] is ends[1] else offset.refuse()
-            view = view_methods.access_pattern(tensor, pattern, offset, held, is_relative=is_relative)
-            if session is not None:
-                made = (view.storage.number, view.offset, view.layout)
-                session.program.marks.patterns.add(made)
-                if REPEATS in session.keyed:
-                    session.keyed[REPEATS].patterns.append(made)
-            return view
-        except view_methods.OutOfReachError as error:
-            return view_methods.Unreachable(error)
-    return dynamic.access_pattern(
-        tensor, pattern, offset, scalar_offset, vector_offset, indirect_dim, held, is_relative=is_relative
-    )
+    if scalar_offset is not None or vector_offset is not None:
+        return dynamic.access_pattern(
+            tensor, pattern, offset, scalar_offset, vector_offset, indirect_dim, held, is_relative=is_relative
+        )
+    patterned = partial(view_methods.access_pattern, tensor, pattern, dtype=held, is_relative=is_relative)
+    try:
+        if type(offset) is Affine:
+            # what lies inside, and in the same partitions, at both ends does so between them
+            first, last = (patterned(end).layout for end in offset.bounds)
+            offset = offset.value if first is last else offset.refuse()
+        view = patterned(offset)
+    except view_methods.OutOfReachError as error:
+        return view_methods.Unreachable(error)
+    if session is not None:
+        _note_pattern(session, view)
+    return view
+
+
+def _note_pattern(session: Session, view: Tensor) -> None:
+    made = (view.storage.number, view.offset, view.layout)
+    session.program.marks.patterns.add(made)
+    if REPEATS in session.keyed:
+        session.keyed[REPEATS].patterns.append(made)
 
 
 # NKI 0.5 documents that a pattern is written for the storage, whatever view it is called on. The kernels of

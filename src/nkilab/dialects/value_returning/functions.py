@@ -319,12 +319,7 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
                 f"src is {len(src.shape)}-dimensional {list(src.shape)}; load_transpose2d takes two axes",
                 key="err_exceed_max_supported_dimension",
             )
-        if mask is not None:
-            box, rest = box_of(mask, src.shape)
-            if box is None or rest is not None:
-                raise UseError("the mask of load_transpose2d is not a rectangle")
-            src = cropped(src, box)
-        turned = common.transposed(src)
+        turned = common.transposed(_masked_to_a_rectangle(src, mask))
         most = session.machine.limit("partitions")
         if turned.shape[0] > most:
             raise LimitError(
@@ -339,6 +334,15 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
         session, DmaCopy, [None, turned], PLAIN_DMA, (),
         memory=SBUF, dtype=held, shape=turned.shape,
     )  # fmt: skip
+
+
+def _masked_to_a_rectangle(src: Tensor, mask: Any) -> Tensor:
+    if mask is None:
+        return src
+    box, rest = box_of(mask, src.shape)
+    if box is None or rest is not None:
+        raise UseError("the mask of load_transpose2d is not a rectangle")
+    return cropped(src, box)
 
 
 def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
