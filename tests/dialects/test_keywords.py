@@ -112,7 +112,19 @@ def shape_given_twice(x):
     nl1.load(x).reshape((8, 4, 4), shape=(8, 16))  # refused
 
 
+def reshaped_by_a_slip(x):
+    nl1.load(x).reshape(128, shap=(8, 16))  # refused
+
+
+def cast_by_a_slip(x):
+    nl1.load(x).astype(dtpe=nl1.bfloat16)  # refused
+
+
 BETA1_REFUSALS = {
+    cast_by_a_slip: "astype: there is no keyword dtpe; it takes dtype\n  hint: did you mean dtype?",
+    reshaped_by_a_slip: (
+        "reshape: there is no keyword shap; it takes extents, shape\n  hint: did you mean shape?"
+    ),
     load_of_a_slip: (
         "load: there is no keyword maks; it takes src, mask, dtype, mode\n  hint: did you mean mask?"
     ),

@@ -175,15 +175,13 @@ class Tensor(View):
         """Whether its address depends on a value that is known at run time only."""
         return bool(self.layout.indices)
 
+    @placed("reshape", is_method=True)
     def reshape(self, shape: Any = None, dtype: Any = None, *, new_shape: Any = None) -> Tensor:
         """A view of the same elements under another shape; on chip the partition axis stays."""
-        try:
-            if shape is not None and new_shape is not None:
-                raise UseError("shape and new_shape are both given; they are two words for one")
-            view = self if dtype is None else reinterpreted(self, as_dtype(dtype))
-            return self._reshaped(view, as_shape(new_shape if shape is None else shape))
-        except NkilabError as error:
-            raise error.located(place_of(user_frame()), "reshape", [self.describe()]) from None
+        if shape is not None and new_shape is not None:
+            raise UseError("shape and new_shape are both given; they are two words for one")
+        view = self if dtype is None else reinterpreted(self, as_dtype(dtype))
+        return self._reshaped(view, as_shape(new_shape if shape is None else shape))
 
     def _reshaped(self, view: Tensor, extents: tuple[int, ...]) -> Tensor:
         axis = self.layout.partition_axis
@@ -197,13 +195,11 @@ class Tensor(View):
             view = view_methods.leading_part(view, extents)
         return reshaped(view, extents, axis)
 
+    @placed("view", is_method=True)
     def view(self, dtype: Any, shape: Any = None) -> Tensor:
         """The same bytes read as another data type; the last axis scales, unless a shape is given."""
-        try:
-            view = reinterpreted(self, as_dtype(dtype))
-            return view if shape is None else self._reshaped(view, as_shape(shape))
-        except NkilabError as error:
-            raise error.located(place_of(user_frame()), "view", [self.describe()]) from None
+        view = reinterpreted(self, as_dtype(dtype))
+        return view if shape is None else self._reshaped(view, as_shape(shape))
 
     reinterpret_cast = view
 

@@ -21,6 +21,7 @@ from ...trace.source import place_of, user_frame
 from .. import tile_functions as common
 from ..enums import oob_mode
 from ..indexing import as_shape
+from ..places import placed
 from .creation import ndarray, psum, sbuf
 from .direct import BIAS_KEY, TRANSPOSE_KEY, is_direct, refuse_blocks, require_automatic
 from .grids import box_of
@@ -392,6 +393,7 @@ def broadcast_to(src: Any, *, shape: Any) -> Tensor:
     return checked("broadcast_to", lambda: broadcast(src, target), src)
 
 
+@placed("broadcast_to", is_method=True)
 def broadcast_method(self: Tensor, *extents: Any, shape: Any = None) -> Tensor:
     """A view repeated along axes of one, as NumPy broadcasts; one partition is repeated by TensorE.
 
