@@ -64,14 +64,8 @@ def surface(
         The function, with the signature of the spelling.
     """
     extra = dict(extra or {})
-    scope = {
-        **_SCOPE,
-        "_cls": cls,
-        "_finish": finish,
-        "_handle": handle,
-        "_parameters": [*order, *extra],
-        "_version": version,
-    }
+    scope = {**_SCOPE, "_cls": cls, "_finish": finish, "_handle": handle, "_version": version}
+    scope["_parameters"] = [*order, *extra]
     heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
     text = [f"def {cls.name}({heads}, **unknown):", *_refusals(cls, order)]
     text += _SITE
