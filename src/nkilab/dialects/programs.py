@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import RuleError, UseError
+from ..errors import UseError
 from ..trace.session import current
 from .indexing import whole_number
 from .places import placed
@@ -19,10 +19,10 @@ class CoreCount(int):
         return int(self)
 
     def __mul__(self, other: int) -> SpmdDim:
-        return SpmdDim(int(other), self, is_outer=True)
+        return spmd_dim(self, other)
 
     def __rmul__(self, other: int) -> SpmdDim:
-        return SpmdDim(int(other), self)
+        return spmd_dim(other, self)
 
 
 class SpmdDim(int):
@@ -46,10 +46,7 @@ class SpmdDim(int):
 @placed("nc")
 def nc(count: int) -> CoreCount:
     """So many physical NeuronCores of a grid axis."""
-    cores = whole_number(count, "count")
-    if cores < 1:
-        raise RuleError(f"count is {cores}; it is a number of cores, 1 or more")
-    return CoreCount(cores)
+    return CoreCount(whole_number(count, "the number of cores"))
 
 
 @placed("spmd_dim")
@@ -58,9 +55,9 @@ def spmd_dim(extent: int | CoreCount, cores: int | CoreCount) -> SpmdDim:
     if isinstance(cores, CoreCount) == isinstance(extent, CoreCount):
         raise UseError("spmd_dim takes one extent and one number of cores, nl.nc(2)")
     if isinstance(cores, CoreCount):
-        return SpmdDim(int(extent), cores)
+        return SpmdDim(whole_number(extent, "the extent"), cores)
     assert isinstance(extent, CoreCount)
-    return SpmdDim(int(cores), extent, is_outer=True)
+    return SpmdDim(whole_number(cores, "the extent"), extent, is_outer=True)
 
 
 @placed("program_id")
@@ -94,7 +91,6 @@ def num_programs(axes: Any = None) -> Any:
     return grid[axis]
 
 
-@placed("program_ndim")
 def program_ndim() -> int:
     """Axes of the launch grid."""
     return len(current().grid)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..errors import UsageError
 from .model import Machine
 
@@ -31,8 +29,10 @@ class Topology:
 
     def __post_init__(self) -> None:
         chip, node = self.ranks_per_chip, self.ranks_per_node
-        are_whole = all(isinstance(n, int | np.integer) for n in (chip, node))
-        if not are_whole or chip < 1 or node < chip or node % chip:
+        for name, held in (("ranks_per_chip", chip), ("ranks_per_node", node)):
+            if not isinstance(held, int) or isinstance(held, bool):
+                raise UsageError(f"{name} is {held!r}; it is a whole number")
+        if chip < 1 or node < chip or node % chip:
             raise UsageError(
                 f"a chip holds {chip} ranks and a node {node}; a node holds a whole number of chips of at "
                 "least one rank each"
