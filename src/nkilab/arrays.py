@@ -109,6 +109,11 @@ def on_host(value: Any, name: str) -> Any:
     Raises:
         UseError: if its elements cannot be read from here; names the argument.
     """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise UseError(
+            f"argument {name} is a masked array, of which {np.ma.count_masked(value)} elements are masked",
+            hint="pass x.filled(value)",
+        )
     kind = framework_of(value)
     if kind == "torch" and str(value.layout) != "torch.strided":
         raise UseError(
@@ -199,16 +204,25 @@ def is_shared(value: Any) -> bool:
     """Whether `to_numpy` gives the elements of an array where they lie, so that writing changes the array."""
     if framework_of(value) == "torch":
         return bool(value.is_contiguous()) and (value.device.type == "cpu" or hasattr(value, "in_place"))
-    return isinstance(value, np.ndarray) and value.flags.c_contiguous and value.dtype.isnative
+    if not isinstance(value, np.ndarray):
+        return False
+    return value.flags.c_contiguous and value.flags.writeable and value.dtype.isnative
 
 
-def write_back(value: Any, elements: np.ndarray) -> None:
-    """Write elements to the array of a framework that they were taken from; JAX arrays never change."""
+def write_back(value: Any, elements: np.ndarray) -> bool:
+    """Write elements to the array of a framework that they were taken from; JAX arrays never change.
+
+    Returns:
+        False if the array is one of NumPy that may not be written.
+    """
     kind = framework_of(value)
     if kind == "torch":
         value.detach().copy_(from_numpy(elements, kind))
-    elif kind == "numpy" and value.flags.writeable:
+    elif kind == "numpy":
+        if not value.flags.writeable:
+            return False
         np.copyto(value, elements)
+    return True
 
 
 # Types that PyTorch does not hand to NumPy: moved as bits.

@@ -156,8 +156,8 @@ def launch_ranks(
     Raises:
         KernelError, DeadlockError, UseError: as `launch`, with the rank in a note.
     """
-    seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
     try:
+        seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
         compute = _computing(watch) if has_data else None
 
         def run(keyed: Mapping[Any, Any]) -> list[Launched]:
@@ -274,8 +274,10 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
             note_holes(sessions, tensors_in(results[0]))
         converted = map_tensors(results[0], lambda t: output_array(first, kernel, t, framework))
     for storage in _to_write_back(sessions):
-        if storage.data is not None:
-            write_back(storage.given, storage.data)
+        if storage.data is not None and not write_back(storage.given, storage.data):
+            code = kernel.function.__code__
+            first.where = (code.co_filename, code.co_firstlineno)
+            first.warn(f"{kernel.name} writes to {storage.name}, a read-only array, which stays as it is")
     programs = tuple(session.program for session in sessions)
     memories = {
         key: tuple(s.shared[key].number if key in s.shared else None for s in sessions)

@@ -135,20 +135,24 @@ def _size_metrics(run: Run) -> dict[str, float]:
     }
 
 
-def tensors(run: Run) -> Columns:
-    """Tensors in HBM that the kernel gets or returns, and how often they are loaded."""
-    program = run.program
+def _loads(run: Run) -> dict[int, list[int]]:
+    """Per storage in HBM the bytes of each load of the kernel's from it."""
+    program, timeline, traffic = run.program, run.timeline, run.traffic
     loads: dict[int, list[int]] = {}
-    timeline, traffic = run.timeline, run.traffic
-    for event, size, kind in zip(
-        traffic.event.tolist(), traffic.total_bytes.tolist(), traffic.kind.tolist(), strict=True
-    ):
+    columns = (traffic.event, traffic.total_bytes, traffic.kind)
+    for event, size, kind in zip(*(c.tolist() for c in columns), strict=True):
         if QUEUES[kind] != "load" or timeline.node[event] >= len(program):
             continue
-        for access in program.accesses(int(timeline.row[event])):
-            if access.layout.memory == HBM and access.is_read:
-                loads.setdefault(access.storage, []).append(size)
-                break
+        accesses = program.accesses(int(timeline.row[event]))
+        read = next((a for a in accesses if a.layout.memory == HBM and a.is_read), None)
+        if read is not None:
+            loads.setdefault(read.storage, []).append(size)
+    return loads
+
+
+def tensors(run: Run) -> Columns:
+    """Tensors in HBM that the kernel gets or returns, and how often they are loaded."""
+    program, loads = run.program, _loads(run)
     shown = [
         (n, s) for n, s in enumerate(program.storages) if s.memory == HBM and s.scope in ("input", *OUTPUTS)
     ]
