@@ -8,13 +8,15 @@ from math import ceil, log10
 import numpy as np
 
 from .colours import PALETTE, label_colours
-from .quantities import duration
+from .quantities import duration, micro
 from .run import Run
 from .traffic import mean_rate
 
 _GUTTER, _RULER, _LANE, _GAP = 118, 22, 22, 5
 # More events than this per lane are drawn as how busy the lane is, not one by one.
 _MOST = 400
+# Cores whose timelines are drawn.
+_MOST_CORES = 4
 # Colours of text and lanes of all pictures.
 STYLE = (
     ".nkilab{font:12px system-ui,sans-serif}.nkilab text{fill:#44505c}.nkilab .lane{fill:#8c9aa81f}"
@@ -57,6 +59,24 @@ def timeline_svg(
     )
 
 
+def timelines_html(run: Run, end_ns: float | None = None, title: str = "", *, has_style: bool = True) -> str:
+    """The timeline of a run; of several cores those of the slowest, on one scale, under their names.
+
+    Args:
+        run, end_ns, title, has_style: see `timeline_svg`.
+    """
+    last = run.timeline.latency_ns if end_ns is None else end_ns
+    if run.together is None:
+        return timeline_svg(run, end_ns=last, title=title, has_style=has_style)
+    slowest = sorted(run.runs, key=lambda named: -named[1].timeline.latency_ns)[:_MOST_CORES]
+    return "".join(
+        f"<p>{escape(name)}</p>"
+        + timeline_svg(own, end_ns=last, title=f"{title} {name}".strip(), has_style=has_style)
+        for name, own in run.runs
+        if any(own is one for _, one in slowest)
+    )
+
+
 def _ruler(edges: np.ndarray, lanes: int) -> list[str]:
     span = edges[-1] - edges[0]
     power = 10.0 ** np.floor(np.log10(span / 8))
@@ -73,7 +93,9 @@ def _ruler(edges: np.ndarray, lanes: int) -> list[str]:
 
 def _moment(at: float, step: float) -> str:
     """A time with as many digits as its neighbours on the ruler need."""
-    size, unit = next((s, u) for s, u in ((1e6, "ms"), (1e3, "us"), (1.0, "ns")) if at >= s or s == 1.0)
+    size, unit = next(
+        (s, u) for s, u in ((1e6, "ms"), (1e3, "µs"), (1.0, "ns")) if max(at, step) >= s or s == 1.0
+    )
     places = max(0, ceil(-log10(step / size) - 1e-9))
     return f"{at / size:.{places}f} {unit}"
 
@@ -104,7 +126,7 @@ def _event(run: Run, event: int, x: float, top: int, wide: float) -> str:
     timeline = run.timeline
     label = timeline.labels[timeline.label[event]]
     lasts = duration(float(timeline.end_ns[event] - timeline.start_ns[event]))
-    told = f"{label} at {run.program.place_of(int(timeline.row[event]))}: {lasts}"
+    told = f"{label} at {run.program.place_of(int(timeline.row[event]))}: {micro(lasts)}"
     colour = _colours(run)[int(timeline.label[event])]
     shape = (
         f'<rect x="{x:.1f}" y="{top}" width="{max(0.6, wide - (wide > 2)):.1f}" height="{_LANE}" '
@@ -137,5 +159,5 @@ def _legend(run: Run, y: float) -> list[str]:
     for colour, label in zip(_colours(run), run.timeline.labels, strict=True):
         body.append(f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" rx="2" fill="{colour}"/>')
         body.append(f'<text x="{x + 14:.0f}" y="{y}">{escape(label)}</text>')
-        x += 26 + 7.0 * len(label)
+        x += 30 + 7.6 * len(label)
     return body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any, TextIO
 
 import numpy as np
@@ -41,12 +42,10 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         _print_cores(run.together, console)
     console.print()
     for sentence in verdict(run):
-        console.print(sentence)
+        console.print(fill(sentence, WIDTH))
     console.print(summary_table(run.summary))
     console.print("timeline: how busy each engine and DMA queue is")
-    for name, own in run.runs:
-        console.print(f"{name}:" if name else "", end="\n" if name else "")
-        console.print(lane_bars(own, last=run.timeline.latency_ns))
+    _print_lanes(run, run.timeline.latency_ns, console)
     console.print("\ncritical path: what the time went to")
     console.print(_path_table(run))
     console.print("engines: where their time went, from the launch on")
@@ -55,6 +54,13 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
     console.print(f"costliest lines: {len(shown)} of {len(run.lines)}, by time on the critical path")
     console.print(_line_table(run))
     print_findings(run.summary, console)
+
+
+def _print_lanes(run: Run, last: float, console: Any) -> None:
+    """Print the lanes of every core until a moment."""
+    for name, own in run.runs:
+        console.print(f"{name}:" if name else "", end="\n" if name else "")
+        console.print(lane_bars(own, last))
 
 
 def _print_cores(together: Together, console: Any) -> None:
@@ -83,7 +89,7 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
     longest = max(run.timeline.latency_ns for run in both)
     for name, run in zip(difference.names, both, strict=True):
         console.print(f"\n{name}: {run.summary.kernel} on {run.summary.machine}")
-        console.print(lane_bars(run, last=longest))
+        _print_lanes(run, longest, console)
     sides = {first: "right", second: "right", "change": "right"}
     console.print("\nmetrics that differ")
     rows = [(one.name, *metric_cells(one)) for one in difference.metrics()[:_METRICS]]
@@ -96,19 +102,21 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
     console.print(_table({"line": "left", **sides}, rows, "line"))
 
 
-def lane_bars(run: Run, width: int = WIDTH - _LANE - 3, last: float = 0.0) -> str:
-    """One line per lane: how busy it is from the launch to `last`, or to the end, in `width` columns."""
+def lane_bars(run: Run, last: float = 0.0) -> str:
+    """One line per lane: how busy it is from the launch to `last`, or to the end."""
     if not len(run.timeline):
         return "(no events)"
     last = last or run.timeline.latency_ns
+    gutter = max(_LANE, *map(len, run.lanes.names))
+    width = WIDTH - gutter - 3
     edges = np.linspace(0.0, last, width + 1)
     lines = []
     for number, name in enumerate(run.lanes.names):
         here = np.flatnonzero(run.lanes.of_event == number)
         share = busy_share(run, here, edges)
-        lines.append(f"{name:>{_LANE}} |{''.join(level(s) for s in share)}|")
+        lines.append(f"{name:>{gutter}} |{''.join(level(s) for s in share)}|")
     right = duration(last)
-    lines.append(f"{'':{_LANE}}  0{right:>{width - 1}}")
+    lines.append(f"{'':{gutter}}  0{right:>{width - 1}}")
     return "\n".join(lines)
 
 

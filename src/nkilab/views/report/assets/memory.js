@@ -94,7 +94,7 @@ const memory = {
         height - (height > 3 ? 1 : 0),
       );
       if (right - left > 50 && height > 12)
-        this.name(ink, map, i, box.x + left + 4, top + height / 2, right - left - 8);
+        this.name(ink, map, i, box.x + left + 4, top + height / 2, right - left - 8, isLit);
     }
   },
 
@@ -105,11 +105,11 @@ const memory = {
     return Array.from(D.operandName.subarray(D.operandStart[row], D.operandStart[row + 1]));
   },
 
-  name(ink, map, i, x, y, room) {
+  name(ink, map, i, x, y, room, isLit) {
     const text = T.names[map.tile[i]];
     ink.font = "11px system-ui, sans-serif";
     ink.textBaseline = "middle";
-    ink.fillStyle = theme.onColour;
+    ink.fillStyle = isLit ? theme.inks[map.line[i] % theme.inks.length] : theme.faint;
     ink.fillText(fitted(ink, text, room), x, y);
   },
 
@@ -122,7 +122,7 @@ const memory = {
     ink.textBaseline = "top";
     ink.fillText("0", 6, box.y);
     ink.textBaseline = "bottom";
-    ink.fillText(map.name === "sbuf" ? bytes(map.whole) : `${T.psumBanks} banks`, 6, box.y + box.height);
+    ink.fillText(map.name === "sbuf" ? binary(map.whole) : `${T.psumBanks} banks`, 6, box.y + box.height);
   },
 
   stayAt(map, event) {
@@ -149,7 +149,7 @@ const memory = {
     if (i < 0) return showTip(null);
     showTip(event, [
       T.names[map.tile[i]],
-      `${bytes(map.size[i])} a partition at ${map.address[i]}`,
+      `${binary(map.size[i])} a partition at ${map.address[i]}`,
       `${duration(ns(map.start[i]))} to ${duration(ns(map.start[i] + map.length[i]))}: ${duration(ns(map.length[i]))}`,
       `made at ${whereOf(map.line[i])}`,
     ]);
