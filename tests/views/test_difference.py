@@ -24,6 +24,7 @@ from tests.place.handmade import Kernel
 from tests.timing.test_clock import ROUND, fact
 from tests.views.report.test_page import hostile
 from tests.views.runs import kernel_run, loaded_copied_stored, pipeline, run_of
+from tests.views.test_cores import on_two
 
 
 def faster(**facts: float) -> Kernel:
@@ -100,6 +101,19 @@ def test_the_dictionary_of_a_difference_is_json() -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["schema"] == "nkilab.diff/1"
     assert [run["name"] for run in found["runs"]] == ["slow", "fast"]
+
+
+def test_every_core_is_drawn_in_text_and_page() -> None:
+    run = on_two().run
+    two = Difference(run, run, ("one", "other"))
+    found = text_of(two)
+    assert [line for line in found.splitlines() if line.startswith("program ")] == [
+        "program 0:",
+        "program 1:",
+    ] * 2
+    page = comparison_html(two)
+    assert page.count("<svg") == 4
+    assert page.count("<p>program 1</p>") == 2
 
 
 def test_the_page_has_both_timelines_and_no_script() -> None:

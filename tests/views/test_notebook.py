@@ -98,14 +98,14 @@ def test_the_ruler_tells_neighbours_apart() -> None:
     picture = drawn(timeline_svg(run, start_ns=5000, end_ns=5040))
     texts = [t.text for t in picture.iter(f"{SVG}text") if t.get("y") == "12"]
     assert texts == [
-        "5.000 us",
-        "5.005 us",
-        "5.010 us",
-        "5.015 us",
-        "5.020 us",
-        "5.025 us",
-        "5.030 us",
-        "5.035 us",
+        "5.000 µs",
+        "5.005 µs",
+        "5.010 µs",
+        "5.015 µs",
+        "5.020 µs",
+        "5.025 µs",
+        "5.030 µs",
+        "5.035 µs",
     ]
 
 

@@ -132,6 +132,8 @@ async function start() {
     window.nkilab = {
       timeline,
       search,
+      theme,
+      shortened,
       parts,
       get focus() {
         return focus;

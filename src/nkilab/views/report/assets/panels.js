@@ -35,7 +35,7 @@ function drawPanels() {
       ? card(
           `${T.engineNames[busy.engine]} active`,
           metric.get(`${busy.engine}_engine_active_time_percent`) || percent(busy.busy_us / span),
-          `occupied ${percent(busy.busy_us / span)} between launch and end`,
+          `busy ${percent(busy.busy_us / span)} after the launch`,
         )
       : null,
     card(

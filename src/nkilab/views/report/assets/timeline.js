@@ -312,7 +312,7 @@ const timeline = {
     ink.beginPath();
     ink.rect(this.box.x, 0, this.box.width, this.box.y + this.box.height);
     ink.clip();
-    if (this.selected >= 0) this.drawArrows(this.selected);
+    if (this.selected >= 0) drawArrows(this, this.selected);
     for (const [core, event, width] of [
       [this.hovered.core, this.hovered.event, 1.5],
       [focus, this.selected, 2.5],
@@ -325,69 +325,6 @@ const timeline = {
     }
     ink.restore();
     ink.lineWidth = 1;
-  },
-
-  // What the event waited for, the one that decided with a thick line; and what waits for it.
-  drawArrows(event) {
-    const node = nodeOf(event);
-    const decided = D.waited[event];
-    for (let at = D.waitStart[node]; at < D.waitStart[node + 1]; at++) {
-      if (D.waitNode[at] !== decided) this.drawArrow(D.nodeEvent[D.waitNode[at]], event, 1);
-    }
-    const after = waitingFor(node);
-    for (let i = 0; i < Math.min(after.length, 40); i++) this.drawArrow(event, D.nodeEvent[after[i]], 1);
-    if (decided >= 0) this.drawArrow(D.nodeEvent[decided], event, 2.5);
-  },
-
-  drawArrow(from, to, width) {
-    const a = this.place(from);
-    const b = this.place(to);
-    const ink = this.ink;
-    if (a.top === b.top) return this.drawArc(a, b, width);
-    const x1 = Math.min(a.right, Math.max(b.left, a.left));
-    const bend = Math.max(14, Math.min(60, Math.abs(b.left - x1) / 2));
-    ink.strokeStyle = ink.fillStyle = width > 2 ? theme.mark : theme.ink;
-    ink.globalAlpha = width > 2 ? 1 : 0.55;
-    ink.lineWidth = width;
-    ink.beginPath();
-    ink.moveTo(x1, a.middle);
-    if (b.left - x1 > 120) {
-      // a long way leads between lanes, so that it crosses no text
-      const edge = b.top > a.top ? a.top + a.height + 2.5 : a.top - 2.5;
-      ink.quadraticCurveTo(x1 + 4, edge, x1 + 12, edge);
-      ink.lineTo(b.left - 44, edge);
-      ink.bezierCurveTo(b.left - 14, edge, b.left - 30, b.middle, b.left, b.middle);
-    } else {
-      ink.bezierCurveTo(x1 + bend, a.middle, b.left - bend, b.middle, b.left, b.middle);
-    }
-    ink.stroke();
-    ink.beginPath();
-    ink.moveTo(b.left, b.middle);
-    ink.lineTo(b.left - 7, b.middle - 4);
-    ink.lineTo(b.left - 7, b.middle + 4);
-    ink.fill();
-    ink.globalAlpha = 1;
-  },
-
-  // An arrow within a lane runs below it, so that it crosses no text.
-  drawArc(a, b, width) {
-    const { ink } = this;
-    const bottom = a.top + a.height;
-    const to = Math.max(b.left, a.left + 8);
-    const from = Math.min((a.left + a.right) / 2, to - 8);
-    ink.strokeStyle = ink.fillStyle = width > 2 ? theme.mark : theme.ink;
-    ink.globalAlpha = width > 2 ? 1 : 0.55;
-    ink.lineWidth = width;
-    ink.beginPath();
-    ink.moveTo(from, bottom);
-    ink.bezierCurveTo(from, bottom + 14, to, bottom + 14, to, bottom + 4);
-    ink.stroke();
-    ink.beginPath();
-    ink.moveTo(to, bottom - 2);
-    ink.lineTo(to - 4, bottom + 5);
-    ink.lineTo(to + 4, bottom + 5);
-    ink.fill();
-    ink.globalAlpha = 1;
   },
 
   ticksAt(x) {
