@@ -47,8 +47,9 @@ def timeline_svg(
     body = _ruler(edges, len(run.lanes.names))
     for number, name in enumerate(run.lanes.names):
         body += _lane(run, number, name, edges)
-    height = _RULER + len(run.lanes.names) * (_LANE + _GAP) + 26
-    body += _legend(run, height - 8)
+    legend, below = _legend(run, _RULER + len(run.lanes.names) * (_LANE + _GAP) + 18, width)
+    body += legend
+    height = below + 8
     told = escape(title or f"Timeline of {run.summary.kernel} on {run.summary.machine}")
     style = f"<style>{STYLE}</style>" if has_style else ""
     return (
@@ -154,10 +155,13 @@ def _busy(share: np.ndarray, top: int, colour: str) -> str:
     return f'<path d="{"".join(path)}" fill="{colour}"/>'
 
 
-def _legend(run: Run, y: float) -> list[str]:
+def _legend(run: Run, y: int, width: int) -> tuple[list[str], int]:
+    """What colours stand for, in as many rows as are needed, and where the last row stands."""
     body, x = [], float(_GUTTER)
     for colour, label in zip(_colours(run), run.timeline.labels, strict=True):
+        if x > _GUTTER and x + 20 + 7.6 * len(label) > width:
+            x, y = float(_GUTTER), y + 16
         body.append(f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" rx="2" fill="{colour}"/>')
         body.append(f'<text x="{x + 14:.0f}" y="{y}">{escape(label)}</text>')
         x += 30 + 7.6 * len(label)
-    return body
+    return body, y
