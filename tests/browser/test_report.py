@@ -67,6 +67,8 @@ def test_clicking_an_instruction_tells_its_line_duration_and_predecessor(opened)
     assert page.field("line") == "kernel.py:1"
     assert page.field("bytes") == "262.1 kB at 160 GB/s"
     assert page.field("predecessor") == "none"
+    # 512 float32; the first tile lies at 0 from its load, which ends at 2638 ns, to the copy
+    assert "2 KiB of SBUF at 0, from 1.000 µs to 3.300 µs" in page.field("operands")
 
 
 def test_an_instruction_tells_its_iteration_of_the_loops(opened) -> None:
@@ -150,6 +152,16 @@ def test_keys_do_everything_that_the_pointer_does(opened) -> None:
     assert page.page.inner_text("#found") == "8 found"
     keys.press("Enter")
     assert page.field("title") == "MATMUL LOW · nc_matmul"
+
+
+def test_keys_mean_the_timeline_where_nothing_has_the_focus(opened) -> None:
+    page = opened(kernel_run("tiled"))
+    page.page.keyboard.press("+")
+    assert page.js("nkilab.timeline.view.t1 - nkilab.timeline.view.t0") < page.js("nkilab.timeline.end")
+    page.page.keyboard.press(".")
+    assert page.js("nkilab.timeline.selected") >= 0
+    page.page.keyboard.press("0")
+    assert page.js("nkilab.timeline.view.t1") == pytest.approx(page.js("nkilab.timeline.end"))
 
 
 def test_everything_can_be_reached_by_tab(opened) -> None:

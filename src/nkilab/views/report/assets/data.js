@@ -83,17 +83,18 @@ function laneOf(event) {
   return lane;
 }
 
-// Operands of an event: name, tile, layout, whether it is written.
+// Operands of an event: name, tile, layout, whether it is written, number of the tile's name.
 function operandsOf(event) {
   const inserted = insertedOf(event);
-  if (inserted >= 0) return [["tile", T.names[D.insertedName[inserted]], "", false]];
+  if (inserted >= 0) {
+    const number = D.insertedName[inserted];
+    return [["tile", T.names[number], "", false, number]];
+  }
   const row = rowOf(event);
-  return formOf(event)[1].map(([name, layout, isWritten], place) => [
-    name,
-    T.names[D.operandName[D.operandStart[row] + place]],
-    layout,
-    isWritten,
-  ]);
+  return formOf(event)[1].map(([name, layout, isWritten], place) => {
+    const number = D.operandName[D.operandStart[row] + place];
+    return [name, T.names[number], layout, isWritten, number];
+  });
 }
 
 // Values of the loops around an event, the outermost first.

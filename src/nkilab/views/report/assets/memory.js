@@ -144,6 +144,24 @@ const memory = {
     return -1;
   },
 
+  // Where a tile lies while an event goes on; null if it is in HBM.
+  stayText(tile, from, to) {
+    for (const map of this.maps) {
+      let i = lowerBound(map.start, 0, map.start.length, to + 1) - 1;
+      for (; i >= 0 && map.start[i] >= from - map.longest; i--) {
+        if (map.tile[i] !== tile || map.start[i] + map.length[i] < from) continue;
+        const [start, end] = [map.start[i], map.start[i] + map.length[i]].map((at) => moment(ns(at)));
+        return `${this.placeText(map, i)}, from ${start} to ${end}`;
+      }
+    }
+    return null;
+  },
+
+  placeText(map, i) {
+    if (map.name === "psum") return `PSUM bank ${Math.floor(map.address[i] / T.psumBankBytes)}`;
+    return `${binary(map.size[i])} of SBUF at ${map.address[i]}`;
+  },
+
   hover(map, event) {
     const i = this.stayAt(map, event);
     if (i < 0) return showTip(null);
