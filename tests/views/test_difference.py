@@ -150,6 +150,17 @@ def test_a_factor_and_a_value_change_constants() -> None:
     assert both.facts()["hbm_bytes_per_ns"].source == "what if dma_bandwidth=640"
 
 
+def test_constants_that_count_stay_whole() -> None:
+    machine = MACHINES["trn2"]
+    # 208 KiB less 8 bytes, three tenths of it: what is left of a byte does not count
+    assert changed(machine, {"sbuf_bytes_per_partition": "0.3x"})["sbuf_bytes_per_partition"] == 63895
+    for given, made in (("2.5", "2.5"), ("0.1x", "0.8"), ("0.5", "0.5")):
+        with pytest.raises(UsageError, match=f"psum_banks is {given}, which makes {made}; it counts"):
+            changed(machine, {"psum_banks": given})
+    # what measures need not
+    assert changed(machine, {"matmul_overhead_cycles": "2.5"})["matmul_overhead_cycles"] == 2.5
+
+
 @pytest.mark.parametrize("name", list(ALIASES))
 def test_every_short_name_means_constants_of_every_chip(name: str) -> None:
     for machine in MACHINES.values():
