@@ -2,7 +2,7 @@
 
     python benchmarks/report.py [TILES]
 
-TILES rows of result tiles of a tiled product with K = N = 8192; 40 make 247,000 events, which repeat themselves.
+TILES rows of result tiles of a tiled product with K = N = 8192; 40 make 247,000 events, which repeat.
 A kernel of as many events without any rhythm follows. Needs playwright and chromium (NKILAB_CHROMIUM, or on
 PATH); without them only the files are measured.
 """
