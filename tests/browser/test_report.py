@@ -71,6 +71,19 @@ def test_clicking_an_instruction_tells_its_line_duration_and_predecessor(opened)
     assert "2 KiB of SBUF at 0, from 1.000 µs to 3.300 µs" in page.field("operands")
 
 
+def test_an_instruction_tells_where_its_own_tiles_lie(opened) -> None:
+    # tiles of one line have one name: each row's own stay is told
+    run = kernel_run("tiled")
+    page, order = opened(run), order_of(run)
+    stays = run.occupancy.sbuf
+    for event in run.timeline.of_engine("vector").tolist():
+        page.js(f"nkilab.timeline.select({int(np.flatnonzero(order == event)[0])})")
+        written = next(run.program.accesses(int(run.timeline.row[event]))).storage
+        (own,) = np.flatnonzero(stays.storage == written).tolist()
+        start = f"{stays.start_ns[own] / 1000:,.3f}"
+        assert f"of SBUF at {stays.address[own]}, from {start} µs" in page.field("operands")
+
+
 def test_an_instruction_tells_its_iteration_of_the_loops(opened) -> None:
     run = kernel_run("tiled")
     page, order = opened(run), order_of(run)

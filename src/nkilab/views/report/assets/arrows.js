@@ -22,7 +22,8 @@ function drawArrow(owner, from, to, width) {
   ink.globalAlpha = width > 2 ? 1 : 0.55;
   ink.lineWidth = width;
   ink.beginPath();
-  const tip = a.top === b.top ? drawArc(ink, a, b) : drawCurve(ink, a, b);
+  // where names stand between lanes, lines keep to the lanes
+  const tip = a.top === b.top ? drawArc(ink, a, b) : drawCurve(ink, a, b, owner.isNarrow ? 0 : 2.5);
   ink.stroke();
   ink.beginPath();
   tip.forEach(([x, y]) => ink.lineTo(x, y));
@@ -31,13 +32,13 @@ function drawArrow(owner, from, to, width) {
 }
 
 // From lane to lane; returns the corners of the tip.
-function drawCurve(ink, a, b) {
+function drawCurve(ink, a, b, gap) {
   const x = Math.min(a.right, Math.max(b.left, a.left));
   const bend = Math.max(14, Math.min(60, Math.abs(b.left - x) / 2));
   ink.moveTo(x, a.middle);
   if (b.left - x > 120) {
     // a long way leads between lanes
-    const edge = b.top > a.top ? a.top + a.height + 2.5 : a.top - 2.5;
+    const edge = b.top > a.top ? a.top + a.height + gap : a.top - gap;
     ink.quadraticCurveTo(x + 4, edge, x + 12, edge);
     ink.lineTo(b.left - 44, edge);
     ink.bezierCurveTo(b.left - 14, edge, b.left - 30, b.middle, b.left, b.middle);

@@ -147,9 +147,9 @@ const details = {
   },
 
   // A tile, and where it lies meanwhile.
-  operand([name, tile, layout, isWritten, number], event) {
+  operand([name, tile, layout, isWritten, storage], event) {
     const text = `${isWritten ? "→ " : ""}${name} = ${tile}${layout ? `: ${layout}` : ""}`;
-    const stay = memory.stayText(number, D.start[event], D.start[event] + D.length[event]);
+    const stay = memory.stayText(storage, D.start[event], D.start[event] + D.length[event]);
     return element("div", { class: "operand" }, text, stay && element("div", { class: "note" }, stay));
   },
 

@@ -35,6 +35,7 @@ const memory = {
       address: D[`${name}Address`],
       size: D[`${name}Size`],
       tile: D[`${name}Name`],
+      storage: D[`${name}Storage`],
       line: D[`${name}Line`],
       longest,
       whole: name === "sbuf" ? T.sbufBytes : T.psumBanks * T.psumBankBytes,
@@ -145,11 +146,11 @@ const memory = {
   },
 
   // Where a tile lies while an event goes on; null if it is in HBM.
-  stayText(tile, from, to) {
+  stayText(storage, from, to) {
     for (const map of this.maps) {
       let i = lowerBound(map.start, 0, map.start.length, to + 1) - 1;
       for (; i >= 0 && map.start[i] >= from - map.longest; i--) {
-        if (map.tile[i] !== tile || map.start[i] + map.length[i] < from) continue;
+        if (map.storage[i] !== storage || map.start[i] + map.length[i] < from) continue;
         const [start, end] = [map.start[i], map.start[i] + map.length[i]].map((at) => moment(ns(at)));
         return `${this.placeText(map, i)}, from ${start} to ${end}`;
       }
