@@ -60,7 +60,7 @@ def _print_lanes(run: Run, last: float, console: Any) -> None:
     """Print the lanes of every core until a moment."""
     for name, own in run.runs:
         console.print(f"{name}:" if name else "", end="\n" if name else "")
-        console.print(lane_bars(own, last))
+        console.print(lane_bars(own, last=last))
 
 
 def _print_cores(together: Together, console: Any) -> None:
