@@ -62,7 +62,7 @@ def framework_of(value: Any) -> str:
         return "jax"
     if isinstance(value, np.generic):
         return ""
-    if hasattr(value, "__array__") and hasattr(value, "shape"):
+    if hasattr(value, "__array__"):
         return "array"
     return "dlpack" if hasattr(value, "__dlpack__") else ""
 
@@ -110,6 +110,11 @@ def on_host(value: Any, name: str) -> Any:
         UseError: if its elements cannot be read from here; names the argument.
     """
     kind = framework_of(value)
+    if kind == "torch" and str(value.layout) != "torch.strided":
+        raise UseError(
+            f"argument {name} has layout {value.layout}; kernels take dense tensors",
+            hint=f"pass {name}.to_dense()",
+        )
     if kind not in ("array", "dlpack"):
         return value
     try:
@@ -156,9 +161,23 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
         UseError: if no tensor has them; names the argument.
     """
     shape = tuple(int(n) for n in value.shape)
-    if not shape or 0 in shape:
-        raise UseError(f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis")
-    return shape
+    if shape and 0 not in shape:
+        return shape
+    hint = ""
+    if not shape:
+        hint = (
+            "kernels take numbers as constants: let jax.jit have it in static_argnums"
+            if is_tracer(value)
+            else f"pass a number, as {name}.item() is one"
+        )
+    raise UseError(
+        f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis", hint=hint
+    )
+
+
+def loses_gradient(value: Any) -> bool:
+    """Whether PyTorch records what is done with a tensor, which it cannot for a kernel."""
+    return framework_of(value) == "torch" and value.requires_grad and torch().is_grad_enabled()
 
 
 def to_numpy(value: Any) -> np.ndarray:

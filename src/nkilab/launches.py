@@ -31,7 +31,7 @@ from .tiles.tile import Storage, View, whole_layout
 from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.program import Program
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
-from .trace.source import is_users, place_of, user_frame
+from .trace.source import is_named, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
 Watch = Callable[[Execute], Execute]
@@ -418,7 +418,7 @@ def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
     """
     found = None
     while trace is not None:
-        if is_users(trace.tb_frame.f_code):
+        if is_named(trace.tb_frame.f_code):
             found = trace
         trace = trace.tb_next
     if found is None:
