@@ -135,7 +135,7 @@ BAD = {
     ),
     "schema: nkilab.space/1\nparameters:\n  a: [1, 1]\n": "space.yaml:3: choices of a has a value twice",
     "schema: nkilab.space/1\nparameters:\n  a: [[1]]\n": (
-        "space.yaml:3: a choice of a is [1]; it is a number or a word"
+        "space.yaml:3: a choice of a is [1]; it is a finite number or a word"
     ),
     "schema: nkilab.space/1\nparameters: {a: [1, 2]}\nconstraints:\n  - a < 3\n  - a > 5\n": (
         "space.yaml:5: the space has no point: a > 5 holds for none of 2 combinations"

@@ -9,12 +9,13 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 from .. import api
 from .._lazy import cache_folder
 from ..arrays import ArraySpec, framework_of
 from ..dialects.kernel import Kernel
-from ..errors import UsageError
+from ..errors import FileError, UsageError
 from ..files.container import write_whole
 from ..tiles.dtypes import as_dtype
 from ..trace.session import running
@@ -174,11 +175,11 @@ def _read(key: str, space: Space) -> Outcome | None:
 
 
 def _write(key: str, outcome: Outcome) -> None:
-    """Keep a choice; a cache folder that cannot be written is no reason to fail."""
+    """Keep a choice; a cache folder that cannot be written is told, and no reason to fail."""
     path = _path(key)
+    held = {"schema": SCHEMA, "outcome": outcome.to_dict()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return
-    held = {"schema": SCHEMA, "outcome": outcome.to_dict()}
-    write_whole(path, (json.dumps(held, indent=1) + "\n").encode())
+        write_whole(path, (json.dumps(held, indent=1) + "\n").encode())
+    except (OSError, FileError) as error:
+        warn(f"the choice is made again next time: {error}", stacklevel=2)

@@ -31,6 +31,7 @@ from ..timing import MODEL_VERSION
 from ..trace.affine import REPEATS, Repeats
 from ..trace.builder import FORMS
 from ..trace.program import Program
+from .identity import identity_of
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
 from .space import Point, Space
 
@@ -131,9 +132,9 @@ class KernelObjective:
 
     @property
     def digest(self) -> str:
-        """The kernel's file, its name, grid and version, the cases, the chip and the model's version."""
+        """The kernel's code, its name, grid and version, the cases, the chip and the model's version."""
         kernel = self.kernel
-        text = _source_of(kernel)
+        text = identity_of(kernel.function)
         cases = [
             ([_named(a) for a in c.args], [(k, _named(v)) for k, v in sorted(c.kwargs.items())], c.weight)
             for c in self.cases
@@ -193,10 +194,10 @@ class KernelObjective:
             cases = [self._case(number, point) for number in range(len(self.cases))]
         except NkilabError as error:
             return pruned(point, error)
-        except Exception as error:
-            where = _place_of(error)
-            reason = f"{type(error).__name__}, {where}"
-            return Outcome(point, FAILED, reason=reason, message=f"{where}: {type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:
+            where, name = _place_of(error), type(error).__name__
+            message = f"{where}: {name}: {_text_of(error)}".removesuffix(": ")
+            return Outcome(point, FAILED, reason=f"{name}, {where}", message=message)
         return outcome_of(point, self.goals, [case.weight for case in self.cases], cases)
 
     def _case(self, number: int, point: Point) -> Timed:
@@ -343,13 +344,12 @@ def _content(program: Program) -> Hashable:
     )
 
 
-def _source_of(kernel: Kernel) -> str:
-    """The text of the file that a kernel stands in."""
+def _text_of(error: BaseException) -> str:
+    """What an error says, which is the user's own and may itself break off."""
     try:
-        path = inspect.getsourcefile(kernel.function)
-        return Path(path).read_text(encoding="utf-8") if path else ""
-    except (OSError, TypeError, UnicodeDecodeError):
-        return ""
+        return str(error)
+    except Exception as another:
+        return f"its text breaks off with {type(another).__name__}"
 
 
 def _place_of(error: BaseException) -> str:

@@ -21,6 +21,8 @@ SAMPLERS = (AUTO, EXHAUSTIVE, RANDOM, *OPTUNA)
 ADAPTIVE_BATCH, BATCH = 8, 256
 # How often a sampler may propose what is known or not allowed before a point is drawn at random.
 TRIES = 50
+# How many draws at random look for a point before the space is gone through from its beginning.
+DRAWS = 20_000
 
 
 class Sampler(Protocol):
@@ -95,12 +97,12 @@ def shuffled(space: Space, seed: int) -> Iterator[Point]:
 
 
 def drawn(space: Space, random: Random, seen: set[str]) -> Point | None:
-    """A point drawn at random that was not seen; None if a hundred thousand draws find none."""
-    for _ in range(100_000):
+    """A point that was not seen, drawn at random; where some thousand draws find none, the first of all."""
+    for _ in range(DRAWS):
         point = {p.name: p.values[random.randrange(len(p.values))] for p in space.parameters}
         if key_of(point) not in seen and space.holds(point):
             return point
-    return None
+    return next((point for point in space.among_first() if key_of(point) not in seen), None)
 
 
 class FromOptuna:
