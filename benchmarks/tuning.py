@@ -135,9 +135,9 @@ def parts(kernel: Any, given: tuple[Any, ...], machine: Any, points: list[Any]) 
 def workers() -> None:
     """Say what a second worker process brings: to a whole search, and once both are warm.
 
-    A search of its own in each of two processes, which share nothing, shows what the machine itself gives to a
-    second process. Wall-clock ratios hold where nothing else runs; processor time tells on a busy machine, too,
-    whether a second worker makes work: its sum is to be that of one worker.
+    A search of its own in each of two processes, which share nothing, shows what the machine itself gives to
+    a second process. Wall-clock ratios hold where nothing else runs; processor time tells on a busy machine,
+    too, whether a second worker makes work: its sum is to be that of one worker.
     """
     points = list(MANY.points())
     held: dict[int, list[Timing]] = {1: [], 2: []}
@@ -174,7 +174,8 @@ class Timing(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{self.wall:.2f} s, of which {self.warm_wall:.2f} s for the second half; processor time "
-            f"{self.spent:.2f} s in workers, {self.warm_spent:.2f} s for the second half, {self.own:.2f} s here"
+            f"{self.spent:.2f} s in workers, {self.warm_spent:.2f} s for the second half, and "
+            f"{self.own:.2f} s here"
         )
 
 

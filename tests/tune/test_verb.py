@@ -170,7 +170,9 @@ REFUSED = {
     ): "the objective is 'sbuf'; it is latency, or latency and some of",
     (*TUNE[1:], *ARG, "--workers", "none"): "--workers is 'none'; it is a number of processes",
     (*TUNE[1:], *ARG, "--weights", "x"): "--weights is 'x'; write numbers, as in 3,1",
-    (*TUNE[1:], *ARG, "--weights", "1,2"): "--weights is 1,2; it has a number above 0 for each of 1 cases",
+    (*TUNE[1:], *ARG, "--weights", "1,2"): (
+        "--weights is 1,2; it has a number above 0 for each of 1 cases, 1e+12 at most"
+    ),
     (*TUNE[1:], *ARG, "--picture", "x.png"): "--picture is x.png; pictures are SVG",
     (*TUNE[1:], "--arg", "f32[8] | f32[16]", "--arg", "f32[8]|f32[8]|f32[8]"): (
         "--arg 'f32[8] | f32[16]' has 2 shapes, another one has 3"

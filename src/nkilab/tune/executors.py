@@ -32,7 +32,7 @@ from ..errors import UsageError
 from ..machine import Machine
 from ..runner import kernel_from, serve_names
 from ..timing import MODEL_VERSION
-from .limits import limited
+from .limits import LONGEST, limited
 from .mappings import MappingObjective
 from .objective import KernelObjective, Objective, cases_of
 from .outcome import FAILED, Outcome
@@ -231,7 +231,7 @@ class Pooled:
     @property
     def _longest(self) -> float | None:
         """Seconds after which an executor that answers nothing has lost what it was given."""
-        return AHEAD * self._work.limit + PATIENCE if self._work.limit else None
+        return AHEAD * self._work.limit + PATIENCE if 0 < self._work.limit < LONGEST else None
 
     def close(self) -> None:
         """Let the workers go, once they have done what they are at."""
@@ -278,7 +278,7 @@ def _result_of(future: Future[Outcome]) -> Outcome | None:
         told = str(error).splitlines()[0] if str(error) else "no more is known"
         raise UsageError(
             f"a worker breaks off with {type(error).__name__}: {told}",
-            hint=f"install {release()} on all machines, and evaluate with --workers 1 to see whether it helps",
+            hint=f"install {release()} on all machines, or evaluate with --workers 1",
         ) from error
     except Exception as error:
         if type(error).__name__ == "KilledWorker":
@@ -332,8 +332,24 @@ def cluster(work: Work, address: str) -> Pooled:
         raise UsageError(
             f"the scheduler at {address} has no workers", hint=f"start one: dask worker {address}"
         )
+    _check_releases(client)
     # what a dead worker had is done again by another one: dask keeps account of it
     return Pooled(work, lambda: client.get_executor(pure=False), workers)
+
+
+def _check_releases(client: Any) -> None:
+    """Refuse a cluster of which a worker has no nkilab, or another one.
+
+    Raises:
+        UsageError: if there is such a worker; names it.
+    """
+    for address, found in client.run(release, on_error="return").items():
+        if found != release():
+            told = f"answers with {found!r}" if isinstance(found, Exception) else f"has {found}"
+            raise UsageError(
+                f"the worker at {address} {told}; this is {release()}",
+                hint="install the same on all machines, and start their workers again",
+            )
 
 
 def evaluator_for(work: Work, workers: str, objective: Objective) -> Inline | Pooled:

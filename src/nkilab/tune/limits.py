@@ -12,6 +12,9 @@ from types import FrameType
 from .outcome import FAILED, Outcome
 from .space import Point
 
+# Seconds from which on a limit is none; clocks of the system do not count much further.
+LONGEST = 1e8
+
 
 class OutOfTime(BaseException):
     """A point takes longer than it may; the user's except lets it pass."""
@@ -32,7 +35,7 @@ def limited(evaluate: Callable[[Point], Outcome], point: Point, seconds: float) 
 
 @contextmanager
 def _ringing(seconds: float) -> Iterator[None]:
-    if not seconds:
+    if not 0 < seconds < LONGEST:
         yield
     elif current_thread() is main_thread() and hasattr(signal, "setitimer"):
         with _alarm(seconds):

@@ -41,6 +41,8 @@ GOALS = {
     "sbuf": "bytes per partition of SBUF in use at once, of the case that needs most",
     "dma": "bytes that transfers move, over all cases by their weights",
 }
+# How often a case may count, so that sums stay numbers.
+MOST_WEIGHT = 1e12
 # Traces and times of so many programs are kept, and traces of so many rows: about 70 bytes each.
 KEPT, ROWS_KEPT = 256, 2_000_000
 
@@ -377,10 +379,10 @@ def cases_of(args: Sequence[str], keywords: Sequence[str], weights: Sequence[flo
                 f"--arg {text!r} has {len(words)} shapes, another one has {count}",
                 hint="give one shape for all cases, or one for each",
             )
-    if weights and (len(weights) != count or min(weights) <= 0):
+    if weights and (len(weights) != count or min(weights) <= 0 or max(weights) > MOST_WEIGHT):
         raise UsageError(
             f"--weights is {','.join(f'{w:g}' for w in weights)}; it has a number above 0 for each of "
-            f"{count} cases"
+            f"{count} cases, {MOST_WEIGHT:g} at most"
         )
     found = []
     for number in range(count):

@@ -23,7 +23,7 @@ SHOWN = 12
 
 @contextmanager
 def shown_progress() -> Iterator[Callable[[Progress], None] | None]:
-    """A bar with the time that is left and the best so far, on a terminal until the end; nothing elsewhere."""
+    """A bar with the time that is left and the best so far, on a terminal while it runs."""
     if not is_wanted():
         with quiet():
             yield None

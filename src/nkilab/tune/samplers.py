@@ -196,7 +196,7 @@ def _value(parameter: Parameter, given: Any) -> Any:
 
 
 def _optunas(parameter: Parameter, value: Any) -> Any:
-    return list(parameter.values).index(value) if parameter.is_ordered else repr(value)
+    return parameter.values.index(value) if parameter.is_ordered else repr(value)
 
 
 def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -> Sampler:
@@ -210,12 +210,14 @@ def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -
         seed: the same seed gives the same points.
 
     Raises:
-        UsageError: if there is no such sampler, or it needs optuna and there is none.
+        UsageError: if there is no such sampler, it takes no such seed, or what it needs is not installed.
     """
     if name not in SAMPLERS:
         raise UsageError(
             f"--sampler is {name!r}; there are {', '.join(SAMPLERS)}", hint=did_you_mean(name, SAMPLERS)
         )
+    if not 0 <= seed < 1 << 32:
+        raise UsageError(f"the seed is {seed}; it is a whole number from 0 to {(1 << 32) - 1:,}")
     is_small = space.count is not None and space.count <= trials
     if name == EXHAUSTIVE or (name == AUTO and is_small):
         return Listed(space.points())
@@ -230,4 +232,10 @@ def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -
             f"the space has {count} points, --trials is {trials}; a sampler that learns needs optuna",
             hint="pip install 'nkilab[tune]', or use --sampler random",
         ) from None
-    return FromOptuna(space, lambda: getattr(samplers, own)(seed=seed), goals, seed)
+    try:
+        return FromOptuna(space, lambda: getattr(samplers, own)(seed=seed), goals, seed)
+    except ImportError as error:
+        raise UsageError(
+            f"--sampler {name} needs more than optuna: {str(error).splitlines()[0]}",
+            hint="use --sampler tpe, which does not",
+        ) from None

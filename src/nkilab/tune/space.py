@@ -107,7 +107,7 @@ class Space:
         """Whether a point is one of the space."""
         if point.keys() != set(self.names):
             return False
-        return all(point[p.name] in p.values for p in self.parameters) and self.holds(point)
+        return all(_is_among(point[p.name], p.values) for p in self.parameters) and self.holds(point)
 
     def points(self) -> Iterator[Point]:
         """All points, the last parameter changing fastest; constraints cut as soon as they can be asked."""
@@ -270,6 +270,13 @@ def _parameter(name: Any, held: Any, fault: Entry) -> Parameter:
     return found
 
 
+def _is_among(value: Any, values: Sequence[Value]) -> bool:
+    """Whether a value is one of them, with its type: True is not 1 to a kernel."""
+    if isinstance(values, range):
+        return type(value) is int and value in values
+    return any(type(value) is type(one) and value == one for one in values)
+
+
 def _plain(held: Any) -> Any:
     return dict(held) if isinstance(held, Mapping) else held
 
@@ -298,6 +305,6 @@ def _choices(name: str, given: Any, fault: Entry) -> Parameter:
 def _value(name: str, value: Any, fault: Entry) -> Value:
     """A choice as a plain value: what a YAML file holds knows its line."""
     for plain in (bool, int, float, str):
-        if isinstance(value, plain) and (plain is not float or isfinite(value)):
+        if isinstance(value, plain) and (not isinstance(value, float) or isfinite(value)):
             return plain(value)
     raise fault(f"a choice of {name} is {value!r}; it is a finite number or a word")

@@ -199,9 +199,12 @@ def _searched(
     journal = Journal(Path(options.journal), study) if options.journal else None
     heard: list[Progress] = []
     try:
-        with journal or nullcontext(), shown_progress() as progress, _workers(work, options, objective) as own:
+        with (
+            journal or nullcontext(), shown_progress() as progress,
+            _workers(work, options, objective) as evaluator,
+        ):  # fmt: skip
             found = search(
-                space, objective, sampler, own, trials=options.trials, seconds=options.seconds or inf,
+                space, objective, sampler, evaluator, trials=options.trials, seconds=options.seconds or inf,
                 journal=journal, progress=_heard(progress, heard),
             )  # fmt: skip
     except KeyboardInterrupt:
@@ -224,9 +227,7 @@ def _workers(work: Work, options: Options, objective: Objective) -> Iterator[Eva
         evaluator.close()
 
 
-def _heard(
-    progress: Callable[[Progress], None] | None, heard: list[Progress]
-) -> Callable[[Progress], None]:
+def _heard(progress: Callable[[Progress], None] | None, heard: list[Progress]) -> Callable[[Progress], None]:
     """Tells of progress, and keeps the latest of it."""
 
     def told(latest: Progress) -> None:
@@ -241,8 +242,9 @@ def _interrupted(heard: Sequence[Progress], journal: str) -> str:
     """How far a search came, and where that is kept."""
     if not heard:
         return "nkilab: interrupted before a point was done"
-    latest = heard[0]
-    best = f"; the best has {latest.best.latency_us:.2f} us, {key_of(latest.best.point)}" if latest.best else ""
+    latest, best = heard[0], ""
+    if latest.best:
+        best = f"; the best has {latest.best.latency_us:.2f} us, {key_of(latest.best.point)}"
     kept = (
         f"{journal} has them: the same command goes on from there"
         if journal
