@@ -59,10 +59,15 @@ def user_site(depth: int = 1) -> Site:
 
 def is_users(code: CodeType) -> bool:
     """Whether code lies outside nkilab; lines of the ledger's kernels count as a user's."""
-    ours = _IS_OURS.get(code.co_filename)
+    return is_users_file(code.co_filename)
+
+
+def is_users_file(filename: str) -> bool:
+    """Whether a file lies outside nkilab; the ledger's kernels count as a user's."""
+    ours = _IS_OURS.get(filename)
     if ours is None:
-        inside = code.co_filename.startswith((_PACKAGE, "<nkilab"))
-        ours = _IS_OURS[code.co_filename] = inside and not code.co_filename.startswith(_KERNELS)
+        inside = filename.startswith((_PACKAGE, "<nkilab"))
+        ours = _IS_OURS[filename] = inside and not filename.startswith(_KERNELS)
     return not ours
 
 
