@@ -18,7 +18,7 @@ from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
 from .emit.text import Printer
 from .grades import Finding, Grade, enforce
-from .language.ast import Affine, Cascade, Iterate, Step, is_variable
+from .language.ast import Affine, Cascade, is_variable
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.spec import Spec
@@ -29,6 +29,7 @@ from .mapped.parts import with_parts
 from .plan.context import Context
 from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
+from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import ProofError, prove
 from .room import NoRoomError
@@ -92,7 +93,9 @@ def compile(
     enforce(found, strict=strict)
     if held.is_mapped:
         _need_nothing_beside("search" if search else "dtypes" if dtypes and not is_partial else "")
-        held = _typed(known, dtypes) if is_partial else held
+        if is_partial:
+            _need_forward_indices(known.cascade)
+            held = _typed(known, dtypes)
         result = _mapped(held, cascade, machine, dialect, found, strict)
         return replace(result, changes=(*parts, *result.changes))
     result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
@@ -213,26 +216,6 @@ def _proved(kernel: Kernel, cascade: Cascade, machine: Machine) -> tuple[str, ..
         refused = SpecError(f"the output {name} is written in part only", hint="write the rest of it")
         place = cascade.tensors[name].place
         raise refused.located(str(place), f"einsum.declaration.{name}") from None
-
-
-def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
-    """A cascade without the Einsums that no output depends on, and the tensors that went with them."""
-    needed = set(cascade.outputs)
-    while True:
-        more = {t for e in cascade.einsums if e.name in needed for t in e.reads} - needed
-        if not more:
-            break
-        needed |= more
-    steps: list[Step] = []
-    for step in cascade.steps:
-        if isinstance(step, Iterate):
-            body = tuple(e for e in step.body if e.name in needed)
-            steps += [replace(step, body=body)] if body else []
-        elif step.name in needed:
-            steps.append(step)
-    gone = [t for t in cascade.written if t not in needed]
-    tensors = {name: t for name, t in cascade.tensors.items() if name not in gone}
-    return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
 
 
 def _need_forward_indices(cascade: Cascade) -> None:

@@ -12,11 +12,13 @@ from ..language.ast import Cascade
 from ..language.extents import sized
 from ..language.spec import Placement, Spec
 from ..plan.lower import lower
+from ..plan.normal import live
 from ..prove import prove
 from ..tree.nodes import Kernel
 from .build import build
 from .complete import completed, is_whole
 from .culprit import FAILURES, explained, is_entry, is_told
+from .guided import Guide, Guided
 from .join import joined
 from .sections import Section, is_free, sections_of
 from .words import clipped
@@ -55,11 +57,6 @@ def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ..
         SpecError: if what is given contradicts itself.
         UnsupportedError: if a mapping has no words for an Einsum that one is given for.
     """
-    _need_used_inputs(spec.cascade)
-    spec = clipped(spec)
-    if not is_free(spec):
-        # Einsums without a mapping are compiled for their extents
-        spec = replace(spec, cascade=sized(spec.cascade))
     try:
         return _made(spec, machine, title, found, strict)
     except FAILURES as error:
@@ -74,6 +71,30 @@ def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ..
 
 
 def _made(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
+    if not is_whole(spec) and all(
+        r in spec.cascade.sizes for t in spec.cascade.tensors.values() for r in t.ranks
+    ):
+        guided = Guide(spec, live(sized(spec.cascade))[0], machine, title).plan()
+        if guided is not None:
+            return _planned(spec, guided, found)
+    return _completed(spec, machine, title, found, strict)
+
+
+def _planned(spec: Spec, guided: Guided, found: tuple[Finding, ...]) -> Mapped:
+    """The kernel of the planner, which lays tensors of HBM out as declared."""
+    placements = {k: replace(p, is_plain=True) for k, p in spec.placements.items()}
+    held = replace(spec, placements=placements)
+    told = "completed: by a plan that keeps all that is given"
+    return Mapped(guided.kernel, held, found, (told, *guided.ctx.choices), guided.proofs)
+
+
+def _completed(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
+    """The kernel with every loop, instruction and place as given, or added by rules."""
+    _need_used_inputs(spec.cascade)
+    spec = clipped(spec)
+    if not is_free(spec):
+        # Einsums without a mapping are compiled for their extents
+        spec = replace(spec, cascade=sized(spec.cascade))
     maker = _Maker(machine, spec.kernel_name, title, strict, list(found))
     if is_free(spec):
         tree, whole = maker.mapped(spec)

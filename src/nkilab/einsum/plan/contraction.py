@@ -16,6 +16,7 @@ from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
+from .given import Turn
 from .product import BANK, Product, block_sizes, matmul_dtype
 from .reach import leaves
 from .stage import stage, staged_bytes, widened
@@ -67,7 +68,7 @@ class Contraction:
         with ExitStack() as stack:
             for variable in product.outer:
                 span = stack.enter_context(
-                    build.tiles(variable, self.spans[variable].most, 1, comment=comment)
+                    build.tiles(variable, self.spans[variable].most, 1, comment=comment, over=variable)
                 )
                 start = self.spans[variable].start + span.start
                 self.spans[variable] = Span(start, span.count, span.most)
@@ -79,7 +80,7 @@ class Contraction:
             for variable, block in order[:: -1 if self.blocks.is_free_first else 1]:
                 if variable and not is_settled(self.spans[variable]) and block < self.spans[variable].most:
                     local = stack.enter_context(
-                        build.tiles(f"{variable}_block", self.spans[variable].most, block)
+                        build.tiles(f"{variable}_block", self.spans[variable].most, block, over=variable)
                     )
                     start = self.spans[variable].start + local.start
                     self.spans[variable] = Span(start, local.count, local.most)
@@ -125,7 +126,7 @@ class Contraction:
                     needed = self.needed(rows, columns, depth)
                     if depth < over:
                         needed += -(-rows // PARTITIONS) * columns * 4
-                    if needed > room:
+                    if needed > room or not self.is_given(Blocks(rows, columns, depth)):
                         continue
                     options.append((self.traffic(rows, columns, depth), Blocks(rows, columns, depth)))
             fewest = fewest or len(options)
@@ -138,10 +139,50 @@ class Contraction:
         cut = sorted(options[fewest:], key=lambda o: o[0])[:4]
         held = [blocks for _, blocks in (*whole[:12], *cut)]
         first = [b for b in held if b.part < part and b.free < free]
+        first = [b for b in first if self.is_given(replace(b, is_free_first=True))]
         return self.ctx.pick(
             f"blocks of {self.einsum}", [*held, *(replace(b, is_free_first=True) for b in first[:4])],
             lambda b: f"{b.part} x {b.free} x {b.over}",
         )  # fmt: skip
+
+    def is_given(self, blocks: Blocks) -> bool:
+        """Whether blocks go with the parts and the order of loops that a mapping gives."""
+        given, name, product = self.ctx.given, self.einsum.name, self.product
+        if not (given.parts or given.orders):
+            return True
+        rows, columns = ((v, b) for v, b in ((product.part, blocks.part), (product.free, blocks.free)))
+        loops = [
+            *self.ctx.build.turns,
+            *(Turn(v, b) for v, b in ((columns, rows) if blocks.is_free_first else (rows, columns))),
+        ]
+        loops += [Turn(product.over, blocks.over)]
+        loops += [Turn(v, t) for v, t in self.tile_order()]
+        loops += [
+            *(Turn(v, 1) for v in product.inner),
+            Turn(product.over, self.tile(product.over, PARTITIONS)),
+        ]
+        real, spans = [], {v: s.most for v, s in self.ctx.spans(self.einsum, {}).items()}
+        extents = dict(spans)
+        for turn in loops:
+            if turn.block < spans.get(turn.variable, 1):
+                real.append(turn)
+                spans[turn.variable] = turn.block
+        return given.permits(name, real, extents) and all(
+            given.is_within(name, v, [t.block for t in real if t.variable == v], spans[v])
+            for v in self.einsum.variables
+        )
+
+    def tile(self, variable: str, most: int) -> int:
+        """Elements of a tile of TensorE along a variable."""
+        return self.ctx.given.fitting([self.einsum.name], variable, most)
+
+    def tile_order(self) -> list[tuple[str, int]]:
+        """The variables of the result with the sizes of its tiles, the outer loop first."""
+        product = self.product
+        width = self.column_block(self.spans[product.free]) if product.free else 1
+        held = {product.part: self.tile(product.part, PARTITIONS), product.free: width}
+        order = self.ctx.given.sorted([self.einsum.name], [product.part, product.free])
+        return [(v, held[v]) for v in order if v]
 
     def needed(self, rows: int, columns: int, depth: int) -> int:
         total = 0
@@ -248,7 +289,9 @@ class Contraction:
         build.add(nodes.Fill(View(total, tuple(nodes.Cut(ZERO, expr(e)) for e in total.shape)), 0.0))
         over = self.spans[product.over]
         before = dict(self.spans)
-        with build.tiles(f"{product.over}_block", over.most, self.blocks.over, is_sequential=True) as span:
+        with build.tiles(
+            f"{product.over}_block", over.most, self.blocks.over, is_sequential=True, over=product.over
+        ) as span:
             self.spans[product.over] = span
             self.staged()
             self.tiles(total)
@@ -272,24 +315,20 @@ class Contraction:
         """Tiles of the present block of the result, in loops."""
         product, build = self.product, self.ctx.build
         one = Span(ZERO, expr(1), 1)
-        rows, columns = (self.spans[v] if v else one for v in (product.part, product.free))
-        width = self.column_block(columns)
         with ExitStack() as stack:
-            tiles = []
-            for variable, span, block in ((product.part, rows, PARTITIONS), (product.free, columns, width)):
-                if span.most <= block:
-                    tiles.append(span)
-                    continue
-                local = stack.enter_context(_sub_tiles(build, variable, span, block))
-                tiles.append(Span(span.start + local.start, local.count, local.most))
-            yield tiles[0], tiles[1]
+            tiles = {"": one}
+            for variable, block in self.tile_order():
+                tiles[variable] = span = self.spans[variable]
+                if span.most > block:
+                    local = stack.enter_context(_sub_tiles(build, variable, span, block))
+                    tiles[variable] = Span(span.start + local.start, local.count, local.most)
+            yield tiles[product.part], tiles[product.free]
 
     def column_block(self, columns: Span) -> int:
         """Columns of a tile of the result: a bank of PSUM, or 128 where the result is turned and ragged."""
-        if columns.most <= BANK:
-            return BANK
-        is_turned = not self.is_straight()
-        return PARTITIONS if is_turned and columns.most % BANK else BANK
+        if columns.most > BANK and columns.most % BANK and not self.is_straight():
+            return self.tile(self.product.free, PARTITIONS)
+        return self.tile(self.product.free, BANK)
 
     def is_straight(self) -> bool:
         product = self.product
@@ -334,6 +373,8 @@ class Contraction:
         product, target = self.product, self.target
         if target.tile is not None or target.hbm is None or not product.part or not self.is_straight():
             return False
+        if self.tile(product.part, PARTITIONS) != PARTITIONS or self.tile(product.free, BANK) != BANK:
+            return False
         rows = self.spans[product.part]
         columns = self.spans[product.free] if product.free else Span(ZERO, expr(1), 1)
         index = next(i for i in self.einsum.output.indices if product.part in i.variables)
@@ -355,7 +396,7 @@ class Contraction:
         blocks = rows.most // PARTITIONS
         name, every = self.einsum.name.lower(), Cut(ZERO, expr(PARTITIONS))
         made = build.buffer(f"{name}_rows", (PARTITIONS, blocks, columns.most), hbm.buffer.dtype, nodes.SBUF)
-        with build.loop(product.part, blocks) as block:
+        with build.loop(product.part, blocks, over=product.part, step=PARTITIONS) as block:
             start = rows.start + block * PARTITIONS
             tile = Span(start, expr(PARTITIONS), PARTITIONS)
             psum = self.summed({**self.spans, product.part: tile}, tile, columns, True)
@@ -388,19 +429,21 @@ class Contraction:
         with ExitStack() as stack:
             running: list[str] = []
             for variable in product.inner:
-                span = stack.enter_context(build.tiles(variable, spans[variable].most, 1, is_sequential=True))
+                span = stack.enter_context(
+                    build.tiles(variable, spans[variable].most, 1, is_sequential=True, over=variable)
+                )
                 spans = {**spans, variable: span}
                 running.extend(span.start.names)
             over = spans[product.over]
-            if over.most > PARTITIONS:
-                local = stack.enter_context(
-                    _sub_tiles(build, product.over, over, PARTITIONS, is_sequential=True)
-                )
+            depth = self.tile(product.over, PARTITIONS)
+            if over.most > depth:
+                local = stack.enter_context(_sub_tiles(build, product.over, over, depth, is_sequential=True))
                 running.extend(local.start.names)
                 spans = {**spans, product.over: Span(over.start + local.start, local.count, local.most)}
             stationary = self.operand(0, product.left, product.part, spans)
             moving = self.operand(1, product.right, product.free, spans)
             build.add(nodes.MatMul(view, stationary, moving, tuple(running)))
+            build.note(self.einsum.name, spans, self.product.part, self.product.over)
             self.tally(view, spans)
 
     def tally(self, into: View, spans: dict[str, Span]) -> None:
@@ -484,7 +527,7 @@ def _sub_tiles(
 ) -> AbstractContextManager[Span]:
     total = span.count.value
     assert total is not None, "blocks divide what they cut, or are one tile"
-    return build.tiles(variable, total, block, is_sequential=is_sequential)
+    return build.tiles(variable, total, block, is_sequential=is_sequential, over=variable)
 
 
 def _of_total(

@@ -67,6 +67,8 @@ def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[P
     )
     for left, right in (pair, pair[::-1]):
         options.extend(_products(ctx, einsum, spans, left, right))
+    side = ctx.given.side(einsum.name)
+    options = [o for o in options if side in ("", o.part)] or options
     return sorted(options, key=lambda p: p.cost_ns)
 
 

@@ -1,0 +1,196 @@
+"""A partial mapping as the planner follows it: plans under what is given, the first that keeps all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ...errors import NkilabError
+from ...machine import Machine
+from ..language.ast import Cascade
+from ..language.spec import Spec
+from ..plan.context import Context
+from ..plan.given import Given, Part
+from ..plan.knobs import RULES, Knobs
+from ..plan.lower import lower
+from ..plan.storage import PARTITIONS
+from ..prove import prove
+from ..room import NoRoomError
+from ..tree.nodes import Kernel
+from ..written.ranks import Ranks
+from .followed import Followed, parts_of
+
+# plans that are tried, and shares of SBUF that they fill
+MOST_PLANS = 60
+SHARES = (RULES.share, 0.6, 0.4, 0.2)
+
+
+@dataclass(frozen=True)
+class Guided:
+    """A plan that keeps what is given.
+
+    Args:
+        kernel: its tree.
+        ctx: the plan.
+        proofs: what was proved of it.
+        given: what the plan was asked for.
+        knobs: its choices.
+    """
+
+    kernel: Kernel
+    ctx: Context
+    proofs: tuple[str, ...]
+    given: Given
+    knobs: Knobs
+
+
+class Guide:
+    """Plans a cascade under a mapping.
+
+    Args:
+        spec: what is given; all extents are known.
+        cascade: what is compiled.
+        machine: the chip.
+        title: of the kernel.
+    """
+
+    def __init__(self, spec: Spec, cascade: Cascade, machine: Machine, title: str) -> None:
+        self.spec, self.cascade, self.machine, self.title = spec, cascade, machine, title
+
+    def plan(self) -> Guided | None:
+        """The first plan that keeps all that is given; None if none does."""
+        tried = 0
+        for given in variants(self.spec, self.cascade):
+            for knobs in self.choices(given):
+                found = self.attempt(given, knobs)
+                tried += 1
+                if found is not None:
+                    return self.that_fits(found)
+                if tried >= MOST_PLANS:
+                    return None
+        return None
+
+    def choices(self, given: Given) -> Iterator[Knobs]:
+        """The rules, no shared loops, then another option at one choice."""
+        yield RULES
+        yield replace(RULES, is_fused=False)
+        try:
+            _, ctx = self.built(given, RULES)
+        except (NkilabError, AssertionError, ValueError):
+            return
+        for number, point in enumerate(ctx.points):
+            for rank in range(1, min(point.options, 4)):
+                yield RULES.picking(number, rank)
+
+    def built(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
+        """A tree and its plan."""
+        name, types = self.spec.kernel_name, self.spec.dtypes
+        return lower(self.cascade, types, self.machine, name, self.title, knobs, given)
+
+    def attempt(self, given: Given, knobs: Knobs) -> Guided | None:
+        """A plan; None if there is none, or if it does not keep what is given."""
+        try:
+            kernel, ctx = self.built(given, knobs)
+        except (NkilabError, AssertionError, ValueError):
+            # what is given may ask for what no nest covers
+            return None
+        if next(self.followed(ctx), None) is not None:
+            return None
+        return Guided(kernel, ctx, (), given, knobs)
+
+    def followed(self, ctx: Context) -> Iterator[str]:
+        """Paths of what is given that a plan does not keep."""
+        return Followed(self.spec, self.cascade, ctx).broken()
+
+    def that_fits(self, found: Guided) -> Guided | None:
+        """The plan proved, with less of SBUF filled where its tiles do not fit."""
+        for share in SHARES:
+            one = (
+                found
+                if share == RULES.share
+                else self.attempt(found.given, replace(found.knobs, share=share))
+            )
+            if one is None:
+                continue
+            try:
+                return replace(one, proofs=tuple(prove(one.kernel, self.machine)))
+            except NoRoomError:
+                continue
+        return None
+
+
+def variants(spec: Spec, cascade: Cascade) -> Iterator[Given]:
+    """What to ask a plan for: what is given, then loops around groups too, then Einsums in nests of their own."""
+    given = given_of(spec, cascade)
+    yield given
+    loops = _loops(spec, cascade)
+    alone = frozenset({*given.parts, *given.orders, *given.sides, *given.instructions})
+    if loops:
+        yield replace(given, tiles=loops)
+    if alone:
+        yield replace(given, alone=alone)
+        if loops:
+            yield replace(given, tiles=loops, alone=alone)
+
+
+def given_of(spec: Spec, cascade: Cascade) -> Given:
+    """What a specification fixes of a plan."""
+    ranks = Ranks(spec)
+    einsums = {e.name: e for e in cascade.einsums}
+
+    def parts(einsum: str, names: tuple[str, ...]) -> tuple[Part, ...]:
+        return tuple(parts_of(spec, ranks, einsum, names, cascade))
+
+    shapes = {
+        e: {r.lower(): tuple(n for n in s if n < cascade.extent(r.lower(), einsums[e])) for r, s in held.items()
+            if r.lower() in einsums[e].variables}
+        for e, held in spec.partitioning.items()
+    }  # fmt: skip
+    sides: dict[str, str] = {}
+    for einsum, (space, _) in spec.spacetime.items():
+        held = [p.variable for p in parts(einsum, space) if p.variable in einsums[einsum].output.variables]
+        sides |= {einsum: held[0]} if held else {}
+    kept, bound = set(), {}
+    for (tensor, einsum), placed in spec.placements.items():
+        if placed.component == "HBM" or tensor not in einsums:
+            continue
+        kept.add(tensor)
+        bound[tensor] = frozenset(p.variable for p in parts(einsum, placed.unbound))
+        held = [p.variable for p in parts(einsum, placed.outer)]
+        if tensor == einsum and held:
+            sides.setdefault(tensor, held[0])
+    orders = {e: parts(e, o) for e, o in spec.loop_order.items()}
+    plain = {v for held in shapes.values() for v in held} | {p.variable for o in orders.values() for p in o}
+    plain |= set(sides.values()) | {_base(ranks, e, r) for f in spec.fusion for g in f.groups for e, r in g}
+    instructions = {e: held.instruction for e, held in spec.engines.items()}
+    return Given(shapes, orders, sides, instructions, frozenset(kept), bound, plain=frozenset(plain))
+
+
+def _base(ranks: Ranks, einsum: str, rank: str) -> str:
+    split = ranks.split(einsum, rank)
+    return (split[0] if split else rank).lower()
+
+
+def _loops(spec: Spec, cascade: Cascade) -> Mapping[str, Mapping[str, int]]:
+    """Per Einsum, loops that a group may have around it: over shared ranks, and over parts of ranks."""
+    ranks, found = Ranks(spec), {}  # type: Ranks, dict[str, dict[str, int]]
+    for einsum, rank in (m for f in spec.fusion for g in f.groups for m in g):
+        split = ranks.split(einsum, rank)
+        block = 0
+        if split is not None:
+            shapes = spec.partitioning[einsum][split[0]]
+            at = len(shapes) - split[1]
+            block = shapes[at] if at < len(shapes) else 1
+        found.setdefault(einsum, {})[_base(ranks, einsum, rank)] = block
+    for held in cascade.einsums:
+        for rank, shapes in spec.partitioning.get(held.name, {}).items():
+            if rank.lower() not in held.variables:
+                continue
+            whole = cascade.extent(rank.lower(), held)
+            block = next((s for s in shapes if s <= PARTITIONS or whole % s == 0), 0)
+            if block:
+                found.setdefault(held.name, {}).setdefault(rank.lower(), block)
+    return found
+
+
+__all__ = ["Guide", "Guided"]
