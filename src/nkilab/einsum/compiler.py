@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import SpecError, UnsupportedError, UsageError
+from ..errors import UnsupportedError, UsageError
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from .checks.judge import GIVEN, judge
@@ -31,7 +31,7 @@ from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
 from .plan.normal import live
 from .probes import Verdict, verdicts
-from .prove import ProofError, prove
+from .prove import proved
 from .room import NoRoomError
 from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
@@ -165,7 +165,7 @@ def _lowered(
     name, title = spec.kernel_name, title_of(cascade)
 
     def compiled(kernel: Kernel, choices: Sequence[str], tried: tuple[str, ...] = ()) -> CompiledEinsum:
-        proofs = _proved(kernel, cascade, machine)
+        proofs = proved(kernel, cascade, machine)
         return CompiledEinsum(
             spec, cascade, name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(), tree=kernel,
             changes=tuple(choices), alternatives=tried, proofs=proofs,
@@ -199,23 +199,6 @@ def _that_fits(
             if share == 0.2:
                 raise
     raise AssertionError("the last share returns or raises")
-
-
-def _proved(kernel: Kernel, cascade: Cascade, machine: Machine) -> tuple[str, ...]:
-    """What was proved of a tree.
-
-    Raises:
-        SpecError: if the cascade leaves part of an output unwritten; other failed proofs are faults of ours.
-    """
-    try:
-        return tuple(prove(kernel, machine))
-    except ProofError as error:
-        name = str(error).partition(" ")[0]
-        if not str(error).endswith("is not stored whole") or name not in cascade.outputs:
-            raise
-        refused = SpecError(f"the output {name} is written in part only", hint="write the rest of it")
-        place = cascade.tensors[name].place
-        raise refused.located(str(place), f"einsum.declaration.{name}") from None
 
 
 def _need_forward_indices(cascade: Cascade) -> None:

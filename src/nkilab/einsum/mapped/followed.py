@@ -1,4 +1,4 @@
-"""Whether a plan keeps what a mapping gives: entry by entry, by where it computes Einsums and keeps tensors."""
+"""Whether a plan keeps what a mapping gives, entry by entry: by where it computes and keeps tensors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ENGINES = {"scalar": "ScalarEngine", "gpsimd": "GpSimdEngine"}
 
 def parts_of(spec: Spec, ranks: Ranks, einsum: str, names: Sequence[str], cascade: Cascade) -> list[Part]:
     """Ranks of an Einsum as parts of variables."""
-    held = next(e for e in cascade.einsums if e.name == einsum)
+    held = cascade.einsum(einsum)
     found = []
     for name in names:
         split = ranks.split(einsum, name)
@@ -109,7 +109,7 @@ class Followed:
         return [r for r in self.ctx.build.ran if home_of(r.einsum, names) == einsum]
 
     def einsum(self, name: str) -> Einsum:
-        return next(e for e in self.cascade.einsums if e.name == name)
+        return self.cascade.einsum(name)
 
     def extents(self, einsum: str) -> dict[str, int]:
         held = self.einsum(einsum)
@@ -197,7 +197,11 @@ class Followed:
             is_there = placed.tensor in self.cascade.inputs or self.ctx.hbm(placed.tensor) is not None
             is_plain = self.is_as_declared(placed.tensor, placed.einsum, placed.ranks)
             return is_there and is_plain and not placed.unbound
-        return any(self.is_tile(m, placed) for m in self.ctx.made if m.tensor == placed.tensor)
+        return any(self.is_tile(m, placed) for m in self.ctx.made if self.home(m) == placed.tensor)
+
+    def home(self, made: Made) -> str:
+        """The tensor of the cascade that a tile holds."""
+        return home_of(made.tensor, self.cascade.tensors)
 
     def is_as_declared(self, tensor: str, einsum: str, names: Sequence[str]) -> bool:
         """Whether ranks, with their parts side by side, are those of the declaration."""
@@ -211,26 +215,37 @@ class Followed:
         """The variables that index a tensor in an Einsum, "" where it is no variable alone."""
         held = self.einsum(einsum)
         access = next((a for a in (held.output, *held.accesses) if a.tensor == tensor), None)
-        return [i.plain for i in access.indices] if access is not None else []
+        if access is None:
+            return []
+        turn = self.turns.get(einsum, "")
+        return [turn if i.variables == (turn,) else i.plain for i in access.indices]
 
     def is_tile(self, made: Made, placed: Placement) -> bool:
         """Whether a tile has the layout, and lives inside the loops, that are given."""
         variables = self.indices(placed.tensor, placed.einsum)
+        turn = self.turns.get(placed.einsum, "")
+        if len(made.dims) == len(variables) - 1 and turn in variables:
+            # state has one value at a time, which every turn writes again
+            variables.remove(turn)
         if made.memory != placed.component.lower() or len(made.dims) != len(variables) or "" in variables:
             return False
-        side = [v for v, d in zip(variables, made.dims, strict=True) if d == "part"]
         extents = self.extents(placed.einsum)
+        side = [v for v, d in zip(variables, made.dims, strict=True) if d == "part" and extents[v] > 1]
         around = [t for t in made.loops if t.variable in variables]
-        layout = [p for p in self.parts(placed.einsum, placed.ranks) if p.high > p.low]
-        outer = {p.variable for p in self.parts(placed.einsum, placed.outer) if p.high > p.low}
-        inner = dict.fromkeys(p.variable for p in self.parts(placed.einsum, placed.inner) if p.high > p.low)
-        bound = [p for p in self.parts(placed.einsum, placed.unbound) if p.high > p.low]
+        layout, outer, inner, bound = (
+            [p for p in self.parts(placed.einsum, names) if p.high > p.low and p.variable in variables]
+            for names in (placed.ranks, placed.outer, placed.inner, placed.unbound)
+        )
         is_free = not any(self.loops_over(p, around, extents) for p in layout)
         is_bound = all(self.loops_over(p, around, extents) for p in bound)
-        wide = [v for v in variables if any(p.variable == v for p in layout) and v not in outer]
-        return outer == set(side) - {v for v in side if extents[v] == 1} and is_free and is_bound and (
-            list(inner) == wide
-        )  # fmt: skip
+        free = [v for v in variables if v in {p.variable for p in layout} - {p.variable for p in outer}]
+        is_in_order = list(dict.fromkeys(p.variable for p in inner)) == free
+        return is_free and is_bound and is_in_order and {p.variable for p in outer} == set(side)
+
+    @property
+    def turns(self) -> dict[str, str]:
+        """The variable whose turns an Einsum stands in."""
+        return {e.name: block.variable for e, block in self.cascade.walk() if block is not None}
 
 
 def engine_of(statement: Statement) -> str:

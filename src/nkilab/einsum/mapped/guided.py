@@ -14,14 +14,14 @@ from ..plan.given import Given, Part
 from ..plan.knobs import RULES, Knobs
 from ..plan.lower import lower
 from ..plan.storage import PARTITIONS
-from ..prove import prove
+from ..prove import ProofError, proved
 from ..room import NoRoomError
 from ..tree.nodes import Kernel
 from ..written.ranks import Ranks
 from .followed import Followed, parts_of
 
 # plans that are tried, and shares of SBUF that they fill
-MOST_PLANS = 60
+MOST_PLANS = 30
 SHARES = (RULES.share, 0.6, 0.4, 0.2)
 
 
@@ -57,29 +57,34 @@ class Guide:
     def __init__(self, spec: Spec, cascade: Cascade, machine: Machine, title: str) -> None:
         self.spec, self.cascade, self.machine, self.title = spec, cascade, machine, title
 
-    def plan(self) -> Guided | None:
-        """The first plan that keeps all that is given; None if none does."""
+    def plan(self, is_brief: bool = False) -> Guided | None:
+        """The first plan that keeps all that is given; None if none does.
+
+        Args:
+            is_brief: whether only the rules are asked.
+        """
         tried = 0
-        for given in variants(self.spec, self.cascade):
-            for knobs in self.choices(given):
+        for number, given in enumerate(variants(self.spec, self.cascade)):
+            for knobs in self.choices(given, is_brief or number > 0):
                 found = self.attempt(given, knobs)
+                found = found and self.that_fits(found)
                 tried += 1
-                if found is not None:
-                    return self.that_fits(found)
-                if tried >= MOST_PLANS:
-                    return None
+                if found is not None or tried >= MOST_PLANS:
+                    return found
         return None
 
-    def choices(self, given: Given) -> Iterator[Knobs]:
+    def choices(self, given: Given, is_brief: bool) -> Iterator[Knobs]:
         """The rules, no shared loops, then another option at one choice."""
         yield RULES
         yield replace(RULES, is_fused=False)
+        if is_brief:
+            return
         try:
             _, ctx = self.built(given, RULES)
         except (NkilabError, AssertionError, ValueError):
             return
         for number, point in enumerate(ctx.points):
-            for rank in range(1, min(point.options, 4)):
+            for rank in range(1, min(point.options, 3)):
                 yield RULES.picking(number, rank)
 
     def built(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
@@ -113,14 +118,16 @@ class Guide:
             if one is None:
                 continue
             try:
-                return replace(one, proofs=tuple(prove(one.kernel, self.machine)))
+                return replace(one, proofs=proved(one.kernel, self.cascade, self.machine))
             except NoRoomError:
                 continue
+            except ProofError:
+                return None
         return None
 
 
 def variants(spec: Spec, cascade: Cascade) -> Iterator[Given]:
-    """What to ask a plan for: what is given, then loops around groups too, then Einsums in nests of their own."""
+    """What to ask for: what is given, then loops around groups too, then Einsums in nests of their own."""
     given = given_of(spec, cascade)
     yield given
     loops = _loops(spec, cascade)
@@ -136,14 +143,16 @@ def variants(spec: Spec, cascade: Cascade) -> Iterator[Given]:
 def given_of(spec: Spec, cascade: Cascade) -> Given:
     """What a specification fixes of a plan."""
     ranks = Ranks(spec)
-    einsums = {e.name: e for e in cascade.einsums}
+    einsums = {name: cascade.einsum(name) for name in cascade.written}
 
     def parts(einsum: str, names: tuple[str, ...]) -> tuple[Part, ...]:
         return tuple(parts_of(spec, ranks, einsum, names, cascade))
 
     shapes = {
-        e: {r.lower(): tuple(n for n in s if n < cascade.extent(r.lower(), einsums[e])) for r, s in held.items()
-            if r.lower() in einsums[e].variables}
+        e: {
+            r.lower(): tuple(n for n in s if n < cascade.extent(r.lower(), einsums[e]))
+            for r, s in held.items() if r.lower() in einsums[e].variables
+        }
         for e, held in spec.partitioning.items()
     }  # fmt: skip
     sides: dict[str, str] = {}

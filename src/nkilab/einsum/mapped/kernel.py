@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from ...errors import UnsupportedError
 from ...machine import Machine
 from ..checks.judge import GIVEN, judge
+from ..checks.names import check_writers
 from ..grades import Finding, Grade, enforce
 from ..language.ast import Cascade
 from ..language.extents import sized
@@ -17,7 +18,7 @@ from ..prove import prove
 from ..tree.nodes import Kernel
 from .build import build
 from .complete import completed, is_whole
-from .culprit import FAILURES, explained, is_entry, is_told
+from .culprit import FAILURES, explained, is_entry, is_of_cascade, is_told
 from .guided import Guide, Guided
 from .join import joined
 from .sections import Section, is_free, sections_of
@@ -60,21 +61,23 @@ def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ..
     try:
         return _made(spec, machine, title, found, strict)
     except FAILURES as error:
-        if is_whole(spec) or is_told(error):
+        if is_whole(spec) or is_told(error) or is_of_cascade(error):
             raise
 
         def build(rest: Spec) -> Mapped:
             enforce(judge(rest, machine, GIVEN))
-            return _made(rest, machine, title, (), False)
+            return _made(rest, machine, title, (), False, is_brief=True)
 
         raise explained(spec, error, build) from error
 
 
-def _made(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
+def _made(
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool, is_brief: bool = False
+) -> Mapped:  # fmt: skip
     if not is_whole(spec) and all(
         r in spec.cascade.sizes for t in spec.cascade.tensors.values() for r in t.ranks
     ):
-        guided = Guide(spec, live(sized(spec.cascade))[0], machine, title).plan()
+        guided = Guide(spec, live(sized(spec.cascade))[0], machine, title).plan(is_brief)
         if guided is not None:
             return _planned(spec, guided, found)
     return _completed(spec, machine, title, found, strict)
@@ -90,6 +93,7 @@ def _planned(spec: Spec, guided: Guided, found: tuple[Finding, ...]) -> Mapped:
 
 def _completed(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
     """The kernel with every loop, instruction and place as given, or added by rules."""
+    enforce(check_writers(spec))
     _need_used_inputs(spec.cascade)
     spec = clipped(spec)
     if not is_free(spec):
