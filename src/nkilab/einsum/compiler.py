@@ -24,7 +24,7 @@ from .language.forms import spec_from
 from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
-from .mapped.kernel import kernel_of
+from .mapped.kernel import Mapped, guide_of, kernel_of, planned
 from .mapped.parts import with_parts
 from .plan.context import Context
 from .plan.knobs import RULES, Knobs
@@ -33,7 +33,7 @@ from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
 from .room import NoRoomError
-from .search import searched, with_axes_swapped
+from .search import searched, searched_by, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
@@ -92,11 +92,11 @@ def compile(
     found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
     enforce(found, strict=strict)
     if held.is_mapped:
-        _need_nothing_beside("search" if search else "dtypes" if dtypes and not is_partial else "")
+        _need_nothing_beside("" if is_partial else "search" if search else "dtypes" if dtypes else "")
         if is_partial:
             _need_forward_indices(known.cascade)
             held = _typed(known, dtypes)
-        result = _mapped(held, cascade, machine, dialect, found, strict)
+        result = _mapped(held, cascade, machine, dialect, found, strict, search)
         return replace(result, changes=(*parts, *result.changes))
     result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
     return replace(result, findings=found)
@@ -246,20 +246,57 @@ def _typed(spec: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:
 
 
 def _mapped(
-    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], strict: bool
-) -> CompiledEinsum:
+    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], strict: bool,
+    search: float,
+) -> CompiledEinsum:  # fmt: skip
     """The kernel of a mapping, completed where parts of it are missing.
 
     Of a mapping that is given whole, extents that the specification leaves open stay parameters; to complete
     one, the extents that are given are taken as they are.
     """
-    made = kernel_of(spec, machine, title_of(cascade), found, strict)
-    types = {t: made.spec.dtypes.get(t, "float32") for t in cascade.tensors}
-    held = replace(made.spec, cascade=spec.cascade)
-    return CompiledEinsum(
-        held, cascade, spec.kernel_name, dialect, machine.name, types, PRINTERS[dialect](made.tree).text(),
-        tuple(made.tree.parameters), made.tree, made.findings, made.changes, proofs=made.proofs,
-    )  # fmt: skip
+
+    def result(made: Mapped) -> CompiledEinsum:
+        types = {t: made.spec.dtypes.get(t, "float32") for t in cascade.tensors}
+        return CompiledEinsum(
+            replace(made.spec, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
+            PRINTERS[dialect](made.tree).text(), tuple(made.tree.parameters), made.tree, made.findings,
+            made.changes, proofs=made.proofs,
+        )  # fmt: skip
+
+    def judge_of(made: Mapped) -> float:
+        return result(made).estimate.latency_us
+
+    if search:
+        return _searched(spec, machine, title_of(cascade), found, search, result)
+    return result(kernel_of(spec, machine, title_of(cascade), found, strict, judge_of))
+
+
+def _searched(
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], seconds: float,
+    result: Callable[[Mapped], CompiledEinsum],
+) -> CompiledEinsum:  # fmt: skip
+    """The best kernel that a search finds among the plans that keep what is given.
+
+    Raises:
+        UsageError: if the mapping leaves nothing to a search.
+    """
+    guide = guide_of(spec, machine, title)
+    plans = [] if guide is None else list(guide.plans())
+    if guide is None or not plans:
+        told = "is whole, or has open extents" if guide is None else "is followed by one kernel, not by plans"
+        raise UsageError(
+            f"search is given beside a mapping that {told}: nothing is left to try", hint="leave search out"
+        )
+
+    def judge_of(kernel: Kernel) -> float:
+        return result(planned(spec, replace(plans[0], kernel=kernel), found)).estimate.latency_us
+
+    best = searched_by(lambda knobs: guide.kept(plans[0].given, knobs), judge_of, seconds, plans[0].knobs)
+    held = replace(
+        plans[0], kernel=best.kernel, ctx=best.ctx, proofs=proved(best.kernel, guide.cascade, machine)
+    )
+    made = result(planned(spec, held, found))
+    return replace(made, changes=(*made.changes, best.told), alternatives=best.tried)
 
 
 def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:

@@ -23,6 +23,7 @@ from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, Buffer, Cut, Kernel, Loop, Summed, Tally, View
 from ..written.ranks import Group, Ranks
 from .claims import asserts
+from .culprit import is_entry
 from .decide import Decisions, Plan
 from .layouts import digit, digits, extent_of, hbm_axes, merged
 from .views import Place, Views
@@ -155,11 +156,14 @@ class _Build:
             trips = total if each == 1 else name_of(f"(({total} + {each - 1}) // {each})")
         each = each if total is not None else 1
         made = Loop(variable, trips, body, is_ordered, count_name, count, comment, total, each)
+        outer = self.ctx.build.scopes[-1]
+        outer.opened = len(outer.body)
         self.ctx.build.add(made)
         self.ctx.build.scopes.append(Scope(body=body))
         self.views.variables = {**self.views.variables, group.variable: variable}
         self.emit(together, depth + 1)
         self.ctx.build.scopes.pop()
+        outer.opened = None
         self.views.counts = before
         self.ctx.build.taken -= {variable, count_name}
 
@@ -369,6 +373,8 @@ class _Build:
                 is_column = view.cuts[-1].count.value == 1 and not self.is_one(plan)
                 operands.append(Value(view=view, is_column=is_column))
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+        held = self.spec.engines[name]
+        value.is_activation = held.instruction == "Activation" and is_entry(held.node.path)
         if einsum.condition is not None:
             value = self.selected(plan, value, tile)
         if self.is_fused(name):

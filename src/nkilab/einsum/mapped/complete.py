@@ -374,11 +374,15 @@ class _Completion:
         """The pieces, each load before the loop that it stays out of."""
         loads = [p for p in self.pieces.pieces if p.name in self.depths]
         found = [p for p in self.pieces.pieces if p.name not in self.depths]
-        for load in sorted(loads, key=lambda p: (-self.depths[p.name], self.spread_of(p) is not None)):
+        loads.sort(key=lambda p: (-self.depths[p.name], self.spread_of(p) is not None))
+        while loads:
+            # what reads a load has its place before
+            load = next(p for p in loads if not any(r in loads for r in self.pieces.readers(p.name)))
+            loads.remove(load)
             chain, depth = self.full_chain(load), self.depths[load.name]
             inside = {e for e, _ in chain[depth]} if depth < len(chain) else set()
             inside |= {p.name for p in self.pieces.readers(load.name)}
-            at = next(n for n, p in enumerate(found) if p.name in inside)
+            at = next((n for n, p in enumerate(found) if p.name in inside), len(found))
             found.insert(at, load)
         return found
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ...errors import NkilabError
+from ...errors import NkilabError, UnsupportedError
 from ...machine import Machine
 from ..language.ast import Cascade
 from ..language.spec import Spec
 from ..plan.context import Context
-from ..plan.given import Given, Part
+from ..plan.given import NOTHING, Given, Part
 from ..plan.knobs import RULES, Knobs
 from ..plan.lower import lower
 from ..plan.storage import PARTITIONS
@@ -18,11 +18,12 @@ from ..prove import ProofError, proved
 from ..room import NoRoomError
 from ..tree.nodes import Kernel
 from ..written.ranks import Ranks
+from .culprit import is_of_cascade
 from .followed import Followed, parts_of
 
-# plans that are tried, and shares of SBUF that they fill
-MOST_PLANS = 30
-SHARES = (RULES.share, 0.6, 0.4, 0.2)
+# choices that are tried where the rules do not keep what is given, for how many ways to ask
+MOST_PLANS, MOST_SEARCHED = 12, 2
+FAILURES = (NkilabError, ProofError, AssertionError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -57,35 +58,43 @@ class Guide:
     def __init__(self, spec: Spec, cascade: Cascade, machine: Machine, title: str) -> None:
         self.spec, self.cascade, self.machine, self.title = spec, cascade, machine, title
 
-    def plan(self, is_brief: bool = False) -> Guided | None:
-        """The first plan that keeps all that is given; None if none does.
+    def plans(self, is_brief: bool = False) -> Iterator[Guided]:
+        """Plans that keep all that is given, those first that are like the plan of nothing given.
 
         Args:
             is_brief: whether only the rules are asked.
         """
-        tried = 0
-        for number, given in enumerate(variants(self.spec, self.cascade)):
-            for knobs in self.choices(given, is_brief or number > 0):
-                found = self.attempt(given, knobs)
-                found = found and self.that_fits(found)
-                tried += 1
-                if found is not None or tried >= MOST_PLANS:
-                    return found
-        return None
-
-    def choices(self, given: Given, is_brief: bool) -> Iterator[Knobs]:
-        """The rules, no shared loops, then another option at one choice."""
-        yield RULES
-        yield replace(RULES, is_fused=False)
-        if is_brief:
+        free = self.attempt(NOTHING, RULES)
+        if free is not None:
+            yield free
             return
+        held = list(variants(self.spec, self.cascade))
+        is_found = False
+        for given in held:
+            for knobs in (RULES, replace(RULES, is_fused=False)):
+                found = self.attempt(given, knobs)
+                if found is not None:
+                    is_found = True
+                    yield found
+                    break
+        if is_found or is_brief:
+            return
+        for given in held[:MOST_SEARCHED]:
+            tried = (self.attempt(given, knobs) for knobs in self.choices(given))
+            found = next((f for f in tried if f is not None), None)
+            if found is not None:
+                yield found
+                return
+
+    def choices(self, given: Given) -> Iterator[Knobs]:
+        """Another option at one choice of the rules."""
         try:
             _, ctx = self.built(given, RULES)
-        except (NkilabError, AssertionError, ValueError):
+        except FAILURES:
             return
-        for number, point in enumerate(ctx.points):
-            for rank in range(1, min(point.options, 3)):
-                yield RULES.picking(number, rank)
+        points = [(n, r) for n, p in enumerate(ctx.points) for r in range(1, min(p.options, 3))]
+        for number, rank in points[:MOST_PLANS]:
+            yield RULES.picking(number, rank)
 
     def built(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
         """A tree and its plan."""
@@ -93,37 +102,31 @@ class Guide:
         return lower(self.cascade, types, self.machine, name, self.title, knobs, given)
 
     def attempt(self, given: Given, knobs: Knobs) -> Guided | None:
-        """A plan; None if there is none, or if it does not keep what is given."""
-        try:
-            kernel, ctx = self.built(given, knobs)
-        except (NkilabError, AssertionError, ValueError):
-            # what is given may ask for what no nest covers
-            return None
-        if next(self.followed(ctx), None) is not None:
-            return None
-        return Guided(kernel, ctx, (), given, knobs)
-
-    def followed(self, ctx: Context) -> Iterator[str]:
-        """Paths of what is given that a plan does not keep."""
-        return Followed(self.spec, self.cascade, ctx).broken()
-
-    def that_fits(self, found: Guided) -> Guided | None:
-        """The plan proved, with less of SBUF filled where its tiles do not fit."""
-        for share in SHARES:
-            one = (
-                found
-                if share == RULES.share
-                else self.attempt(found.given, replace(found.knobs, share=share))
-            )
-            if one is None:
-                continue
+        """A plan, with less of SBUF filled where its tiles do not fit; None if none keeps what is given."""
+        for share in (knobs.share, 0.6, 0.4, 0.2):
             try:
-                return replace(one, proofs=proved(one.kernel, self.cascade, self.machine))
+                held = replace(knobs, share=share)
+                kernel, ctx = self.kept(given, held)
+                return Guided(kernel, ctx, proved(kernel, self.cascade, self.machine), given, held)
             except NoRoomError:
                 continue
-            except ProofError:
+            except FAILURES as error:
+                if is_of_cascade(error):
+                    raise
+                # what is given may ask for what no nest covers
                 return None
         return None
+
+    def kept(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
+        """A tree and its plan.
+
+        Raises:
+            UnsupportedError: if it does not keep what is given.
+        """
+        kernel, ctx = self.built(given, knobs)
+        for path in Followed(self.spec, self.cascade, ctx).broken():
+            raise UnsupportedError(f"the plan does not keep {path}")
+        return kernel, ctx
 
 
 def variants(spec: Spec, cascade: Cascade) -> Iterator[Given]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
@@ -15,7 +16,7 @@ from ..language.spec import Placement, Spec
 from ..plan.lower import lower
 from ..plan.normal import live
 from ..prove import prove
-from ..tree.nodes import Kernel
+from ..tree.nodes import Kernel, run_by
 from .build import build
 from .complete import completed, is_whole
 from .culprit import FAILURES, explained, is_entry, is_of_cascade, is_told
@@ -23,6 +24,9 @@ from .guided import Guide, Guided
 from .join import joined
 from .sections import Section, is_free, sections_of
 from .words import clipped
+
+# statements of a kernel that is timed beside others
+MOST_TIMED = 20_000
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,12 @@ class Mapped:
     proofs: tuple[str, ...]
 
 
-def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
+Judge = Callable[[Mapped], float]
+
+
+def kernel_of(
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool, judge_of: Judge
+) -> Mapped:  # fmt: skip
     """The kernel of a specification with a mapping.
 
     Args:
@@ -53,37 +62,55 @@ def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ..
         title: of the kernel.
         found: findings so far.
         strict: whether repairs are refused.
+        judge_of: predicts the latency of one of several kernels.
 
     Raises:
         SpecError: if what is given contradicts itself.
-        UnsupportedError: if a mapping has no words for an Einsum that one is given for.
+        UnsupportedError: if no kernel keeps all that is given.
     """
     try:
-        return _made(spec, machine, title, found, strict)
+        return _made(spec, machine, title, found, strict, judge_of)
     except FAILURES as error:
         if is_whole(spec) or is_told(error) or is_of_cascade(error):
             raise
 
         def build(rest: Spec) -> Mapped:
             enforce(judge(rest, machine, GIVEN))
-            return _made(rest, machine, title, (), False, is_brief=True)
+            return _made(rest, machine, title, (), False, None)
 
         raise explained(spec, error, build) from error
 
 
+def guide_of(spec: Spec, machine: Machine, title: str) -> Guide | None:
+    """What plans a cascade under its mapping; None where that is whole, or extents are open."""
+    ranks = {r for t in spec.cascade.tensors.values() for r in t.ranks}
+    if is_whole(spec) or not ranks <= set(spec.cascade.sizes):
+        return None
+    return Guide(spec, live(sized(spec.cascade))[0], machine, title)
+
+
 def _made(
-    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool, is_brief: bool = False
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool,
+    judge_of: Judge | None,
 ) -> Mapped:  # fmt: skip
-    if not is_whole(spec) and all(
-        r in spec.cascade.sizes for t in spec.cascade.tensors.values() for r in t.ranks
-    ):
-        guided = Guide(spec, live(sized(spec.cascade))[0], machine, title).plan(is_brief)
-        if guided is not None:
-            return _planned(spec, guided, found)
+    """The fastest of the plans that keep what is given; completed by rules where there is none."""
+    guide = guide_of(spec, machine, title)
+    plans = [] if guide is None else list(guide.plans(is_brief=judge_of is None))
+    kernels = [planned(spec, p, found) for p in plans]
+    if judge_of is None or len(kernels) == 1:
+        return kernels[0] if kernels else _completed(spec, machine, title, found, strict)
+    if kernels:
+        try:
+            kernels.append(_completed(spec, machine, title, found, strict))
+        except (*FAILURES, AssertionError):
+            # plans keep what is given where rules do not reach it
+            pass
+        short = [k for k in kernels if run_by(k.tree.body) <= MOST_TIMED]
+        return min(short, key=judge_of) if short else kernels[0]
     return _completed(spec, machine, title, found, strict)
 
 
-def _planned(spec: Spec, guided: Guided, found: tuple[Finding, ...]) -> Mapped:
+def planned(spec: Spec, guided: Guided, found: tuple[Finding, ...]) -> Mapped:
     """The kernel of the planner, which lays tensors of HBM out as declared."""
     placements = {k: replace(p, is_plain=True) for k, p in spec.placements.items()}
     held = replace(spec, placements=placements)

@@ -97,6 +97,8 @@ class Contraction:
             spans = widened(self.ctx, access, self.spans) if access is not None else None
             if access is None or spans is None or leaves(self.ctx, access, self.spans):
                 continue
+            if self.tile(product.over, PARTITIONS) != PARTITIONS:
+                continue
             if staged_bytes(self.ctx, access, spans, product.over, self.dtype) <= self.ctx.room() * 0.4:
                 found[n] = stage(self.ctx, access, spans, product.over, self.dtype)
         return found
@@ -245,6 +247,9 @@ class Contraction:
     def is_staged(self, access: Access, own: str) -> bool:
         """Whether an operand is brought on chip for a whole block: it is read again, or lies otherwise."""
         chip = self.ctx.chip(access.tensor)
+        if chip is None and self.tile(self.product.over, PARTITIONS) != PARTITIONS:
+            # what is staged lies in blocks of 128
+            return False
         if chip is not None:
             q = chip.part_variable(access)
             is_right = q == self.product.over

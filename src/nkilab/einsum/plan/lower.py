@@ -229,7 +229,9 @@ class _Lowering:
         found = []
         for variable in self.ctx.given.sorted((e.name for e in group.einsums), forced):
             extent = self.ctx.cascade.extent(variable, group.einsums[-1])
-            block = forced[variable] or self.group_block(group, variable, extent, products)
+            block = forced[variable]
+            if not block:
+                block = self.group_block(group, variable, extent, products) if extent > PARTITIONS else 1
             found.append((variable, extent, block))
         return found
 

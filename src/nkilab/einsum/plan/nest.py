@@ -292,6 +292,7 @@ class Nest:
                 if held.is_pending_op:
                     tile.view(held)
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+        value.is_activation = self.ctx.given.instruction(einsum.name) == "Activation"
         if einsum.condition is not None:
             value = self.selected(einsum, value, tile)
         later = [e for e in self.cluster.einsums if e is not einsum]
