@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...errors import UnsupportedError
 from ...machine import Machine
-from ..language.ast import Access, Scalar
+from ..language.ast import Access, Operand, Scalar
 from ..language.operators import OPERATORS
 from ..language.spec import Spec
 from ..plan.build import Builder, Scope
@@ -362,16 +362,8 @@ class _Build:
         einsum, name = plan.einsum, plan.einsum.name
         widest = self.view(name, name, plan) if name in self.views.places else None
         tile = Tile(self.ctx, lambda hint: self.like(plan, hint), lambda hint: self.like(plan, hint, 1))
-        operands = []
-        for operand in einsum.operands:
-            if not isinstance(operand, Access):
-                operands.append(Value(number=self.ctx.number(operand)))
-            elif operand.tensor in self.pending:
-                operands.append(self.pending.pop(operand.tensor))
-            else:
-                view = self.view(operand.tensor, name, plan)
-                is_column = view.cuts[-1].count.value == 1 and not self.is_one(plan)
-                operands.append(Value(view=view, is_column=is_column))
+        fetched = {operand: self.operand(operand, plan) for operand in dict.fromkeys(einsum.operands)}
+        operands = [fetched[operand] for operand in einsum.operands]
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
         held = self.spec.engines[name]
         value.is_activation = held.instruction == "Activation" and is_entry(held.node.path)
@@ -386,6 +378,15 @@ class _Build:
             return
         assert widest is not None
         tile.into(value, widest)
+
+    def operand(self, operand: Operand, plan: Plan) -> Value:
+        """An operand of an element-wise Einsum: a number, what is computed on the way, or a view."""
+        if not isinstance(operand, Access):
+            return Value(number=self.ctx.number(operand))
+        if operand.tensor in self.pending:
+            return self.pending.pop(operand.tensor)
+        view = self.view(operand.tensor, plan.einsum.name, plan)
+        return Value(view=view, is_column=view.cuts[-1].count.value == 1 and not self.is_one(plan))
 
     def selected(self, plan: Plan, value: Value, tile: Tile) -> Value:
         """The value where the condition of an Einsum holds, its number elsewhere."""

@@ -240,11 +240,10 @@ class _Completion:
         ranks = [r for v in variables for r in self.ranks.names_after(einsum, v.upper())]
         for wanted in digits:
             held = [(r, self.digit(einsum, r)) for r in ranks]
-            whole = expr(wanted.extent).value
             inside = [
                 (r, d) for r, d in held
                 if d.base == wanted.base and d.stride >= wanted.stride
-                and (d == wanted or (whole is not None and d.stride < wanted.stride * whole))
+                and (d == wanted or (expr(wanted.extent).value is not None and wanted.spans(d.stride)))
             ]  # fmt: skip
             found += [r for r, d in sorted(inside, key=lambda p: -p[1].stride) if r not in found]
         return found

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..language.ast import Cascade, Einsum
+from ..language.operators import OPERATORS
 from ..language.spec import Execution, Placement, Spec
 from ..plan.context import Context
 from ..plan.given import Made, Part, Ran, Turn, home_of, is_in_order, lies_within
@@ -29,7 +30,8 @@ from ..written.ranks import Ranks
 # statements that bring operands, and those that may compute what an instruction is given for
 BRINGING = (Alloc, Comment, Tally, Load, Transpose, Fill)
 COMPUTING: dict[str, tuple[type[Statement], ...]] = {
-    "SimpleTensorTensor": (Combine,),
+    # an operand with one element per partition makes the one the other
+    "SimpleTensorTensor": (Combine, Scale),
     "SimpleTensorScalar": (Scale, ScaleCombine),
     "Activation": (Activate,),
     "TensorCopy": (Copy,),
@@ -165,9 +167,15 @@ class Followed:
             return bool(ran.over) and held.component in ("", "TensorEngine")
         kinds = COMPUTING.get(held.instruction)
         own = [s for s in ran.statements if not isinstance(s, BRINGING)]
-        if kinds is None or not own or ran.over:
+        if kinds is None or not ran.statements or ran.over:
             return False
-        return all(isinstance(s, kinds) and held.component in ("", engine_of(s)) for s in own)
+        fitting = [isinstance(s, kinds) and held.component in ("", engine_of(s)) for s in own]
+        # an operator of several steps takes several instructions, one of them this
+        has_steps = any(OPERATORS[e.map_op].steps for e in self.writers(held.einsum) if e.map_op)
+        return any(fitting) if has_steps else all(fitting)
+
+    def writers(self, name: str) -> list[Einsum]:
+        return [e for e in self.cascade.einsums if e.name == name]
 
     def loops_over(self, part: Part, loops: Sequence[Turn], extents: dict[str, int]) -> set[int]:
         """Loops that a part of a rank turns in."""

@@ -109,7 +109,7 @@ class Scan:
 
 def scan_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Scan | None:
     """A block as a scan; None if its turns do more, or lie otherwise."""
-    if len(block.body) != 2:
+    if len(block.body) != 2 or any(ctx.given.has_instruction(e.name) for e in block.body):
         return None
     update, kept = block.body
     state = update.output
