@@ -196,7 +196,7 @@ def test_the_entry_that_stands_in_the_way_is_found() -> None:
                 {"I": 5, "J": 131, "K": 137, "R": 61},
                 mapping={"loop-order": {"Z": ["K", "R", "I", "J"]},
                          "spacetime": {"Z": {"space": ["J"], "time": ["I", "R", "K"]}}})  # fmt: skip
-    line, *_ = (n for n, held in enumerate(text.split("\n"), 1) if held.startswith("    Z: ["))
+    *_, line = (n for n, held in enumerate(text.split("\n"), 1) if held.startswith("    Z: ["))
     with pytest.raises(UnsupportedError) as refused:
         nkilab.einsum.compile(text)
     # a loop over 61 columns outside of all others leaves nothing that TensorE multiplies by

@@ -96,7 +96,9 @@ def _depth(line: str) -> int:
 def _is_head(line: str, depth: int) -> bool:
     """Whether a line begins with a key at the head of a specification, or with a word close to one."""
     name = _NAME.match(line)
-    return bool(name) and _depth(line) == depth and bool(nearest(name[1], HEADS, alike=0.75))
+    if name is None or _depth(line) != depth:
+        return False
+    return bool(nearest(name[1], HEADS, alike=0.75))
 
 
 def _paragraphs(lines: list[str]) -> list[tuple[int, int]]:

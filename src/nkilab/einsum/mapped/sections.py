@@ -118,7 +118,8 @@ def _refused(spec: Spec, einsum: Einsum, what: str) -> UnsupportedError:
         f"{what}, and no plan keeps what is given for it",
         hint=f"leave {node.path or 'the mapping'} out",
     )
-    place = node.key_place if node.key_place.line else node.place
+    is_entry = node.path.endswith("]") or not node.key_place.line
+    place = node.place if is_entry else node.key_place
     error.located(str(place), node.path, (f"expression: {einsum.text or einsum}",))
     return error
 
