@@ -229,7 +229,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         except LimitError as error:
             yield _shortage(track, error)
             continue
-        for held in plan.findings:
+        for held in (f for f in plan.findings if f.rule == "spill"):
             said, _, live = held.message.partition("; the largest live here are ")
             notes = [*_spilled(track), *(f"live: {text}" for text in live.split("; ") if text)]
             yield SPILL.finding(said, _full_site(track, held.where), notes=notes)

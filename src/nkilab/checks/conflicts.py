@@ -9,25 +9,24 @@ where a table does not order them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from ..place.boxes import Overlaps, boxes_for, overlaps_of
+from ..place.direct import Accesses, chains_of, crowded_spaces, in_space, reads_first
 from ..place.edges import Dependence, waits_of
 from ..place.slots import DMA, Slots
-from ..place.walk import KINDS, edges_of
+from ..place.walk import DIRECT as DIRECT_CODE
+from ..place.walk import KINDS
 from ..tiles.tile import HBM, Layout
 from .evidence import Evidence, Track
-from .regions import SHAPE, in_memory
 
 DIRECT, PATTERN, DYNAMIC, CORES = "direct overlap", "pattern overlap", "dynamic hbm", "two cores"
 BETA_1_DIRECT = "direct overlap, Beta 1"
 SEMAPHORE = "semaphore"
-# kinds that come in columns, by the code that they have there
-PAIR_KINDS = (*KINDS, DIRECT)
 # every kind through one tensor counts as ordered while pairs are looked for
 _ALL = {name: Dependence(name, name, True, name, "assumed") for name in KINDS}
 
@@ -57,40 +56,6 @@ class Pair(NamedTuple):
     second: Touch
     earlier: int
     later: int
-
-
-@dataclass(frozen=True)
-class Accesses:
-    """Accesses of one memory by one program, rows in order, reads of a row before its writes.
-
-    Args:
-        slot: of each, among the slots of the program.
-        box: of each, in `overlaps`.
-        overlaps: of the boxes.
-    """
-
-    slot: np.ndarray
-    box: np.ndarray
-    overlaps: Overlaps
-
-    def neighbours(self, slots: Slots) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs (earlier, later) of accesses by their places here, of different rows, of which one writes.
-
-        What a later write covers is forgotten, and of several reads of one engine the last stands for all.
-        """
-        count = len(self.slot)
-        is_written = slots.is_written[self.slot]
-        last = int(np.flatnonzero(is_written).max(initial=-1))
-        row = slots.row[self.slot]
-        columns = {
-            "row": np.arange(count), "engine": slots.engine[row], "box": self.box,
-            "storage": np.zeros(count, np.int64), "is_read": slots.is_read[self.slot],
-            "is_written": is_written, "is_awaited": np.arange(count) < last,
-        }  # fmt: skip
-        later, earlier, _ = edges_of(columns, self.overlaps)
-        apart = row[later] != row[earlier]
-        pairs = np.unique(np.column_stack([later[apart], earlier[apart]]), axis=0)
-        return pairs[:, 1], pairs[:, 0]
 
 
 class _Space(NamedTuple):
@@ -165,15 +130,15 @@ class Conflicts:
             for space in self._walked:
                 row, base = self.tracks[space.track].slots.row, int(self.base[space.track])
                 later, earlier = (row[space.held.slot[side]] + base for side in (space.later, space.earlier))
-                yield later, earlier, np.full(len(later), PAIR_KINDS.index(DIRECT))
+                yield later, earlier, np.full(len(later), DIRECT_CODE)
 
     @cached_property
     def _walked(self) -> list[_Space]:
         """Memory in which tiles at addresses overlap."""
         found = []
         for number, track in enumerate(self.tracks):
-            for storages in _spaces(track):
-                held = _in_space(track, storages)
+            for storages in crowded_spaces(track.program):
+                held = in_space(track.program, track.slots, storages)
                 found.append(_Space(number, held, *held.neighbours(track.slots)))
         return found
 
@@ -185,7 +150,7 @@ class Conflicts:
     def _within(self, number: int, storage: int) -> Iterator[Pair]:
         """Pairs in a storage that is touched in several ways."""
         track = self.tracks[number]
-        own = _reads_first(track.slots, np.flatnonzero(track.slots.storage == storage))
+        own = reads_first(track.slots, np.flatnonzero(track.slots.storage == storage))
         held = Accesses(own, track.boxes.of_slot[own], track.overlaps)
         earlier, later = held.neighbours(track.slots)
         for first, second in zip(own[earlier].tolist(), own[later].tolist(), strict=True):
@@ -214,7 +179,8 @@ class Conflicts:
         """Pairs of different tiles of Beta 1 at overlapping addresses."""
         track, slot = self.tracks[space.track], space.held.slot
         one, two = track.slots.storage[slot[space.earlier]], track.slots.storage[slot[space.later]]
-        apart = (one != two) & ~_are_one_tensor(track, one, two)
+        chain = chains_of(track.program)
+        apart = (one != two) & (chain[one] != chain[two])
         firsts, seconds = slot[space.earlier[apart]], slot[space.later[apart]]
         for first, second in zip(firsts.tolist(), seconds.tolist(), strict=True):
             yield self._pair(BETA_1_DIRECT, Touch(space.track, first), Touch(space.track, second))
@@ -330,60 +296,6 @@ class _FirstWrites:
             mine = self._is_written & (self._storage == key[0]) & np.isin(self._held.box, near)
             self._known[key] = int(np.argmax(mine)) if mine.any() else len(mine)
         return self._known[key]
-
-
-def _in_space(track: Track, storages: list[int]) -> Accesses:
-    """The accesses of tiles at addresses of one space, as boxes of its bytes."""
-    slots, program = track.slots, track.program
-    own = _reads_first(slots, np.flatnonzero(np.isin(slots.storage, storages)))
-    # accesses that are alike touch one box
-    keys = np.column_stack([slots.storage[own], slots.layout[own], slots.offset[own]])
-    alike, which = np.unique(keys, axis=0, return_inverse=True)
-    places = []
-    for storage, given, offset in alike.tolist():
-        record, address = program.storages[storage], track.marks.addresses[storage]
-        known, first = in_memory(record, slots.layouts[given], offset, address)
-        places.append((0, SHAPE, 1, known, first))
-    boxes = boxes_for(places)
-    return Accesses(own, boxes.of_slot[which.reshape(-1)], overlaps_of(boxes))
-
-
-def _are_one_tensor(track: Track, one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Whether pairs of tiles are what one line allocates in several iterations of its loops."""
-    line = np.array([s.line for s in track.program.storages], np.int64)
-    position = np.array(track.marks.births, np.int64)
-    # position 0 is outside of loops; an inner loop is another one in each iteration of the outer
-    in_loops = (position[one] > 0) & (position[two] > 0) & (position[one] != position[two])
-    return (line[one] == line[two]) & in_loops
-
-
-def _spaces(track: Track) -> list[list[int]]:
-    """Groups of tiles at addresses of one space, where two of them overlap."""
-    spaces: dict[tuple[int, str], list[int]] = {}
-    for storage, address in track.marks.addresses.items():
-        memory = track.program.storages[storage].memory
-        spaces.setdefault((address.space, memory), []).append(storage)
-    return [own for own in spaces.values() if len(own) > 1 and _overlap(track, own)]
-
-
-def _overlap(track: Track, storages: list[int]) -> bool:
-    """Whether two of some tiles share bytes, as far as their first bytes and sizes tell."""
-    spans = []
-    for storage in storages:
-        address = track.marks.addresses[storage]
-        spans.append((address.byte, address.byte + track.program.storages[storage].bytes_per_partition))
-    spans.sort()
-    reached = 0
-    for low, high in spans:
-        if low < reached:
-            return True
-        reached = max(reached, high)
-    return False
-
-
-def _reads_first(slots: Slots, own: np.ndarray) -> np.ndarray:
-    """Slots by row, reads of a row before its writes."""
-    return own[np.argsort(slots.row[own] * 2 + slots.is_written[own], kind="stable")]
 
 
 def _without(slots: Slots, storages: list[int]) -> Slots:

@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from ..place.slots import DMA, ENGINES
-from .conflicts import PAIR_KINDS, SEMAPHORE, Conflicts, Pair, Touch
+from ..place.walk import KINDS
+from .conflicts import SEMAPHORE, Conflicts, Pair, Touch
 from .evidence import Evidence
 from .order import NOBODY, Order
 
@@ -40,13 +41,13 @@ class Graph:
 
     def _through_one(self, later: np.ndarray, earlier: np.ndarray, kind: np.ndarray) -> np.ndarray:
         """The edges [n, 2] among pairs of rows that share memory; what the table leaves open is kept."""
-        orders = np.array([self.evidence.orders(name) for name in PAIR_KINDS], np.bool_)
+        orders = np.array([self.evidence.orders(name) for name in KINDS], np.bool_)
         ordered = orders[kind]
         if not self.evidence.orders(SEMAPHORE):
             ordered &= self._engines[earlier] != DMA
         for edge in np.flatnonzero(~ordered).tolist():
             number = self.track_of(int(later[edge]))
-            name = PAIR_KINDS[kind[edge]] if not orders[kind[edge]] else SEMAPHORE
+            name = KINDS[kind[edge]] if not orders[kind[edge]] else SEMAPHORE
             nobody = Touch(number, -1)
             self.open.append(Pair(name, nobody, nobody, int(earlier[edge]), int(later[edge])))
         return np.column_stack([later[ordered], earlier[ordered]])

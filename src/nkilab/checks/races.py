@@ -43,7 +43,11 @@ def may_fail(evidence: Evidence) -> bool:
     Accesses through one tensor at addresses that are known are ordered.
     """
     marks = [track.marks for track in evidence.tracks]
-    if len(marks) > 1 or any(held.addresses or held.patterns for held in marks):
+    if (
+        len(marks) > 1
+        or any(held.patterns for held in marks)
+        or any(track.program.addresses for track in evidence.tracks)
+    ):
         return True
     return any(form.is_indirect for track in evidence.tracks for form in track.program.forms)
 

@@ -12,6 +12,7 @@ from ..errors import NkilabError, UnsupportedError
 from ..execute import execute, one_blas_thread, open_lanes
 from ..isa.declare import Instruction
 from ..machine import Machine
+from ..place.direct import SHAPE
 from ..tiles.convert import widen
 from ..tiles.dtypes import UINT8, DType
 from ..tiles.tile import Index, Layout, Storage, View, layout
@@ -19,7 +20,7 @@ from ..trace.program import Program
 from ..trace.session import MemoryKey, Session, tracing
 from .evidence import Evidence, Track
 from .recording import Action, Memory, Operand, Recording
-from .regions import SHAPE, typed
+from .regions import typed
 
 # What changes a type, of what a memory holds and of what a view shows.
 Retype = Callable[[DType], DType]
@@ -65,12 +66,12 @@ class World:
             return shared
         track = self._track(memory)
         if track is not None and self._is_addressed(track, memory[1]):
-            address = track.marks.addresses[memory[1]]
+            address = track.program.addresses[memory[1]]
             return ("space", memory[0], address.space, track.program.storages[memory[1]].memory)
         return memory
 
     def _is_addressed(self, track: Track, number: int) -> bool:
-        return self._has_addresses and number in track.marks.addresses
+        return self._has_addresses and number in track.program.addresses
 
     def _track(self, memory: Memory) -> Track | None:
         return self.tracks[memory[0]] if memory[0] >= 0 else None
@@ -134,7 +135,7 @@ class World:
         if track is not None and self._is_addressed(track, number):
             places = self.recording.places
             if operand not in places:
-                record, address = track.program.storages[number], track.marks.addresses[number]
+                record, address = track.program.storages[number], track.program.addresses[number]
                 places[operand] = typed(record, given, offset, address)
             found = places[operand]
             if found is None:

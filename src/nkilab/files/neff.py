@@ -13,6 +13,7 @@ from ..isa.declare import REGISTRY, Instruction
 from ..machine.model import Fact, Machine
 from ..place import Finding
 from ..tiles.dtypes import DTYPES
+from ..trace.addresses import Address
 from ..trace.program import Program, StorageRecord
 from .container import Header, pack, read_whole, unpack, write_whole
 from .values import decoded, decoded_layout, encoded, encoded_layout
@@ -63,6 +64,7 @@ def packed(program: Program) -> bytes:
         "unrolled": program.unrolled,
         "values": values,
         "storages": storages,
+        "addresses": [[storage, *held] for storage, held in program.addresses.items()],
         "notes": program.notes,
         "findings": [finding.to_dict() for finding in program.findings],
         "compiler": program.compiler,
@@ -115,6 +117,8 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
         StorageRecord(name, tuple(shape), DTYPES[dtype], memory, scope, line)
         for name, shape, dtype, memory, scope, line in cast("list[list]", header["storages"])
     ]
+    for storage, space, partition, byte, is_fixed, chain in cast("list[list]", header["addresses"]):
+        program.addresses[storage] = Address(space, partition, byte, is_fixed, chain)
     program.compiler = str(header["compiler"])
     program.has_static_descriptors = bool(header["static_descriptors"])
     program.notes = [str(note) for note in cast("list[str]", header["notes"])]

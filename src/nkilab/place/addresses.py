@@ -1,6 +1,8 @@
-"""Automatic placement on chip: lifetimes, rotation, addresses, capacity."""
+"""Placement on chip: lifetimes, rotation, addresses, capacity."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +12,8 @@ from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import Boxes, boxes_of, overlaps_of
 from .buffers import buffer_edges
-from .edges import REUSE, Waits, waits_from, waits_of
+from .direct import Edges, direct_edges, is_fixed, reserved
+from .edges import REUSE, Waits, waits_from, waits_of, with_edges
 from .lifetimes import Parts, frontier_of, parts_of
 from .memory import ALL_PLACED, place
 from .plan import Finding, Placements, Plan, Transfer
@@ -20,57 +23,171 @@ from .spills import operand_facts, place_text, place_with_spills
 _LARGEST = 5
 
 
-Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
 def plan(program: Program) -> Plan:
     """Place the tiles of a program, spill what does not fit, and say who waits for whom.
+
+    Tiles at addresses lie there; the others lie where none of these ever does.
 
     Raises:
         LimitError: if one instruction's own operands do not fit into SBUF, or PSUM runs out.
     """
     slots = slots_of(program)
     boxes = boxes_of(program, slots)
-    waits = waits_of(program, slots, boxes, overlaps_of(boxes))
+    waits = with_edges(waits_of(program, slots, boxes, overlaps_of(boxes)), direct_edges(program, slots))
     machine = program.machine
     bank = machine.limit("psum_bank_bytes")
-    capacity = machine.limit("sbuf_bytes_per_partition")
+    psum = _Room.of(program, PSUM, machine.limit("psum_banks"), bank)
+    sbuf = _Room.of(program, SBUF, machine.limit("sbuf_bytes_per_partition"), 1)
+    task = _Task(program, slots, boxes, waits)
+    in_psum, in_sbuf = task.placed(psum), task.placed(sbuf)
 
-    psum = _parts(program, slots, boxes, PSUM, machine.psum_bytes_per_partition)
-    banks = machine.limit("psum_banks")
-    psum_placements, psum_edges, peak_banks = _placed(program, slots, psum, banks, bank, waits)
-    sbuf = _parts(program, slots, boxes, SBUF, capacity)
-    transfers: tuple[Transfer, ...] = ()
-    findings: tuple[Finding, ...] = tuple(program.findings)
-    if _most_live(sbuf, len(program)) <= capacity:
-        sbuf_placements, sbuf_edges, peak = _placed(program, slots, sbuf, capacity, 1, waits)
-    else:
-        spilled = place_with_spills(program, slots, sbuf, capacity)
-        sbuf_placements, sbuf_edges, peak = spilled.placements, spilled.edges, spilled.peak
-        transfers, findings = spilled.transfers, (*findings, *spilled.findings)
-
-    nodes = len(program) + len(transfers)
+    nodes = len(program) + len(in_sbuf.transfers)
     later = np.repeat(np.arange(len(program)), np.diff(waits.start))
     turns = buffer_edges(program, slots, machine.limit("tile_buffers"))
-    columns = zip((later, waits.node, waits.kind), psum_edges, sbuf_edges, turns, strict=True)
+    columns = zip((later, waits.node, waits.kind), in_psum.edges, in_sbuf.edges, turns, strict=True)
     return Plan(
         len(program),
         waits_from(nodes, *(np.concatenate(column) for column in columns)),
-        transfers,
-        sbuf_placements,
-        psum_placements,
-        peak,
-        peak_banks,
-        findings,
+        in_sbuf.transfers,
+        in_sbuf.placements,
+        in_psum.placements,
+        in_sbuf.peak,
+        in_psum.peak,
+        (*program.findings, *in_psum.findings, *in_sbuf.findings),
     )
 
 
-def _parts(program: Program, slots: Slots, boxes: Boxes, memory: str, capacity: int) -> Parts:
-    """The parts of tiles in a memory; if they do not fit, fills move to the first use of what they fill."""
-    parts = parts_of(program, slots, boxes, memory)
-    if _most_live(parts, len(program)) > capacity:
-        return parts_of(program, slots, boxes, memory, has_fills=False)
-    return parts
+@dataclass(frozen=True)
+class _Room:
+    """A memory, and what is left of it beside tiles at addresses.
+
+    Args:
+        memory: "sbuf" or "psum".
+        unit: bytes per partition.
+        units: that tiles without addresses may take, ascending.
+        size: of the memory, in units.
+    """
+
+    memory: str
+    unit: int
+    units: np.ndarray
+    size: int
+
+    @classmethod
+    def of(cls, program: Program, memory: str, size: int, unit: int) -> _Room:
+        """The room of a program in a memory of `size` units."""
+        taken = reserved(program, memory, unit)
+        return cls(memory, unit, np.setdiff1d(np.arange(size), taken), size)
+
+    @property
+    def taken(self) -> int:
+        """Units that tiles at addresses lie on."""
+        return self.size - len(self.units)
+
+    def whole(self) -> _Room:
+        """As if no tile had an address."""
+        return replace(self, units=np.arange(self.size))
+
+    def in_memory(self, placements: Placements) -> Placements:
+        """Placements in what is left as such in the memory."""
+        if not self.taken or not len(placements.address):
+            return placements
+        first, size = placements.address // self.unit, -(-placements.size // self.unit)
+        address = self.units[first]
+        # one that runs over a tile at an address lies on both sides of it
+        split = self.units[np.minimum(first + size - 1, len(self.units) - 1)] - address >= size
+        return replace(placements, address=address * self.unit, pieces=placements.pieces + split)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """What placing in one memory yields: placements, edges, transfers, findings, most units at once."""
+
+    placements: Placements
+    edges: Edges
+    peak: int
+    transfers: tuple[Transfer, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A program to be placed, and what is known of it."""
+
+    program: Program
+    slots: Slots
+    boxes: Boxes
+    waits: Waits
+
+    def placed(self, room: _Room) -> _Placed:
+        """The tiles of a memory in their places."""
+        fixed = is_fixed(self.program)
+        parts = self._parts(room, ~fixed)
+        if not room.taken:
+            return self._free(room, parts)
+        free = self._beside(room, parts)
+        held = parts_of(self.program, self.slots, self.boxes, room.memory, fixed)
+        return replace(
+            free, placements=_joined(free.placements, _at_addresses(self.program, held)),
+            peak=min(free.peak + room.taken, room.size),
+        )  # fmt: skip
+
+    def _beside(self, room: _Room, parts: Parts) -> _Placed:
+        """Tiles without addresses beside the others; or, if there is too little room, as if alone."""
+        if not len(parts.size):
+            return self._free(room.whole(), parts)
+        try:
+            if len(room.units):
+                return self._free(room, parts)
+        except LimitError:
+            pass
+        free = self._free(room.whole(), parts)
+        return replace(free, findings=(*free.findings, self._crowded(room, parts)))
+
+    def _parts(self, room: _Room, tiles: np.ndarray) -> Parts:
+        """The parts of tiles; if they do not fit, fills move to the first use of what they fill."""
+        parts = parts_of(self.program, self.slots, self.boxes, room.memory, tiles)
+        if _most_live(parts, len(self.program)) > len(room.units) * room.unit:
+            return parts_of(self.program, self.slots, self.boxes, room.memory, tiles, has_fills=False)
+        return parts
+
+    def _free(self, room: _Room, parts: Parts) -> _Placed:
+        """Tiles without addresses; what SBUF does not hold is spilled."""
+        capacity = len(room.units) * room.unit
+        if room.memory == SBUF and _most_live(parts, len(self.program)) > capacity:
+            spilled = place_with_spills(self.program, self.slots, parts, capacity)
+            return _Placed(
+                room.in_memory(spilled.placements), spilled.edges, spilled.peak, spilled.transfers,
+                spilled.findings,
+            )  # fmt: skip
+        return self._fitting(room, parts)
+
+    def _fitting(self, room: _Room, parts: Parts) -> _Placed:
+        """Parts by first access, each living to its last access."""
+        sizes = -(-parts.size // room.unit)
+        memory, stopped = place(len(room.units), sizes, parts.first, parts.last, len(self.program))
+        if stopped != ALL_PLACED:
+            raise _psum_error(self.program, parts, stopped, len(room.units), memory.extent.free)
+        part = np.array(memory.begin, np.int64)
+        placements = _placements(
+            parts, part, column(memory.tiles, "address")[part].astype(np.int64) * room.unit,
+            column(memory.tiles, "pieces")[part].astype(np.int64),
+        )  # fmt: skip
+        count = memory.extent.reuses
+        taker, former = (np.array(reuses[:count], np.int64) for reuses in (memory.taker, memory.former))
+        edges = _reuse_edges(self.slots, parts, taker, former, self.waits)
+        return _Placed(room.in_memory(placements), edges, int(memory.extent.peak))
+
+    def _crowded(self, room: _Room, parts: Parts) -> Finding:
+        """The finding that tiles at addresses leave too little room for the others."""
+        unit = "bytes per partition" if room.unit == 1 else "banks"
+        return Finding(
+            "addresses",
+            f"tiles at addresses take {room.taken} of {room.size} {unit} of {room.memory}; the others do not "
+            "fit beside them, so they are timed as if they lay apart",
+            self.program.place_of(int(parts.first.min(initial=0))),
+            fix="give every tile an address, or none",
+        )
 
 
 def _most_live(parts: Parts, rows: int) -> int:
@@ -81,30 +198,29 @@ def _most_live(parts: Parts, rows: int) -> int:
     return int(np.cumsum(change).max())
 
 
-def _placed(
-    program: Program, slots: Slots, parts: Parts, size: int, unit: int, waits: Waits
-) -> tuple[Placements, Edges, int]:
-    """Place parts by first access, each living to its last access.
+def _at_addresses(program: Program, parts: Parts) -> Placements:
+    """Where the parts of tiles at addresses lie."""
+    part = np.argsort(parts.first, kind="stable")
+    byte = [program.addresses[storage].byte for storage in parts.storage[part].tolist()]
+    address = np.array(byte, np.int64) + parts.offset[part]
+    return _placements(parts, part, address, np.ones(len(part), np.int64))
 
-    Args:
-        size: of the memory, in units.
-        unit: bytes per partition.
 
-    Returns:
-        Where the parts lie, the reuse edges, and the most units that were taken at once.
-    """
-    memory, stopped = place(size, -(-parts.size // unit), parts.first, parts.last, len(program))
-    if stopped != ALL_PLACED:
-        raise _psum_error(program, parts, stopped, size, memory.extent.free)
-    part = np.array(memory.begin, np.int64)
-    placements = Placements(
-        parts.storage[part], parts.offset[part], parts.size[part],
-        column(memory.tiles, "address")[part].astype(np.int64) * unit,
-        column(memory.tiles, "pieces")[part].astype(np.int64), parts.first[part], parts.last[part],
+def _placements(parts: Parts, part: np.ndarray, address: np.ndarray, pieces: np.ndarray) -> Placements:
+    return Placements(
+        parts.storage[part], parts.offset[part], parts.size[part], address, pieces, parts.first[part],
+        parts.last[part],
     )  # fmt: skip
-    count = memory.extent.reuses
-    taker, former = (np.array(reuses[:count], np.int64) for reuses in (memory.taker, memory.former))
-    return placements, _reuse_edges(slots, parts, taker, former, waits), int(memory.extent.peak)
+
+
+def _joined(one: Placements, other: Placements) -> Placements:
+    """Both, in order of their beginning."""
+    columns = {
+        name: np.concatenate([getattr(one, name), getattr(other, name)])
+        for name in Placements.__dataclass_fields__
+    }
+    order = np.argsort(columns["first_row"], kind="stable")
+    return Placements(**{name: held[order] for name, held in columns.items()})
 
 
 def _reuse_edges(slots: Slots, parts: Parts, takers: np.ndarray, formers: np.ndarray, waits: Waits) -> Edges:

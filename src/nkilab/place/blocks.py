@@ -2,7 +2,7 @@
 
 A block tensor of Beta 1 is declared at once and used block by block. Each group of accesses that share no
 byte of a partition with the others becomes a tile; the transformations after this one then see what the
-kernel means: that a block is loaded again, copied, or made a second time.
+kernel means: that a block is loaded again, copied, or made a second time. Tensors at addresses stay whole.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from ..tiles.tile import HBM, Layout, layout
 from ..trace.program import Program, StorageRecord
 from .boxes import boxes_of, told_apart
+from .direct import has_address
 from .lifetimes import free_intervals
 from .slots import Slots, slots_of
 
@@ -33,7 +34,7 @@ def _groups(program: Program, slots: Slots) -> tuple[np.ndarray, np.ndarray, np.
     """Per slot its group, -1 where the tile stays whole; per group the bytes of a partition it spans."""
     boxes = boxes_of(program, slots)
     low, high = free_intervals(slots, boxes)
-    may_be_cut = ~slots.kinds.lie_in(HBM)
+    may_be_cut = ~slots.kinds.lie_in(HBM) & ~has_address(program)
     indirect = np.array([form.is_indirect for form in program.forms], np.bool_)
     may_be_cut[slots.storage[indirect[program.form_column][slots.row]]] = False
     slot = np.flatnonzero(may_be_cut[slots.storage])

@@ -16,6 +16,7 @@ from ..isa.elementwise import TensorCopy
 from ..isa.tensor_engine import NcMatmul
 from ..tiles.tile import PSUM, Layout, layout
 from ..trace.program import Program
+from .direct import has_address
 from .slots import Slots, slots_of
 
 
@@ -54,7 +55,9 @@ def _copies(program: Program, slots: Slots) -> list[tuple[int, int, int]]:
     rows = np.flatnonzero(is_copy[program.form_column])
     at = program.operand_start[rows]
     tile, source = slots.storage[at], slots.storage[at + 1]
+    is_free = ~has_address(program)
     fits = made[source] & (writes[source] == 1) & (writes[tile] == 1) & (reads[source] == 1)
+    fits &= is_free[source] & is_free[tile]
     shape = [s.shape for s in program.storages]
     same = [shape[t] == shape[s] for t, s in zip(tile.tolist(), source.tolist(), strict=True)]
     chosen = np.flatnonzero(fits & np.array(same, np.bool_))

@@ -2,7 +2,8 @@
 
 Tiles that one line allocates again and again take turns in a few buffers: as many as are live at once in
 program order, times the number by which the compiler multiplies them (`tile_buffers`). A tile waits for the
-last access of the one whose buffer it gets, even where SBUF has room for more.
+last access of the one whose buffer it gets, even where SBUF has room for more. Tiles at addresses that the
+kernel gives have those instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from ..tiles.tile import SBUF
 from ..trace.program import Program
+from .direct import has_address
 from .edges import REUSE
 from .slots import Kinds, Slots
 
@@ -27,7 +29,7 @@ def buffer_edges(program: Program, slots: Slots, factor: int) -> Edges:
     first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     first[slots.storage[::-1]] = slots.row[::-1]
     last[slots.storage] = slots.row
-    site = _sites(program, slots.kinds)
+    site = np.where(has_address(program), -1, _sites(program, slots.kinds))
     tiles = np.flatnonzero((first >= 0) & (site >= 0))
     tiles = tiles[np.lexsort((first[tiles], site[tiles]))]
     bounds = np.flatnonzero(np.diff(site[tiles], prepend=-1)).tolist()

@@ -14,8 +14,10 @@ import numpy as np
 from ..machine.model import Certainty
 from ..trace.program import Program
 from .boxes import Boxes, Overlaps, boxes_of, overlaps_of
+from .direct import Edges, direct_edges
 from .slots import DMA, Slots, slots_of
 from .walk import ANTI, FLOW, KINDS, OUTPUT, edges_of
+from .walk import DIRECT as DIRECT
 from .walk import REUSE as REUSE
 from .walk import SPILL as SPILL
 
@@ -119,7 +121,27 @@ def dependences(program: Program, table: Mapping[str, Dependence] = DEPENDENCES)
     """
     slots = slots_of(program)
     boxes = boxes_of(program, slots)
-    return waits_of(program, slots, boxes, overlaps_of(boxes), table)
+    waits = waits_of(program, slots, boxes, overlaps_of(boxes), table)
+    return with_edges(waits, direct_edges(program, slots), table)
+
+
+def with_edges(waits: Waits, edges: Edges, table: Mapping[str, Dependence] = DEPENDENCES) -> Waits:
+    """`waits` and further edges, as far as a table orders their kinds."""
+    later, earlier, kind = edges
+    if not len(later):
+        return waits
+    kept = ordered_kinds(table)[kind]
+    count = len(waits.start) - 1
+    known = np.repeat(np.arange(count), np.diff(waits.start))
+    return waits_from(
+        count, np.concatenate([known, later[kept]]), np.concatenate([waits.node, earlier[kept]]),
+        np.concatenate([waits.kind, kind[kept]]),
+    )  # fmt: skip
+
+
+def ordered_kinds(table: Mapping[str, Dependence]) -> np.ndarray:
+    """Per kind of wait whether a table orders it."""
+    return np.array([name in table and table[name].is_ordered for name in KINDS])
 
 
 def waits_of(
@@ -129,8 +151,8 @@ def waits_of(
     overlaps: Overlaps,
     table: Mapping[str, Dependence] = DEPENDENCES,
 ) -> Waits:
-    """`dependences` where slots, boxes and overlaps are known already."""
-    is_ordered = np.array([name in table and table[name].is_ordered for name in KINDS])
+    """`dependences` within tensors, where slots, boxes and overlaps are known already."""
+    is_ordered = ordered_kinds(table)
     ordered = _ordered_slots(program, slots)
     storage, box = slots.storage[ordered], boxes.of_slot[ordered]
     crowded = _is_crowded(storage, box, overlaps)
@@ -139,9 +161,6 @@ def waits_of(
     later, earlier, kind = (np.concatenate(columns) for columns in zip(within, across, strict=True))
     kept = (later != earlier) & is_ordered[kind]
     return waits_from(len(program), later[kept], earlier[kept], kind[kept])
-
-
-Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _ordered_slots(program: Program, slots: Slots) -> np.ndarray:

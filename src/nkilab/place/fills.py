@@ -18,6 +18,7 @@ from ..isa.tensor_engine import NcMatmul
 from ..tiles.tile import PSUM
 from ..trace.program import Program, StorageRecord
 from .boxes import Boxes, boxes_of
+from .direct import has_address
 from .slots import Slots, runs, slots_of
 
 
@@ -30,8 +31,8 @@ def without_zero_fills(program: Program) -> Program:
     slots = slots_of(program)
     is_product = np.array([isinstance(f, NcMatmul) for f in forms], np.bool_)
     form = program.form_column[slots.row]
-    # the tiles that something but a fill with zeroes or a product writes
-    others = np.zeros(len(program.storages), np.bool_)
+    # the tiles that something but a fill with zeroes or a product writes, or through which others may
+    others = has_address(program)
     others[slots.storage[slots.is_written & ~is_product[form] & ~_is_zero(program, is_fill)[slots.row]]] = (
         True
     )

@@ -17,6 +17,7 @@ import numpy as np
 from ..isa.declare import Instruction
 from ..tiles.tile import SBUF
 from ..trace.program import Program
+from .direct import has_address
 from .slots import Slots, slots_of
 
 
@@ -39,11 +40,14 @@ def without_loop_invariants(program: Program) -> Program:
 
 
 def _candidates(program: Program, slots: Slots) -> np.ndarray:
-    """Rows of loops that fill a tile in SBUF from tiles, all of which are written by one row alone."""
+    """Rows of loops that fill a tile in SBUF from tiles, all of which are written by one row alone.
+
+    A tile at an address may be written through another one.
+    """
     writes = np.bincount(slots.storage[slots.is_written], minlength=len(program.storages))
     pure = np.array([_is_pure(form) for form in program.forms], np.bool_)
     several = np.zeros(len(program), np.bool_)
-    several[slots.row[writes[slots.storage] > 1]] = True
+    several[slots.row[(writes > 1)[slots.storage] | has_address(program)[slots.storage]]] = True
     in_loop = _loops(program) >= 0
     rows = np.flatnonzero(pure[program.form_column] & ~several & in_loop[program.position_column])
     start, stored, offset = program.operand_start, program.storage_column, program.offset_column

@@ -44,18 +44,21 @@ class Parts:
     is_whole: np.ndarray
 
 
-def parts_of(program: Program, slots: Slots, boxes: Boxes, memory: str, *, has_fills: bool = True) -> Parts:
-    """The parts of all tiles of `memory` that `program` accesses.
+def parts_of(
+    program: Program, slots: Slots, boxes: Boxes, memory: str, tiles: np.ndarray, *, has_fills: bool = True
+) -> Parts:
+    """The parts of tiles of `memory` that `program` accesses.
 
     Args:
         program: whose tiles they are.
         slots: of the program.
         boxes: of the slots.
         memory: "sbuf" or "psum".
+        tiles: per storage whether it is one of them.
         has_fills: whether an instruction that only fills a tile is an access; if not, fills are taken to be
             moved to the first use of what they fill, block by block, as a compiler does with zeroed blocks.
     """
-    is_here = slots.kinds.lie_in(memory)[slots.storage]
+    is_here = (slots.kinds.lie_in(memory) & tiles)[slots.storage]
     slot = np.flatnonzero(is_here if has_fills else is_here & ~only_fills(program, slots))
     low, high = free_intervals(slots, boxes)
     if memory == PSUM:

@@ -24,6 +24,7 @@ import numpy as np
 from ..isa.data_movement import DmaCopy
 from ..tiles.tile import HBM, SBUF
 from ..trace.program import Program
+from .direct import has_address
 from .slots import Slots, slots_of
 
 # a load: its instruction, the tensor in HBM, and where in it
@@ -131,13 +132,16 @@ def without_redundant_loads(program: Program, hold: Callable[[Program, Slots], H
 
 
 def loads_of_whole_tiles(program: Program, slots: Slots) -> np.ndarray:
-    """Rows that load a whole tile, which nothing else writes, from HBM that nothing writes."""
+    """Rows that load a whole tile, which nothing else writes, from HBM that nothing writes.
+
+    Not into tiles at addresses: what they hold is the kernel's to decide.
+    """
     writes = np.bincount(slots.storage[slots.is_written], minlength=len(program.storages))
     form_loads = np.array([_is_load(form) for form in program.forms], np.bool_)
     rows = np.flatnonzero(form_loads[program.form_column])
     start = program.operand_start
     dst, src = slots.storage[start[rows]], slots.storage[start[rows] + 1]
-    fixed = (writes[dst] == 1) & (writes[src] == 0)
+    fixed = (writes[dst] == 1) & (writes[src] == 0) & ~has_address(program)[dst]
     held = np.array([prod(s.shape) for s in slots.kinds.samples], np.int64)[slots.kinds.of_storage[dst]]
     loaded = np.array([g.size for g in slots.layouts], np.int64)[slots.layout[start[rows]]]
     return rows[fixed & (held == loaded) & (slots.offset[start[rows]] == 0)]

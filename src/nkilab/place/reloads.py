@@ -22,6 +22,7 @@ from ..tiles.tile import SBUF, Layout, layout
 from ..trace.program import Program
 from .blocks import with_blocks_apart
 from .boxes import boxes_of, told_apart
+from .direct import is_fixed, reserved
 from .lifetimes import free_intervals, only_fills
 from .plan import Finding
 from .redundant import loads_of_whole_tiles
@@ -36,7 +37,7 @@ def with_reloads(program: Program, *, in_pieces: bool) -> Program:
         program: as it is so far.
         in_pieces: whether tiles that are read in pieces move, too.
     """
-    capacity = program.machine.limit("sbuf_bytes_per_partition")
+    capacity = program.machine.limit("sbuf_bytes_per_partition") - len(reserved(program, SBUF, 1))
     if not len(program) or _Lives.of(program, slots_of(program)).most <= capacity:
         return program
     result, made = program, with_blocks_apart(program)
@@ -90,7 +91,7 @@ def _finding(program: Program, result: Program, capacity: int) -> Finding:
 
 @dataclass(frozen=True)
 class _Lives:
-    """From where to where the tiles in SBUF live.
+    """From where to where the tiles in SBUF live that the compiler places.
 
     Args:
         first, last: per storage, its first and last row; -1 outside of SBUF.
@@ -108,7 +109,8 @@ class _Lives:
         """The lives of the tiles of a program."""
         first, last = np.full((2, len(program.storages)), -1, np.int64)
         # fills move to the first use of what they fill, if need be: see `parts_of`
-        here = np.flatnonzero(slots.kinds.lie_in(SBUF)[slots.storage] & ~only_fills(program, slots))
+        in_sbuf = slots.kinds.lie_in(SBUF) & ~is_fixed(program)
+        here = np.flatnonzero(in_sbuf[slots.storage] & ~only_fills(program, slots))
         first[slots.storage[here[::-1]]] = slots.row[here[::-1]]
         last[slots.storage[here]] = slots.row[here]
         size = np.array([s.bytes_per_partition for s in program.storages], np.int64)

@@ -13,8 +13,8 @@ from .slots import DMA
 
 NOBODY = -1
 # Kinds that a wait can have, by the code that columns hold.
-KINDS = ("flow", "output", "anti", "reuse", "spill")
-FLOW, OUTPUT, ANTI, REUSE, SPILL = range(len(KINDS))
+KINDS = ("flow", "output", "anti", "reuse", "spill", "direct overlap")
+FLOW, OUTPUT, ANTI, REUSE, SPILL, DIRECT = range(len(KINDS))
 
 
 @dataclass(slots=True)

@@ -25,9 +25,15 @@ class AddressSpace:
     """The storages of one memory, or of one region of it, that have addresses.
 
     Memory outlives the names of its tensors: a storage is kept until another one lies on all of its bytes.
+
+    Args:
+        is_memory: whether it is a whole memory, not a piece that lies anywhere in one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_memory: bool = False) -> None:
+        self.is_memory = is_memory
+        # among those of a program
+        self.number: int | None = None
         self._kept: list[Storage] = []
         self._covered: list[ref[Storage]] = []
 

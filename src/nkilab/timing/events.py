@@ -6,14 +6,14 @@ import numpy as np
 
 from ..isa.declare import Step
 from ..machine import Machine
-from ..place.edges import KINDS, REUSE, SPILL
+from ..place.edges import DIRECT, KINDS, REUSE, SPILL
 from ..place.slots import DMA
 from ..records import columns_of
 from .state import NOTHING, Clock
 from .timeline import REASONS, Timeline
 from .work import Work, starts_of
 
-MODEL_VERSION = "5"
+MODEL_VERSION = "6"
 # What is read of the nodes of a finished simulation.
 _READ = (
     "queue", "ready", "issued", "issuer", "slowdown", "start", "done", "background_start", "loads_table",
@@ -127,7 +127,8 @@ def _readiness(work: Work, cause: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         np.where(cause >= 0, work.wait_node[cause], -1) if len(work.wait_node) else np.full(len(cause), -1)
     )
     by_kind = np.full(len(KINDS), _NONE)
-    by_kind[REUSE], by_kind[SPILL] = _REUSE, _SPILL
+    by_kind[REUSE] = by_kind[DIRECT] = _REUSE
+    by_kind[SPILL] = _SPILL
     kind = work.wait_kind[cause] if len(work.wait_kind) else np.zeros(len(cause), np.int64)
     data = np.where(work.engine[waited] == DMA, _DMA, _ENGINE) if len(cause) else cause
     return np.where(cause < 0, _NONE, np.where(by_kind[kind] != _NONE, by_kind[kind], data)), waited

@@ -8,22 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from ..tiles.tile import Layout
-
-
-class Address(NamedTuple):
-    """Where the kernel says that a tile lies.
-
-    Args:
-        space: number of the address space, in order of first use.
-        partition, byte: of its first element.
-    """
-
-    space: int
-    partition: int
-    byte: int
 
 
 class Unwritten(NamedTuple):
@@ -71,7 +57,6 @@ class Marks:
     """The notes of one program.
 
     Args:
-        addresses: per storage that the kernel gave an address.
         births: per storage, the loop position at which it was made.
         rotating: tiles that stand for several blocks of a tensor.
         block_uses: their uses, in order.
@@ -86,7 +71,6 @@ class Marks:
         returned: what the kernel returned in HBM.
     """
 
-    addresses: dict[int, Address] = field(default_factory=dict)
     births: list[int] = field(default_factory=list)
     rotating: set[int] = field(default_factory=set)
     block_uses: list[BlockUse] = field(default_factory=list)
@@ -99,14 +83,3 @@ class Marks:
     carried: set[int] = field(default_factory=set)
     unwritten: list[Unwritten] = field(default_factory=list)
     returned: list[Returned] = field(default_factory=list)
-    # numbers of address spaces, in order of first use
-    _spaces: WeakKeyDictionary[object, int] = field(default_factory=WeakKeyDictionary)
-    _count: int = 0
-
-    def place(self, storage: int, space: object, partition: int, byte: int) -> None:
-        """Note the address of a tile."""
-        number = self._spaces.get(space)
-        if number is None:
-            number = self._spaces[space] = self._count
-            self._count += 1
-        self.addresses[storage] = Address(number, partition, byte)

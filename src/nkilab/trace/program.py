@@ -14,6 +14,7 @@ from ..isa.declare import Instruction
 from ..machine import Machine
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, View
+from .addresses import Addresses
 from .marks import Marks
 
 
@@ -94,6 +95,7 @@ class Program:
         self.unrolled: list[int] = []
         self.values: list[tuple[Any, ...]] = [()]
         self.storages: list[StorageRecord] = []
+        self.addresses = Addresses()
         self.notes: list[str] = []
         # what compiling it found: place.plan.Finding
         self.findings: list[Any] = []
@@ -311,7 +313,17 @@ class Program:
         other = Program(self.machine, self.kernel_name)
         other.compiler, other.has_static_descriptors = self.compiler, self.has_static_descriptors
         other.title, other.core, other.met = self.title, self.core, self.met
-        for table in ("forms", "lines", "positions", "unrolled", "values", "storages", "notes", "findings"):
+        for table in (
+            "forms",
+            "lines",
+            "positions",
+            "unrolled",
+            "values",
+            "storages",
+            "addresses",
+            "notes",
+            "findings",
+        ):
             setattr(other, table, getattr(self, table))
         other.fill(rows, slots)
         return other

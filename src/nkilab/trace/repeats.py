@@ -60,7 +60,7 @@ def standing(session: Session, tiles: Mapping[int, Storage], patterns: int) -> B
         patterns: how many views access patterns made.
     """
     program, marks = session.program, session.program.marks
-    noted = (marks.addresses, marks.rotating, marks.block_uses, marks.edges, marks.blocks,
+    noted = (program.addresses, marks.rotating, marks.block_uses, marks.edges, marks.blocks,
              marks.names, marks.instances, marks.carried, marks.unwritten, marks.returned, program.notes,
              program.met, session.shared, session.changed_inputs, session.together.storages,
              session.together.warned)  # fmt: skip

@@ -109,7 +109,7 @@ def _tile(
     storage = session.new_storage(extents, dtype, region.memory, "tile", name)
     if piece is not None:
         piece.space.place(storage, *piece.start)
-        session.program.marks.place(storage.number, piece.space, *piece.start)
+        session.program.addresses.place(storage.number, piece.space, *piece.start)
     return Tensor(storage, 0, whole_layout(storage))
 
 

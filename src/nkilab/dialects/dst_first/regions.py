@@ -126,7 +126,7 @@ def address_of(storage: Storage) -> MemoryPointer:
     if storage.place is None:
         space = AddressSpace()
         space.place(storage, 0, 0)
-        current().program.marks.place(storage.number, space, 0, 0)
+        current().program.addresses.place(storage.number, space, 0, 0)
     place = storage.place
     size = (storage.shape[0], storage.bytes_per_partition)
     region = REGIONS[storage.memory]
@@ -151,7 +151,7 @@ def at_address(
             f"byte {start[1]} of psum is inside a bank; tensors begin with a bank, every {bank} bytes",
             hint=f"write address=(0, bank * {bank})", source=GUIDE,
         )  # fmt: skip
-    space = session.keyed.setdefault(("addresses", region.memory), AddressSpace())
+    space = session.keyed.setdefault(("addresses", region.memory), AddressSpace(is_memory=True))
     return MemoryPointer(region.name, region, start, size, space)
 
 

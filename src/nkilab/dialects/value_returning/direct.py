@@ -14,7 +14,7 @@ from inspect import signature
 from itertools import product
 from math import prod
 from operator import index as as_index
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -23,7 +23,7 @@ from ...errors import LimitError, NkilabError, RuleError, UseError
 from ...isa.declare import partition_step
 from ...tiles.aliases import AddressSpace
 from ...tiles.dtypes import DType
-from ...tiles.tile import PSUM, compact_strides, layout
+from ...tiles.tile import PSUM, Storage, compact_strides, layout
 from ...trace.marks import BlockUse
 from ...trace.session import Session, current
 from ...trace.source import is_users, name_of, place_of, user_frame
@@ -356,6 +356,7 @@ def allocate(
         address = allocator.address(session, block, tile_shape[0], size, (where, block))
         if address not in made:
             made[address] = _tile(session, tile_shape, dtype, allocator.memory, address, name)
+            _note_address(session, made[address].storage, where)
         tiles[block] = made[address]
     if not blocks:
         return next(iter(made.values()))
@@ -366,16 +367,37 @@ def allocate(
     return Blocks(tiles, tile_shape, np.arange(tiles.size).reshape(blocks))
 
 
-def _call_in_loops(session: Session) -> Any:
+class InLoops(NamedTuple):
     """What tells an allocation from the others in an iteration of the loops around it, the same in each one.
 
-    The lines of the user's that led here, the iterations of unrolled loops, and how often they came by in
-    this iteration. None outside of loops.
+    Args:
+        lines: those of the user's that led there.
+        unrolled: iterations of the unrolled loops.
+        nth: how often they came by before in this iteration.
     """
+
+    lines: tuple[tuple[CodeType, int], ...]
+    unrolled: tuple[int, ...]
+    nth: int
+
+
+def _note_address(session: Session, storage: Storage, where: InLoops | None) -> None:
+    """Note where a tile lies, and that what one call allocates in iterations is one tensor."""
+    chains = session.keyed.setdefault("chains", {})
+    # what is allocated outside of loops is of no chain with others
+    call = storage.number if where is None else (where.lines, where.nth)
+    chain = chains.setdefault((storage.memory, call), len(chains) + 1)
+    assert storage.place is not None
+    place = storage.place
+    session.program.addresses.place(storage.number, place.space, place.partition, place.byte, chain)
+
+
+def _call_in_loops(session: Session) -> InLoops | None:
+    """What tells this allocation from the others; None outside of loops."""
     positions, position = session.program.positions, session.position
     if not position:
         return None
-    lines = []
+    lines: list[tuple[CodeType, int]] = []
     frame: FrameType | None = user_frame()
     while frame is not None and is_users(frame.f_code):
         lines.append((frame.f_code, frame.f_lasti))
@@ -387,10 +409,10 @@ def _call_in_loops(session: Session) -> Any:
         if session.keyed.get(("loop", loop)) == "static":
             unrolled.append(iteration)
         at = parent
-    call = (*lines, *unrolled)
+    call = tuple(lines), tuple(unrolled)
     counts = session.keyed.setdefault("allocations", {})
     nth = counts[position, call] = counts.get((position, call), -1) + 1
-    return (*call, nth)
+    return InLoops(*call, nth)
 
 
 def _tile(
@@ -399,11 +421,10 @@ def _tile(
     """A tile at an address; its storage begins at partition 0, so that it knows where it starts."""
     first = address.partition
     storage = session.new_storage((first + shape[0], *shape[1:]), dtype, memory, "tile", name)
-    space = session.keyed.setdefault(("addresses", memory), AddressSpace())
+    space = session.keyed.setdefault(("addresses", memory), AddressSpace(is_memory=True))
     byte = address.bank * session.machine.limit("psum_bank_bytes") + address.byte
     # what others left there is no value of this tensor's
     space.place(storage, 0, byte, inherits=False)
-    session.program.marks.place(storage.number, space, 0, byte)
     known = layout(shape, storage.strides, dtype, memory, 0, first)
     return Tensor(storage, first * storage.partition_stride, known)
 

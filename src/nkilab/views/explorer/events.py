@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...place.slots import DMA, ENGINES, slots_of
-from ...place.walk import ANTI, KINDS, OUTPUT
+from ...place.walk import ANTI, DIRECT, KINDS, OUTPUT
 from ...tiles.tile import HBM, PSUM, SBUF
 from ...timing.work import QUEUES
 from ..flops import flops_of
@@ -17,7 +17,7 @@ from ..nodes import is_hidden
 from ..run import Run
 
 Columns = dict[str, Any]
-_DEPENDENCES = {ANTI: "ANTI_DEPENDENCE", OUTPUT: "OUTPUT_DEPENDENCE"}
+_DEPENDENCES = {ANTI: "ANTI_DEPENDENCE", DIRECT: "ANTI_DEPENDENCE", OUTPUT: "OUTPUT_DEPENDENCE"}
 # Scopes of tensors that a kernel returns.
 OUTPUTS = ("shared", "output")
 _OPS = {"load": "read", "store": "write", "on_chip": "copy", "spill_save": "write", "spill_reload": "read",
