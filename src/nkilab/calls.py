@@ -13,9 +13,16 @@ class PerRank:
 
     Args:
         values: one per rank, or a function from a rank to its value.
+
+    Raises:
+        UsageError: if it is neither.
     """
 
     def __init__(self, values: Sequence[Any] | Callable[[int], Any]) -> None:
+        if not callable(values) and not (hasattr(values, "__len__") and hasattr(values, "__getitem__")):
+            raise UsageError(
+                f"per_rank takes one value per rank, or a function of the rank; got {type(values).__name__}"
+            )
         self._values = values
 
     def of(self, rank: int, ranks: int) -> Any:

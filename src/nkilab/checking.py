@@ -158,8 +158,8 @@ def _launched_ranks(
     tracks: list[Track] = []
     sources = Sources()
     for place, (rank, launched) in enumerate(zip(ranks, left, strict=True)):
-        own = replace(launched, meetings=_within(meetings, place, len(launched.programs)))
-        evidence = replace(_evidence(kernel, own, options, ""), sources=sources)
+        own = replace(launched, meetings=meetings)
+        evidence = replace(_evidence(kernel, own, options, "", place), sources=sources)
         evidence = replace(evidence, repeated=watchers[rank].repeated)
         found += checks.examine(evidence, watchers[rank], Graph(evidence))
         tracks += evidence.tracks
@@ -175,10 +175,12 @@ def _within(meetings: Sequence[Meeting], place: int, cores: int) -> tuple[Meetin
     return tuple(m for m in mine if all(first <= number < first + cores for number in m.programs))
 
 
-def _evidence(kernel: Kernel, launched: Launched, options: Options, command: str) -> Evidence:
+def _evidence(kernel: Kernel, launched: Launched, options: Options, command: str, place: int = 0) -> Evidence:
+    """What the rank at a place of a launch left for the checks."""
     tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
     table = DEPENDENCES if options.table is None else options.table
-    return Evidence(kernel, tracks, launched.memories, launched.meetings, table, command, Sources())
+    meetings = _within(launched.meetings, place, len(tracks))
+    return Evidence(kernel, tracks, launched.memories, meetings, table, command, Sources())
 
 
 def command_of(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> str:

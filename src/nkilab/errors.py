@@ -105,8 +105,12 @@ class NkilabWarning(UserWarning):
 
 
 def told(error: NkilabError, name: str = "nkilab") -> str:
-    """An error as a program of this name prints it: it begins with a place, or else with the name."""
-    return str(error) if error.where else f"{name}: {error}"
+    """An error as a program of this name prints it: it begins with a place, or else with the name.
+
+    Its notes follow: which of several programs raised it, and where the others stand.
+    """
+    text = str(error) if error.where else f"{name}: {error}"
+    return "\n".join([text, *getattr(error, "__notes__", ())])
 
 
 def reason_of(error: OSError) -> str:

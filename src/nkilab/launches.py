@@ -228,10 +228,19 @@ def _note_meetings(programs: Sequence[Program], seats: Seats, meetings: Sequence
     for number, (program, title) in enumerate(zip(programs, seats.names, strict=True)):
         program.title = title.rstrip(",")
         program.core = seats.ranks[number // seats.cores] * seats.cores + number % seats.cores
+    # whoever comes last goes on at once, so that a meeting may be noted behind one that it came to later
+    rows: list[list[int]] = [[] for _ in programs]
     for meeting in meetings:
-        who = tuple((number, len(programs[number].met)) for number in meeting.programs)
-        for number in meeting.programs:
-            programs[number].met.append(who)
+        for number, row in zip(meeting.programs, meeting.rows, strict=True):
+            rows[number].append(row)
+    place = [{row: nth for nth, row in enumerate(sorted(held))} for held in rows]
+    for program, held in zip(programs, rows, strict=True):
+        program.met.extend(() for _ in held)
+    for meeting in meetings:
+        parts = list(zip(meeting.programs, meeting.rows, strict=True))
+        who = tuple((number, place[number][row]) for number, row in parts)
+        for number, row in parts:
+            programs[number].met[place[number][row]] = who
 
 
 def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mapping[Any, Any]) -> _Rank:
@@ -377,11 +386,17 @@ def _run_together(
 
 
 def _check_results(kernel: Kernel, sessions: list[Session], results: list[Any]) -> None:
-    """Refuse programs that return different memories of those that all of them see."""
+    """Refuse programs that return different memories of those that all see, or memory of their own."""
     told: list[list[MemoryKey | None]] = []
     for session, result in zip(sessions, results, strict=True):
         keys = {id(storage): key for key, storage in session.shared.items()}
         told.append([keys.get(id(tensor.storage)) for tensor in tensors_in(result)])
+    if len(sessions) > 1 and None in told[0]:
+        raise RuleError(
+            f"it returns {_names(told[0])}, of which each of the {len(sessions)} programs has another one",
+            hint="allocate results with buffer=nl.shared_hbm",
+            source="Using Logical Neuron Cores (LNC), Final Notes",
+        ).located(definition(kernel), kernel.name)
     for rank, own in enumerate(told[1:], 1):
         if own != told[0]:
             raise RuleError(

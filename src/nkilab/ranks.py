@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from importlib import util
+from operator import index as as_index
 from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
@@ -27,7 +28,7 @@ from .errors import NkilabError, UsageError
 from .hook import ServedFinder, switch_on
 from .launches import Launched
 from .machine import Topology
-from .trace.session import ask, set_world
+from .trace.session import ask, running, set_world
 from .trace.source import place_of, user_frame
 
 # ranks of one process take turns; its threads are those of one launch at a time
@@ -57,6 +58,7 @@ class Results(Sequence[Any]):
     def __getitem__(self, rank: Any) -> Any:
         if isinstance(rank, slice):
             return [self[at] for at in range(*rank.indices(len(self)))]
+        rank = as_index(rank)
         at = rank + len(self) if rank < 0 else rank
         if at in self.missing:
             raise UsageError(
@@ -100,10 +102,12 @@ def launch(
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
         raise UsageError(f"ranks is {ranks!r}; it is a whole number of at least 1")
     held = api.as_kernel(kernel)
-    if groups is not None and sorted(rank for group in groups for rank in group) != list(range(ranks)):
-        raise UsageError(f"groups is {groups!r}; each of the ranks 0 to {ranks - 1} stands in one of them")
+    _check_options(ranks, topology, executor, groups)
 
     def run(*args: Any, **kwargs: Any) -> Results:
+        if running() is not None:
+            error = UsageError("it is called inside a kernel", hint="launch kernels from the host script")
+            raise error.located(place_of(user_frame()), "launch")
         calls = calls_of(args, kwargs, ranks)
         if executor is None:
             machine = api.machine_for(held, target)
@@ -117,6 +121,29 @@ def launch(
         return _gathered(held, [(task, executor.submit(_run_task, task)) for task in tasks])
 
     return run
+
+
+def _check_options(ranks: int, topology: Any, executor: Any, groups: Any) -> None:
+    """Refuse options of a launch that are none.
+
+    Raises:
+        UsageError: with what it is and what it may be.
+    """
+    if topology is not None and not isinstance(topology, Topology):
+        raise UsageError(
+            f"topology is {topology!r}; it is an nkilab.Topology",
+            hint="pass nkilab.Topology(ranks_per_chip=4, ranks_per_node=64)",
+        )
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise UsageError(f"executor is {executor!r}; it is a concurrent.futures.Executor")
+    if groups is None:
+        return
+    try:
+        named = sorted(as_index(rank) for group in groups for rank in group)
+    except TypeError:
+        named = []
+    if named != list(range(ranks)):
+        raise UsageError(f"groups is {groups!r}; each of the ranks 0 to {ranks - 1} stands in one of them")
 
 
 def with_groups(named: Mapping[str, Any]) -> dict[str, Any]:
@@ -369,9 +396,11 @@ class RankedWorld(api.NkilabWorld):
     def _launch(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launched:
         rank = _RANK.get()
         where = place_of(user_frame())
-        wait = Wait("launch", f"the launch of {kernel.name}", kernel.name, where, (kernel, (args, kwargs)),
+        grid = f"[{', '.join(map(str, kernel.grid))}]" if kernel.grid else ""
+        what = f"the launch of {kernel.name}{grid}"
+        wait = Wait("launch", what, kernel.name, where, (kernel, (args, kwargs)),
                     None, "let every rank launch the same kernels", "nkilab run --ranks")  # fmt: skip
-        met = self._schedule.meet(rank, wait)
+        met = self._schedule.meet(rank, wait, _check_agreement)
         self._enter(rank)
         turn = self._turns[rank]
         self._turns[rank] += 1
@@ -382,13 +411,6 @@ class RankedWorld(api.NkilabWorld):
 
     def _together(self, met: Sequence[Wait]) -> list[Any]:
         kernels = [wait.letter[0] for wait in met]
-        same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
-        if len(same) > 1:
-            told = [f"rank {rank} is at {wait.where} in {wait.what}" for rank, wait in enumerate(met)]
-            error = errors.RuleError(
-                "ranks launch different kernels, or grids", hint="let every rank launch the same kernels"
-            )
-            raise error.located(met[0].where, met[0].called, told)
         machine = api.machine_for(kernels[0])
         calls = [wait.letter[1] for wait in met]
         left = api.WORLD.launching_ranks(
@@ -398,6 +420,22 @@ class RankedWorld(api.NkilabWorld):
         args, kwargs = calls[0]
         api.show(programs, kernels[0], args, kwargs, self._ranks)
         return left
+
+
+def _check_agreement(met: Sequence[Wait]) -> None:
+    """Refuse a launch of ranks that launch different kernels.
+
+    Raises:
+        RuleError: with where every rank stands.
+    """
+    kernels = [wait.letter[0] for wait in met]
+    same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
+    if len(same) > 1:
+        told = [f"rank {rank} is at {wait.where} in {wait.what}" for rank, wait in enumerate(met)]
+        error = errors.RuleError(
+            "ranks launch different kernels, or grids", hint="let every rank launch the same kernels"
+        )
+        raise error.located(met[0].where, met[0].called, told)
 
 
 def run_ranked(ranks: int, work: Callable[[], object]) -> None:

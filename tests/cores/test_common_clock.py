@@ -188,6 +188,30 @@ def late(x, group, repeats):
     return out
 
 
+@nki.jit
+def met_twice(x, group):
+    """The cores of a rank meet, then all ranks do."""
+    src, dst = output_like(x), output_like(x)
+    nisa.dma_copy(src[nl.program_id(0)], loaded(x))
+    nisa.core_barrier(src, (0, 1))
+    ncc.all_reduce([src], [dst], group, nl.add)
+    return dst
+
+
+def test_meetings_stand_in_the_order_of_their_rows() -> None:
+    # the second core of a rank comes last to the barrier and goes on at once, the last past the collective
+    group = ncc.ReplicaGroup([[0, 1, 2, 3]])
+    left = launch_ranks(met_twice[2], [((SPEC, group), {})] * 4, range(4), TRN2, launched=4, has_data=False)
+    for number, program in enumerate(p for one in left for p in one.programs):
+        first, second = program.met
+        rank, core = divmod(number, 2)
+        # hand: (program, nth meeting of it) of the two cores of a rank, then of the same core of all ranks
+        assert first == ((2 * rank, 0), (2 * rank + 1, 0))
+        assert second == tuple((2 * other + core, 1) for other in range(4))
+    estimate = ranks_of(met_twice[2], 4, SPEC, group)
+    assert [len(core.titles) for core in estimate.cores] == [4, 4]
+
+
 def test_all_wait_for_the_last_rank_of_their_group_alone() -> None:
     spec = nkilab.spec((64, 512), "float32")
     group = ncc.ReplicaGroup([[0, 1], [2, 3]])

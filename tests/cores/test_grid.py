@@ -47,6 +47,21 @@ def test_spmd_dim_takes_one_number_of_cores() -> None:
         assert "spmd_dim takes one extent and one number of cores, nl.nc(2)" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: nl.nc(2.5), "nc: the number of cores is 2.5; it is a whole number"),
+        (lambda: nl.nc(2) * 2.5, "spmd_dim: the extent is 2.5; it is a whole number"),
+        (lambda: nl.spmd_dim("4", nl.nc(2)), "spmd_dim: the extent is '4'; it is a whole number"),
+        (lambda: nl.nc(2) * nl.nc(2), "spmd_dim takes one extent and one number of cores, nl.nc(2)"),
+    ],
+)
+def test_extents_are_whole_numbers(make: Any, text: str) -> None:
+    with pytest.raises(UseError) as caught:
+        make()
+    assert text in str(caught.value)
+
+
 def test_more_cores_than_a_logical_core_has_are_refused() -> None:
     with pytest.raises(RuleError) as caught:
         beta1(nl.nc(2), nl.nc(2))

@@ -263,6 +263,23 @@ def test_programs_that_return_different_tensors_are_refused() -> None:
 
 
 @nki.jit
+def returning_its_own(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+    nisa.dma_copy(out, x)
+    return out
+
+
+def test_results_of_which_each_program_has_its_own_are_refused() -> None:
+    with pytest.raises(RuleError) as caught, heard():
+        returning_its_own[2](parts(4, 8))
+    assert str(caught.value).endswith(
+        "returning_its_own: it returns a tensor of its own, of which each of the 2 programs has another one\n"
+        "  hint: allocate results with buffer=nl.shared_hbm\n"
+        "  source: Using Logical Neuron Cores (LNC), Final Notes"
+    )
+
+
+@nki.jit
 def differing_shapes(x):
     out = nl.ndarray((2 + nl.program_id(0), 4), nl.float32, buffer=nl.shared_hbm)  # refused
     return out

@@ -168,8 +168,21 @@ def test_the_first_program_may_be_the_one_that_returned() -> None:
     assert "program 0 has returned\n  program 1 waits at kernel.py:1 for meeting a" in str(caught.value)
 
 
-@pytest.mark.parametrize("failing", [0, 1, 2])
-def test_what_one_program_raises_ends_the_others_and_their_finally_blocks_run(failing: int) -> None:
+AFTER_A, FOR_B = "goes on at kernel.py:1 after meeting a", "waits at kernel.py:1 for meeting b"
+
+
+# hand: the last one to come to a goes on to b, then 0 and 1 do
+@pytest.mark.parametrize(
+    ("failing", "standing"),
+    [
+        (0, f"program 1 {AFTER_A}\n  program 2 {FOR_B}"),
+        (1, f"program 0 {FOR_B}\n  program 2 {FOR_B}"),
+        (2, f"program 0 {AFTER_A}\n  program 1 {AFTER_A}"),
+    ],
+)
+def test_what_one_program_raises_ends_the_others_and_their_finally_blocks_run(
+    failing: int, standing: str
+) -> None:
     cleaned: list[int] = []
     noticed: list[int] = []
 
@@ -189,7 +202,7 @@ def test_what_one_program_raises_ends_the_others_and_their_finally_blocks_run(fa
         schedule_of(work, work, work).run()
     assert caught.value.args == (failing,)
     assert caught.value.__context__ is None
-    assert caught.value.__notes__ == [f"raised in program {failing} of 3"]
+    assert caught.value.__notes__ == [f"raised in program {failing} of 3\n  {standing}"]
     assert sorted(cleaned) == [0, 1, 2]
     # the others do not take their end for an error of theirs
     assert noticed == [failing]

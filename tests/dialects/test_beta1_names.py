@@ -365,21 +365,39 @@ def test_an_instance_that_does_not_come_to_a_reduction_is_a_deadlock():
 
     with pytest.raises(DeadlockError) as caught:
         leaves[3](ramp(4, 3))
-    here = marked_line(leaves.function)
+    here, held = marked_line(leaves.function), "float32[4, 3] in sbuf"
     assert str(caught.value) == (
         f"{here}: all_reduce: nobody can run: each program waits for one that does not come\n"
-        f"  instance [0] waits at {here} for all_reduce over program axes [0]\n"
+        f"  instance [0] waits at {here} for all_reduce of {held} with add over program axes [0]\n"
         "  instance [1] has returned\n"
-        f"  instance [2] waits at {here} for all_reduce over program axes [0]\n"
+        f"  instance [2] waits at {here} for all_reduce of {held} with add over program axes [0]\n"
         "  hint: let all program instances along the axes come to the same calls of all_reduce, in the same "
         "order\n"
         "  source: nki.language.all_reduce"
     )
 
 
-def test_a_reduction_over_programs_of_two_cores_is_refused():
-    with pytest.raises(UnsupportedError, match="all_reduce over program instances on several cores"):
-        reduced_over_programs[nl.nc(2), 1](np.ones((2, 1, 4, 5), np.float32), 0, np.add)
+@pytest.mark.parametrize("grid", [(nl.nc(2), 3), (nl.nc(2) * 2, 2), (2, nl.spmd_dim(2, nl.nc(2)))])
+@pytest.mark.parametrize(("axes", "over"), [(0, 0), (1, 1), ((0, 1), (0, 1))])
+@pytest.mark.parametrize("op", [np.add, np.minimum])
+def test_a_reduction_over_programs_of_two_cores_is_numpys(grid, axes, over, op):
+    x = np.random.default_rng(5).integers(-3, 4, (*map(int, grid), 4, 5)).astype(np.float32)
+    expected = np.broadcast_to(op.reduce(x, axis=over, keepdims=True), x.shape)
+    np.testing.assert_array_equal(reduced_over_programs[grid](x, axes, op), expected)
+
+
+@pytest.mark.parametrize("grid", [2, nl.nc(2)])
+def test_instances_that_reduce_by_two_operators_do_not_meet(grid):
+    @nki.jit
+    def differs(x):
+        tile = nl.load(x)
+        nl.all_reduce(tile, op=np.maximum if nl.program_id(0) else np.add, program_axes=0)  # refused
+        return x
+
+    with pytest.raises(DeadlockError) as caught:
+        differs[grid](ramp(4, 3))
+    for name in ("add", "maximum"):
+        assert f"all_reduce of float32[4, 3] in sbuf with {name} over program axes [0]" in str(caught.value)
 
 
 def custom_operator(x):

@@ -14,6 +14,7 @@ from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
 
 import nkilab
+from nkilab.dialects.kernel import Kernel
 from nkilab.errors import RuleError, UnsupportedError, UseError
 
 with nkilab.activate():
@@ -325,9 +326,48 @@ def test_the_cores_of_a_launch_agree_with_the_environment(monkeypatch):
     named[1](ramp(4, 6))
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
     with pytest.raises(RuleError, match="the kernel is launched on 1 core; NEURON_LOGICAL_NC_CONFIG is 2"):
-        named(ramp(4, 6))
+        named[1](ramp(4, 6))
     # a simulation needs no runtime
     nki.simulate(named)(ramp(4, 6))
+
+
+# nki.jit up to 0.6: without brackets one core, a mismatch is an error of the runtime; of 0.7: the variable
+# says how many, and the error is NCC_EVRF066
+@pytest.mark.parametrize(
+    ("version", "cores", "told"),
+    [
+        ("0.6", 0, "the kernel is launched on 1 core; NEURON_LOGICAL_NC_CONFIG is"),
+        ("0.7", 2, ""),
+        ("", 2, ""),
+    ],
+)
+def test_the_environment_says_how_many_cores_a_kernel_without_brackets_has(monkeypatch, version, cores, told):
+    seen = []
+
+    def kernel(x):
+        seen.append((nl.num_programs(0), nl.program_id(0)))
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x)
+        return out
+
+    launched = Kernel(kernel, "nki", version)
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
+    if told:
+        with pytest.raises(RuleError, match=told):
+            launched(ramp(4, 6))
+    else:
+        np.testing.assert_array_equal(launched(ramp(4, 6)), ramp(4, 6))
+    assert seen == [(2, 0), (2, 1)][:cores]
+
+
+def test_a_mismatch_of_cores_has_the_sentence_of_its_version(monkeypatch):
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
+    with pytest.raises(RuleError) as caught:
+        Kernel(lambda x: x, "nki", "0.7")[1](ramp(4, 6))
+    assert "NKI kernel '<lambda>' is configured with LNC=1, but neuronx-cc is using LNC=2." in str(
+        caught.value
+    )
+    assert str(caught.value).endswith("or set NEURON_LOGICAL_NC_CONFIG=1\n  source: NCC_EVRF066")
 
 
 def tensor_attribute(x):

@@ -156,6 +156,11 @@ class Evidence:
     sources: Sources = field(default_factory=Sources)
     repeated: Collection[tuple[int, int]] = ()
 
+    def __post_init__(self) -> None:
+        # a collective of one rank is a meeting that nobody else comes to
+        held = tuple(m for m in self.meetings if 1 < len(m.rows) == len(self.tracks))
+        object.__setattr__(self, "meetings", held)
+
     @property
     def definition(self) -> Site:
         """Where the kernel begins: its `def`."""

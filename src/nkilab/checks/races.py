@@ -6,6 +6,7 @@ Which pairs the vendor's framework orders says the table in `place/edges.py`, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -119,8 +120,31 @@ def _is_repetition(graph: Graph, pair: Pair) -> bool:
     if first is None or second is None:
         return False
     (one, row), (other, other_row) = first, second
+    if one.site(row) != other.site(other_row):
+        return False
     is_same = {(one.rank, row), (other.rank, other_row)} & set(graph.evidence.repeated)
-    return bool(is_same) and one.site(row) == other.site(other_row)
+    return bool(is_same) or _are_one_collective(graph, one, row, other, other_row)
+
+
+def _are_one_collective(graph: Graph, one: Track, row: int, other: Track, other_row: int) -> bool:
+    """Whether both cores of a rank call a collective on the same shared memory, as published kernels do."""
+    here, there = _collective_of(graph, one, row), _collective_of(graph, other, other_row)
+    return here is not None and here == there
+
+
+def _collective_of(graph: Graph, track: Track, row: int) -> tuple[Any, ...] | None:
+    """What a collective does to which memory that all cores see; None if it is none, or some is its own."""
+    program, form = track.program, track.program.form_of(row)
+    if not isinstance(form, COLLECTIVES):
+        return None
+    number = graph.tracks.index(track)
+    keys = {held[number]: key for key, held in graph.evidence.memories.items()}
+    own = slice(*program.operand_start[row : row + 2].tolist())
+    memories = [keys.get(storage) for storage in program.storage_column[own].tolist()]
+    if None in memories:
+        return None
+    offsets = program.offset_column[own].tolist()
+    return type(form), form.layouts, form.attribute_values, memories, offsets
 
 
 def _store_of(graph: Graph, touch: Touch, pair: Pair) -> tuple[Track, int] | None:

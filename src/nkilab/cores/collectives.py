@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,9 @@ def gather(
                     Brought(len(session.program) - 1, form, arrays))  # fmt: skip
     parties = tuple(seats.of(rank, session.rank) for rank in group)
     wait = Wait(wait.key, wait.what, wait.called, wait.where, wait.letter, parties, ADVICE, PAGE)
-    met = schedule.meet(seats.of(session.together.rank, session.rank), wait)
-    _check_agreement(form, members, met)
+    met = schedule.meet(
+        seats.of(session.together.rank, session.rank), wait, partial(_check_agreement, form, members)
+    )
     if session.has_data:
         _receive(form, operands, values, [waited.letter.arrays for waited in met])
     return met

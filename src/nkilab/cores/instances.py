@@ -38,20 +38,20 @@ def run_in_turns(
             session.flush()
             return result
 
-    def meet(brought: Any, axes: tuple[int, ...]) -> list[Any]:
+    def meet(brought: Any, axes: tuple[int, ...], what: str) -> tuple[int, list[Any]]:
+        """The place of this instance on its core, and what all of them along the axes bring."""
         mine = session.program_id
         apart = [axis for axis in range(len(mine)) if axis not in axes]
         parties = tuple(n for i, n in numbers.items() if all(i[axis] == mine[axis] for axis in apart))
         filename, line = user_site(1)
-        key = ("all_reduce", axes, tuple(mine[axis] for axis in apart))
-        what = f"all_reduce over program axes {list(axes)}"
+        key = (what, tuple(mine[axis] for axis in apart))
         held = session.leave()
         wait = Wait(
             key, what, "all_reduce", f"{Path(filename).name}:{line}", brought, parties, ADVICE, SOURCE
         )
         met = schedule.meet(numbers[mine], wait)
         session.come_back(held)
-        return [other.letter for other in met]
+        return numbers[mine], [other.letter for other in met]
 
     schedule = Schedule([partial(run, i) for i in instances], [f"instance {list(i)}" for i in instances])
     session.keyed[TURNS] = meet

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,9 @@ def joined(schedule: Schedule, seats: Seats, execute: Execute | None, meetings: 
         parties = seats.of_rank(session.together.rank)
         try:
             if meet is gather:
-                parties = tuple(seats.of(rank, session.rank) for rank in values[0][1:] if rank in seats.ranks)
+                members = values[0][1:]
+                absent = set(seats.absent(members))
+                parties = tuple(seats.of(rank, session.rank) for rank in members if rank not in absent)
                 met = gather(session, schedule, seats, _wait, form, operands, values)
             else:
                 met = meet(session, schedule, parties, execute, form, operands, values)
@@ -112,16 +115,16 @@ def _exchange(
     what = f"sendrecv with pipe_id {pipe_id}"
     key = ("sendrecv", session.together.rank, pipe_id)
     wait = _wait(session, form, key, what, _Letter(row, form, sent), parties)
-    met = _meet(session, schedule, parties, wait)
-    theirs: Any = met[partner].letter
-    _check_agreement(form, theirs.form, partner, met[partner].where)
+    met = _meet(session, schedule, parties, wait, partial(_check_agreement, form, partner))
     if execute is not None:
+        theirs: Any = met[partner].letter
         execute(session, form, [theirs.sent, dst], values, None)
     return met
 
 
-def _check_agreement(mine: Any, theirs: Any, partner: int, where: str) -> None:
+def _check_agreement(mine: Any, partner: int, met: list[Wait]) -> None:
     """Refuse an exchange whose two sides differ."""
+    theirs, where = met[partner].letter.form, met[partner].where
     for held, given in ((mine.dst, theirs.src), (mine.src, theirs.dst)):
         if held.shape != given.shape or held.dtype is not given.dtype:
             raise RuleError(
@@ -171,11 +174,14 @@ def _gather(
     return _meet(session, schedule, parties, _wait(session, form, key, what, letter, parties))
 
 
-def _meet(session: Session, schedule: Schedule, parties: tuple[int, ...], wait: Wait) -> list[Wait]:
+def _meet(
+    session: Session, schedule: Schedule, parties: tuple[int, ...], wait: Wait,
+    agree: Callable[[list[Wait]], None] | None = None,
+) -> list[Wait]:  # fmt: skip
     """Wait for the other program, once everything that this one computed is there."""
     if session.lanes is not None:
         session.lanes.drain()
-    return schedule.meet(parties[session.rank], wait)
+    return schedule.meet(parties[session.rank], wait, agree)
 
 
 def _wait(

@@ -16,7 +16,7 @@ from enum import Enum
 from threading import Lock, Thread
 from typing import Any
 
-from ..errors import DeadlockError
+from ..errors import DeadlockError, NkilabError
 
 # seconds after which a thread that waits looks up: a signal that comes just before it blocks shows only then
 _PATIENCE = 0.1
@@ -72,9 +72,9 @@ class _Turn:
 
 
 class _State(Enum):
-    NEW = "not started"
+    NEW = "has not started"
     RUNNING = "runs"
-    READY = "may go on"
+    READY = "goes on"
     WAITING = "waits"
     DONE = "has returned"
 
@@ -130,10 +130,16 @@ class Schedule:
             raise failure
         return results
 
-    def meet(self, rank: int, wait: Wait) -> list[Wait]:
+    def meet(self, rank: int, wait: Wait, agree: Callable[[list[Wait]], None] | None = None) -> list[Wait]:
         """Wait until every party waits under the same key; returns what each waits for, in their order.
 
         The last one to come goes on at once, the others when their turn comes.
+
+        Args:
+            rank: of the program.
+            wait: what it waits for.
+            agree: refuses what the parties brought, if it does not fit; the last one to come asks. What it
+                raises ends all programs, even if that one catches it.
 
         Raises:
             DeadlockError: if nobody can run then.
@@ -146,6 +152,8 @@ class Schedule:
         others = [p for p in parties if p is not me]
         if all(_waits_for(p, wait.key) for p in others):
             met = [p.wait for p in parties if p.wait is not None]
+            if agree is not None:
+                self._ask(agree, met)
             for other in others:
                 other.met, other.state = met, _State.READY
             return met
@@ -161,6 +169,14 @@ class Schedule:
             raise Ended
         met, me.met = me.met, []
         return met
+
+    def _ask(self, agree: Callable[[list[Wait]], None], met: list[Wait]) -> None:
+        try:
+            agree(met)
+        except NkilabError as error:
+            # it tells of all who met: no note
+            self._fail(error)
+            raise
 
     def _run_here(self) -> None:
         """Run programs in the caller's thread until all are done or one failed."""
@@ -185,13 +201,20 @@ class Schedule:
         me.state = _State.RUNNING
         try:
             me.result = me.work()
-        except Ended:
-            pass
+        except Ended as ended:
+            # by another schedule, in which this one stands, if nothing failed here
+            self._fail(ended)
         except BaseException as error:
             if isinstance(error, Exception) and self._failure is None and len(self._programs) > 1:
-                error.add_note(f"raised in {self._names[rank]} of {len(self._programs)}")
+                error.add_note(self._raised_in(rank))
             self._fail(error)
         me.state = _State.DONE
+
+    def _raised_in(self, rank: int) -> str:
+        """Which program raised something, and where the others stand meanwhile."""
+        others = [line for other, line in enumerate(self.standing()) if other != rank]
+        name = self._names[rank].rstrip(",")
+        return "\n  ".join([f"raised in {name} of {len(self._programs)}", *others])
 
     def _fail(self, error: BaseException) -> None:
         """Remember the first failure; from then on every program that waits leaves its place."""
@@ -271,11 +294,7 @@ class Schedule:
 
     def standing(self) -> list[str]:
         """Where every program stands: a line each."""
-        return [
-            f"{name} {p.state.value}"
-            + (f" at {p.wait.where} for {p.wait.what}" if p.state is _State.WAITING and p.wait else "")
-            for name, p in zip(self._names, self._programs, strict=True)
-        ]
+        return [f"{name} {_standing(p)}" for name, p in zip(self._names, self._programs, strict=True)]
 
     def _end_threads(self) -> None:
         """End the threads, in order of rank; all of them have nothing to do, or are told to leave."""
@@ -289,6 +308,15 @@ class Schedule:
             while thread.is_alive():
                 program.turn.give()
                 thread.join(_PATIENCE)
+
+
+def _standing(program: _Program) -> str:
+    """Where a program stands, and what it waits for or last waited for."""
+    state, wait = program.state, program.wait
+    link = {_State.WAITING: "for", _State.READY: "after"}.get(state)
+    if link is None or wait is None:
+        return state.value
+    return f"{state.value} at {wait.where} {link} {wait.what}"
 
 
 def _waits_for(program: _Program, key: Hashable) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Seats:
 
     def of(self, rank: int, core: int) -> int:
         """The number of a program; its rank is here."""
-        return self.ranks.index(rank) * self.cores + core
+        return self._place[rank] * self.cores + core
 
     def of_rank(self, rank: int) -> tuple[int, ...]:
         """The programs of a rank that is here."""
@@ -33,7 +34,11 @@ class Seats:
 
     def absent(self, ranks: Sequence[int]) -> list[int]:
         """Those of some ranks that do not run here."""
-        return [rank for rank in ranks if rank not in self.ranks]
+        return [rank for rank in ranks if rank not in self._place]
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {rank: place for place, rank in enumerate(self.ranks)}
 
     @property
     def names(self) -> list[str]:

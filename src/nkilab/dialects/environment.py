@@ -4,7 +4,7 @@ NEURON_PLATFORM_TARGET_OVERRIDE chooses the chip (`api.machine_for`), NKI_NC_VER
 simulator. NKI_SIMULATOR needs no look: kernels run on the host here whatever it says, as those of a script
 that sets it do with the vendor's package.
 
-Source: NKI simulator guide; stubs of nki.jit.
+Source: NKI simulator guide; nki.jit; Using Logical NeuronCores (LNC) with NKI; NCC_EVRF066.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from os import environ
 from typing import Any
 
 from ..errors import RuleError, UnsupportedError, UseError
+from ..trace.session import ask
+from .history import order
 
 PRECISE = "NKI_PRECISE_FP"
 CORES = "NEURON_LOGICAL_NC_CONFIG"
+# the first version in which it says how many cores a kernel without brackets has
+CONFIGURES = "0.7"
 TRANSPOSES_ON_TENSOR_ENGINE = "NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE"
 _SOURCE = "NKI simulator guide, Precise Floating-Point Mode"
 
@@ -47,22 +51,45 @@ def check_precision() -> None:
         )
 
 
-def check_cores(grid: tuple[Any, ...]) -> None:
-    """Hold the cores that a launch grid asks for against NEURON_LOGICAL_NC_CONFIG, if that is set.
+def configured_grid(name: str, grid: tuple[Any, ...], version: str) -> tuple[Any, ...]:
+    """The launch grid of a call, held against NEURON_LOGICAL_NC_CONFIG, if that is set.
+
+    From NKI 0.7 on the variable says how many cores a kernel runs on that has no brackets; before, those are
+    one, and another number is an error of the runtime. Without a version both spellings run.
+
+    Args:
+        name: of the kernel.
+        grid: as the user gave it; () without brackets.
+        version: the NKI version asked for, or "".
 
     Raises:
-        RuleError: if they differ.
+        RuleError: if the cores differ.
         UseError: if the variable is no number.
     """
     given = environ.get(CORES, "").strip()
     if not given:
-        return
+        return grid
     if not given.isdigit():
         raise UseError(f"{CORES} is {given!r}; it is 1 or 2")
+    configures = not version or order(version) >= order(CONFIGURES)
     launched = grid[0] if grid else 1
-    if launched != int(given):
+    if launched == int(given):
+        return grid
+    if not grid and configures:
+        if not version:
+            ask().notice(
+                f"{name} without brackets runs on {given} cores, as {CORES} says from NKI {CONFIGURES} on"
+            )
+        return (int(given),)
+    if version and configures:
+        # the sentence of the error that is documented for it
         raise RuleError(
-            f"the kernel is launched on {launched} core{'' if launched == 1 else 's'}; {CORES} is {given}",
-            hint=f"launch it as kernel[{given}](...)",
-            source="nki.jit",
+            f"NKI kernel '{name}' is configured with LNC={launched}, but neuronx-cc is using LNC={given}.",
+            hint=f"leave the brackets out, or set {CORES}={launched}",
+            source="NCC_EVRF066",
         )
+    raise RuleError(
+        f"the kernel is launched on {launched} core{'' if launched == 1 else 's'}; {CORES} is {given}",
+        hint=f"launch it as kernel[{given}](...)",
+        source="nki.jit",
+    )

@@ -10,7 +10,7 @@ from ..errors import KernelError, LimitError, NkilabError, RuleError, SpellingEr
 from ..tiles.indirect import OutOfBoundsError
 from ..trace.session import ask, running
 from ..trace.source import place_of, user_frame
-from .environment import check_cores, check_precision
+from .environment import check_precision, configured_grid
 from .schedules import Schedule, as_schedule
 
 # Which built-in type an error also is, as AWS documents it: by key, then by class.
@@ -152,10 +152,11 @@ class Kernel:
                 ).located(place_of(user_frame()), self.name)
             return self.function(*args, **kwargs)
         try:
-            if self.spelling == "nki":
-                check_precision()
-                check_cores(self.grid)
-            return ask().run(self, args, kwargs)
+            if self.spelling != "nki":
+                return ask().run(self, args, kwargs)
+            check_precision()
+            grid = configured_grid(self.name, self.grid, self.version)
+            return ask().run(self if grid == self.grid else self[grid], args, kwargs)
         except NkilabError as error:
             raise_typed(error)
 

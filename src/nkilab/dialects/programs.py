@@ -19,10 +19,10 @@ class CoreCount(int):
         return int(self)
 
     def __mul__(self, other: int) -> SpmdDim:
-        return SpmdDim(int(other), self, is_outer=True)
+        return spmd_dim(self, other)
 
     def __rmul__(self, other: int) -> SpmdDim:
-        return SpmdDim(int(other), self)
+        return spmd_dim(other, self)
 
 
 class SpmdDim(int):
@@ -43,9 +43,10 @@ class SpmdDim(int):
         return dim
 
 
+@placed("nc")
 def nc(count: int) -> CoreCount:
     """So many physical NeuronCores of a grid axis."""
-    return CoreCount(count)
+    return CoreCount(whole_number(count, "the number of cores"))
 
 
 @placed("spmd_dim")
@@ -54,9 +55,9 @@ def spmd_dim(extent: int | CoreCount, cores: int | CoreCount) -> SpmdDim:
     if isinstance(cores, CoreCount) == isinstance(extent, CoreCount):
         raise UseError("spmd_dim takes one extent and one number of cores, nl.nc(2)")
     if isinstance(cores, CoreCount):
-        return SpmdDim(int(extent), cores)
+        return SpmdDim(whole_number(extent, "the extent"), cores)
     assert isinstance(extent, CoreCount)
-    return SpmdDim(int(cores), extent, is_outer=True)
+    return SpmdDim(whole_number(cores, "the extent"), extent, is_outer=True)
 
 
 @placed("program_id")

@@ -96,19 +96,21 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
     console.print(_table({"line": "left", **sides}, rows, "line"))
 
 
-def lane_bars(run: Run, width: int = WIDTH - _LANE - 3, last: float = 0.0) -> str:
-    """One line per lane: how busy it is from the launch to `last`, or to the end, in `width` columns."""
+def lane_bars(run: Run, width: int = WIDTH, last: float = 0.0) -> str:
+    """One line per lane, of `width` columns: how busy it is from the launch to `last`, or to the end."""
     if not len(run.timeline):
         return "(no events)"
     last = last or run.timeline.latency_ns
+    label = max(_LANE, *map(len, run.lanes.names))
+    width -= label + 3
     edges = np.linspace(0.0, last, width + 1)
     lines = []
     for number, name in enumerate(run.lanes.names):
         here = np.flatnonzero(run.lanes.of_event == number)
         share = busy_share(run, here, edges)
-        lines.append(f"{name:>{_LANE}} |{''.join(level(s) for s in share)}|")
+        lines.append(f"{name:>{label}} |{''.join(level(s) for s in share)}|")
     right = duration(last)
-    lines.append(f"{'':{_LANE}}  0{right:>{width - 1}}")
+    lines.append(f"{'':{label}}  0{right:>{width - 1}}")
     return "\n".join(lines)
 
 

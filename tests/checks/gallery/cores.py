@@ -181,3 +181,42 @@ def wrong_a_rank_brings_what_it_never_wrote(x):
     nisa.dma_copy(held[0:64], tile[0:64])
     ncc.collective_permute([held], [received], [[0, 1], [1, 0]])  # finds: unwritten-read
     return received
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
+def right_both_cores_call_one_collective(x):
+    """As kernels of nki-library do: one collective of the rank, whoever of its cores stores first."""
+    half = nl.ds(nl.program_id(0) * 64, 64)
+    tile = nl.ndarray((64, 512), nl.float32, buffer=nl.sbuf)
+    src, dst, out = (nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm) for _ in range(3))
+    nisa.dma_copy(src[half, :], x[half, :])
+    nisa.core_barrier(src, (0, 1))
+    ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)
+    nisa.dma_copy(tile, dst[nl.ds(64 - nl.program_id(0) * 64, 64), :])
+    nisa.dma_copy(out[half, :], tile)
+    return dst, out
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
+def wrong_a_collective_reads_what_the_other_core_stores(x):
+    half = nl.ds(nl.program_id(0) * 64, 64)
+    src, dst = (nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm) for _ in range(2))
+    nisa.core_barrier(src, (0, 1))
+    nisa.dma_copy(src[half, :], x[half, :])  # finds: race-two-cores
+    ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)
+    return dst
+
+
+@case("f32[128,512]", grid=2)
+@nki.jit
+def wrong_both_cores_receive_two_collectives_in_one_place(x):
+    mine, other, dst = (nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm) for _ in range(3))
+    nisa.dma_copy(mine, x)
+    nisa.dma_copy(other, x)
+    nisa.core_barrier(mine, (0, 1))
+    nisa.core_barrier(other, (0, 1))
+    src = other if nl.program_id(0) else mine
+    ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)  # finds: race-two-cores
+    return dst

@@ -40,7 +40,8 @@ class ReplicaGroup(NKIObject):
         groups: lists of ranks, each rank in one list.
 
     Raises:
-        UseError: if a rank is no whole number of at least 0, or stands twice.
+        UseError: if there is no rank or an empty group, or a rank is no whole number of at least 0, or stands
+            twice.
     """
 
     @placed("ReplicaGroup")
@@ -49,13 +50,29 @@ class ReplicaGroup(NKIObject):
             held = [list(group) for group in groups]
         except TypeError:
             raise UseError(f"groups is {groups!r}; it is a list of lists of ranks") from None
+        if not held or [] in held:
+            raise UseError(f"groups is {groups!r}; it has groups, and each of them ranks")
+        try:
+            held = [[_rank(rank) for rank in group] for group in held]
+        except TypeError:
+            raise UseError(f"groups is {groups!r}; ranks are whole numbers of at least 0") from None
         ranks = [rank for group in held for rank in group]
-        if not ranks or not all(isinstance(rank, int) and rank >= 0 for rank in ranks):
-            raise UseError(f"groups is {groups!r}; ranks are whole numbers of at least 0")
         twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
         if twice:
             raise UseError(f"rank {twice[0]} stands in groups {held} more than once; groups do not overlap")
         self.groups = held
+
+
+def _rank(given: Any) -> int:
+    """A rank as a plain integer; NumPy's integers are ranks, too.
+
+    Raises:
+        TypeError: if it is none.
+    """
+    rank = as_index(given)
+    if isinstance(given, bool) or rank < 0:
+        raise TypeError
+    return rank
 
 
 def _group_of(session: Session, replica_group: Any) -> tuple[int, ...]:

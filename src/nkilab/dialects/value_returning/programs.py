@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..indexing import whole_number
 from ..meetings import meeting_finish
 from ..places import placed
 from ..programs import num_programs
+from .creation import ndarray, sbuf
 from .functions import load, store, whole_tile
 from .tensor import Tensor, fresh, settled
 from .transfers import PLAIN_DMA, copy_row
@@ -33,9 +35,10 @@ def all_reduce(
 ) -> Tensor:  # fmt: skip
     """A tile reduced over the program instances along axes of the grid, in their order, in float32.
 
+    Instances on two cores are reduced on each core, then the two sums, which the cores exchange.
+
     Raises:
         RuleError: if op may not reduce.
-        UnsupportedError: if the instances lie on several cores.
     """
     operator = operator_named(op)
     if not operator.reduces:
@@ -50,24 +53,29 @@ def all_reduce(
 
 
 def _over_instances(session: Session, tile: Tensor, operator: Any, axes: tuple[int, ...]) -> Tensor:
-    """The tiles of all instances along some axes of the grid, reduced in their order."""
-    if session.together.count > 1:
-        raise UnsupportedError(
-            "all_reduce over program instances on several cores is not modelled",
-            hint="store each instance's tile to a place of its own and add them in a second kernel",
-        )
+    """The tiles of all instances along some axes of the grid, reduced in their order, core by core."""
     turns = session.keyed.get(TURNS)
     if turns is None:
         raise TurnsNeeded
     # what the others read stays as it is now
     kept = settled(fresh(session, TensorCopy, [None, tile], ("unknown",), (), memory=SBUF))
-    total, *others = turns(kept, axes)
-    dtype = tile.layout.dtype if operator.is_bitvec else FLOAT32
+    what = f"all_reduce of {kept.layout} with {operator} over program axes {list(axes)}"
+    number, (total, *others) = turns(kept, axes, what)
     for other in others:
-        total = settled(
-            fresh(session, TensorTensor, [None, total, other], (operator, "unknown"), (), dtype=dtype)
-        )
-    return total
+        total = _both(session, total, other, operator, tile)
+    if 1 + len(others) == prod(num_programs(axis) for axis in axes):
+        return total
+    theirs, partner = ndarray(total.shape, total.dtype, buffer=sbuf), 1 - session.rank
+    values = (partner, partner, f"{number} of {what}")
+    meeting_finish(session, Sendrecv, [total, theirs], ("dma",), values, (), {})
+    first, second = (theirs, total) if session.rank else (total, theirs)
+    return _both(session, first, second, operator, tile)
+
+
+def _both(session: Session, first: Tensor, second: Tensor, operator: Any, tile: Tensor) -> Tensor:
+    dtype = tile.layout.dtype if operator.is_bitvec else FLOAT32
+    parts = [None, first, second]
+    return settled(fresh(session, TensorTensor, parts, (operator, "unknown"), (), dtype=dtype, memory=SBUF))
 
 
 @placed("_tiled_offloaded_memcpy")
@@ -185,6 +193,8 @@ PRIVATE: dict[str, Any] = {
     },
 }  # fmt: skip
 COLLECTIVES: dict[str, Any] = {
-    name: _unmodelled(f"nccl.{name}", "moves data between ranks, which nkilab does not model yet")
+    name: _unmodelled(
+        f"nccl.{name}", "has no published meaning", f"write the kernel for nki, with nki.collectives.{name}"
+    )
     for name in ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
 }
