@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ..language.ast import Access, Einsum, Scalar
@@ -16,8 +16,7 @@ from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
-from .given import Turn
-from .product import BANK, Product, block_sizes, matmul_dtype
+from .product import BANK, Blocks, Product, block_sizes, keeps_given, matmul_dtype
 from .reach import leaves
 from .stage import stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage, positions
@@ -26,22 +25,6 @@ from .want import Want
 
 # bytes per partition of results that one transfer stores
 MOST_STORED = 16 * 1024
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How much of the result is worked on at once, and whether the sum is cut too.
-
-    Args:
-        part, free: elements of a block of the result.
-        over: elements of a block of the sum.
-        is_free_first: whether the loop over blocks of columns stands outside.
-    """
-
-    part: int
-    free: int
-    over: int
-    is_free_first: bool = False
 
 
 class Contraction:
@@ -149,30 +132,8 @@ class Contraction:
 
     def is_given(self, blocks: Blocks) -> bool:
         """Whether blocks go with the parts and the order of loops that a mapping gives."""
-        given, name, product = self.ctx.given, self.einsum.name, self.product
-        if not (given.parts or given.orders):
-            return True
-        rows, columns = ((v, b) for v, b in ((product.part, blocks.part), (product.free, blocks.free)))
-        loops = [
-            *self.ctx.build.turns,
-            *(Turn(v, b) for v, b in ((columns, rows) if blocks.is_free_first else (rows, columns))),
-        ]
-        loops += [Turn(product.over, blocks.over)]
-        loops += [Turn(v, t) for v, t in self.tile_order()]
-        loops += [
-            *(Turn(v, 1) for v in product.inner),
-            Turn(product.over, self.tile(product.over, PARTITIONS)),
-        ]
-        real, spans = [], {v: s.most for v, s in self.ctx.spans(self.einsum, {}).items()}
-        extents = dict(spans)
-        for turn in loops:
-            if turn.block < spans.get(turn.variable, 1):
-                real.append(turn)
-                spans[turn.variable] = turn.block
-        return given.permits(name, real, extents) and all(
-            given.is_within(name, v, [t.block for t in real if t.variable == v], spans[v])
-            for v in self.einsum.variables
-        )
+        tiles = [*self.tile_order(), (self.product.over, self.tile(self.product.over, PARTITIONS))]
+        return keeps_given(self.ctx, self.einsum, self.product, blocks, tiles)
 
     def tile(self, variable: str, most: int) -> int:
         """Elements of a tile of TensorE along a variable."""
@@ -192,11 +153,7 @@ class Contraction:
             (self.product.left, self.product.part, rows),
             (self.product.right, self.product.free, columns),
         ):
-            if (
-                access is not None
-                and self.is_staged(access, own)
-                and not leaves(self.ctx, access, self.spans)
-            ):
+            if access and self.is_staged(access, own) and not leaves(self.ctx, access, self.spans):
                 spans = self.block_spans(own, size, depth)
                 is_once = all(
                     spans[v].most == self.spans[v].most for v in access.variables
@@ -434,9 +391,8 @@ class Contraction:
         with ExitStack() as stack:
             running: list[str] = []
             for variable in product.inner:
-                span = stack.enter_context(
-                    build.tiles(variable, spans[variable].most, 1, is_sequential=True, over=variable)
-                )
+                turns = build.tiles(variable, spans[variable].most, 1, is_sequential=True, over=variable)
+                span = stack.enter_context(turns)
                 spans = {**spans, variable: span}
                 running.extend(span.start.names)
             over = spans[product.over]
