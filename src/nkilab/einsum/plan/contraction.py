@@ -205,8 +205,7 @@ class Contraction:
         """Whether an operand is brought on chip for a whole block: it is read again, or lies otherwise."""
         chip = self.ctx.chip(access.tensor)
         if chip is None and self.tile(self.product.over, PARTITIONS) != PARTITIONS:
-            # what is staged lies in blocks of 128
-            return False
+            return False  # what is staged lies in blocks of 128
         if chip is not None:
             q = chip.part_variable(access)
             is_right = q == self.product.over
@@ -293,11 +292,11 @@ class Contraction:
         return self.tile(self.product.free, BANK)
 
     def is_straight(self) -> bool:
-        product = self.product
-        order = [v for i in self.einsum.output.indices for v in i.variables]
-        for tile in (self.target.tile,):
-            if tile is not None and tile.part_variable(self.einsum.output) != product.part:
-                return False
+        product, output = self.product, self.einsum.output
+        order = [v for i in output.indices for v in i.variables]
+        tile = self.target.tile
+        if tile is not None and tile.part_variable(output) != product.part:
+            return False
         if self.target.hbm is not None and product.part and product.free:
             return order.index(product.part) < order.index(product.free)
         return True
