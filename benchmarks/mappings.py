@@ -8,6 +8,7 @@ Each cascade is searched in a process of its own, which may take as long as --li
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -23,6 +24,8 @@ from nkilab import einsum
 from nkilab.records import prepare
 
 FORK = get_context("fork")
+# after what is taken: what was not timed, and why the search ended
+NOTES = re.compile(r"; (?=\d+ (?:kernels|choices)|work of)")
 # extents and type of what is compiled and timed, by cascade
 BENCH: dict[str, tuple[dict[str, int], str]] = {
     "copy_2d": ({"M": 4096, "N": 4096}, "float32"),
@@ -92,7 +95,7 @@ def searched(name: str, seconds: float) -> dict[str, Any]:
         "rules": rules.estimate.latency_us,
         "found": (found if is_other else rules).estimate.latency_us,
         "tried": len(found.alternatives),
-        "taken": found.changes[-1].partition("taken: ")[2],
+        "taken": NOTES.split(found.changes[-1].partition("taken: ")[2])[0],
     }
 
 

@@ -2,8 +2,9 @@
 
     python benchmarks/report.py [TILES]
 
-TILES rows of result tiles of a tiled product with K = N = 8192; 40 make 206,000 events. Needs playwright and
-chromium (NKILAB_CHROMIUM, or on PATH); without them only the file is measured.
+TILES rows of result tiles of a tiled product with K = N = 8192; 40 make 247,000 events, which repeat.
+A kernel of as many events without any rhythm follows. Needs playwright and chromium (NKILAB_CHROMIUM, or on
+PATH); without them only the files are measured.
 """
 
 from __future__ import annotations
@@ -43,6 +44,14 @@ def made(tiles: int) -> Profile:
         return profile(matmul.tiled, spec((8192, 128 * tiles), "float32"), spec((8192, 8192), "float32"))
 
 
+def made_by_chance(tiles: int) -> Profile:
+    """The profile of a kernel without rhythm, of about as many events."""
+    with activate():
+        from report_kernel import irregular
+
+        return profile(irregular, spec((4096, 128), "float32"), spec((4096, 8192), "float32"), 750 * tiles)
+
+
 def draw(path: Path) -> None:
     """Open a report in headless Chromium and zoom."""
     chromium = os.environ.get("NKILAB_CHROMIUM") or shutil.which("chromium")
@@ -67,7 +76,14 @@ def draw(path: Path) -> None:
 
 def main() -> None:
     """Make, measure, draw."""
-    run = made(int(sys.argv[1]) if len(sys.argv) > 1 else 40)
+    tiles = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+    for what, make in {"in rhythm": made, "by chance": made_by_chance}.items():
+        print(f"events {what}:")
+        measure(make(tiles))
+
+
+def measure(run: Profile) -> None:
+    """Write a profile in every form, and look at its report."""
     print(f"{len(run.timeline):,} events")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 from pool import processor_seconds
 
@@ -23,17 +24,23 @@ from nkilab.place.compiled import compiled
 from nkilab.records import prepare
 from nkilab.timing import simulate
 from nkilab.trace.affine import REPEATS, Repeats
-from nkilab.tune.executors import Pooled, Work
+from nkilab.tune.executors import Pooled, Work, evaluate_in_worker
 from nkilab.tune.objective import Case, KernelObjective
 from nkilab.tune.space import space_of
 from nkilab.views.summary import summarize
 from timing import bar
 
+DIVISORS = [1, 2, 3, 4, 6, 12]
 SPACE = space_of(
     {"tiles_m": {"powers_of_two": [1, 16]}, "tiles_n": [1, 2, 4], "tiles_k": {"powers_of_two": [1, 16]}},
     ["tiles_m * tiles_n * tiles_k <= 128"],
 )
-SHAPE = "f32[2048,2048]"
+# What workers share: enough points for their start to be a small part.
+MANY = space_of(
+    {"tiles_m": DIVISORS, "tiles_n": [1, 2, 3, 6], "tiles_k": DIVISORS, "sums": ["output", "float32"]},
+    ["tiles_m * tiles_n * tiles_k <= 144"],
+)
+WORK = Work(f"{Path(KERNELS).parent / 'matmul.py'}:blocked", ("bf16[1536,1536]", "bf16[1536,3072]"))
 # Runs of each point, of which the least counts: a busy machine also slows what this process computes.
 RUNS = 3
 
@@ -126,27 +133,86 @@ def parts(kernel: Any, given: tuple[Any, ...], machine: Any, points: list[Any]) 
 
 
 def workers() -> None:
-    """Seconds of wall clock with one and with two worker processes, both warm.
+    """Say what a second worker process brings: to a whole search, and once both are warm.
 
-    On a busy machine workers wait for processors. What the speed-up is where both always run follows from the
-    processor time of all workers together, which a second one leaves as it is where it is in nobody's way.
+    A search of its own in each of two processes, which share nothing, shows what the machine itself gives to
+    a second process. Wall-clock ratios hold where nothing else runs; processor time tells on a busy machine,
+    too, whether a second worker makes work: its sum is to be that of one worker.
     """
-    kernel = f"{Path(KERNELS).parent / 'matmul.py'}:blocked"
-    work = Work(kernel, (SHAPE, SHAPE))
-    points = list(SPACE.points())
-    times, spent = {}, {}
-    for count in (1, 2):
-        made = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
-        pool = Pooled(work, lambda made=made: made, count)
-        # other points, enough for every worker to load compiled code; what it traced it would not trace again
-        list(pool.evaluate([{**point, "sums": "float32"} for point in points]))
-        before, began = sum(map(processor_seconds, made._processes)), perf_counter()
-        list(pool.evaluate(points))
-        times[count] = perf_counter() - began
-        spent[count] = sum(map(processor_seconds, made._processes)) - before
-        pool.close()
-    bar("speed-up from one worker to two", times[1] / times[2], "times", "2, on two idle cores")
-    bar("  by processor time, where both always run", 2 * spent[1] / spent[2], "times", "2")
+    points = list(MANY.points())
+    held: dict[int, list[Timing]] = {1: [], 2: []}
+    pairs: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(RUNS):
+        for count in held:
+            held[count].append(search_on(count, points))
+            pairs[count].append(apart(count))
+    least = {n: Timing(*(min(column) for column in zip(*runs, strict=True))) for n, runs in held.items()}
+    one, two = least[1], least[2]
+    print(f"{len(points)} points; load {os.getloadavg()[0]:.1f}; the least of {RUNS} runs each")
+    for count, timing in least.items():
+        print(f"  workers {count}: {timing}")
+    alone, beside = (min(pairs[n]) for n in pairs)
+    bar("two separate searches side by side, the machine's limit", 2 * alone / beside, "times one", "none")
+    bar("speed-up from one worker to two, both warm", one.warm_wall / two.warm_wall, "times", "2, idle")
+    bar("  of the whole search, with the start of the workers", one.wall / two.wall, "times", "none")
+    bar("processor time of two workers, both warm", two.warm_spent / one.warm_spent, "times one", "1")
+    bar("  of the whole search", two.spent / one.spent, "times one", "1")
+
+
+class Timing(NamedTuple):
+    """Seconds of a search: on the clock, of all workers' processors, and of this process, which hands out.
+
+    Those that are warm are of the second half of the points.
+    """
+
+    wall: float
+    warm_wall: float
+    spent: float
+    warm_spent: float
+    own: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.wall:.2f} s, of which {self.warm_wall:.2f} s for the second half; processor time "
+            f"{self.spent:.2f} s in workers, {self.warm_spent:.2f} s for the second half, and "
+            f"{self.own:.2f} s here"
+        )
+
+
+def search_on(count: int, points: list[Any]) -> Timing:
+    """Evaluate points in so many processes that begin with nothing."""
+    made = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+
+    def spent() -> float:
+        return sum(map(processor_seconds, made._processes))
+
+    began, own = perf_counter(), process_time()
+    pool = Pooled(WORK, lambda: made, count)
+    half, at_half = perf_counter(), 0.0
+    for number, _ in enumerate(pool.evaluate(points), 1):
+        if number == len(points) // 2:
+            half, at_half = perf_counter(), spent()
+    end, total = perf_counter(), spent()
+    timing = Timing(end - began, end - half, total, total - at_half, process_time() - own)
+    pool.close()
+    return timing
+
+
+def apart(count: int) -> float:
+    """Seconds until so many processes have each evaluated every point, for itself."""
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as made:
+        list(made.map(float, range(count)))
+        began = perf_counter()
+        searches = [made.submit(search_alone) for _ in range(count)]
+        for one in searches:
+            one.result()
+        return perf_counter() - began
+
+
+def search_alone() -> None:
+    """Evaluate every point here."""
+    for point in MANY.points():
+        evaluate_in_worker(WORK, point)
 
 
 if __name__ == "__main__":

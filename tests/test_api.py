@@ -8,7 +8,7 @@ import pytest
 
 import nkilab
 from nkilab.arrays import ArraySpec
-from nkilab.errors import LimitError, UsageError
+from nkilab.errors import LimitError, UsageError, UseError
 from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl
 from tests.dialects.spellings import ramp
@@ -21,6 +21,13 @@ def doubled(x, *, times=1):
     for _ in nl.affine_range(times):
         tile *= 2.0
     nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def copied(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x))
     return out
 
 
@@ -128,3 +135,82 @@ def test_two_kernels_run_one_after_the_other_do_not_see_each_other():
     assert nkilab.estimate(doubled, ramp(4, 4)).program.opcodes() == {"dma_copy": 2, "tensor_scalar": 1}
     doubled(ramp(4, 4))
     assert nkilab.estimate(doubled, ramp(4, 4)).program.opcodes() == {"dma_copy": 2, "tensor_scalar": 1}
+
+
+def kernel_of_a_generator(x):
+    yield x
+
+
+async def kernel_of_a_coroutine(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (3, "it decorates functions; got int"),
+        (int, "it decorates functions; got type"),
+        (kernel_of_a_generator, "kernel_of_a_generator is a generator or coroutine, whose body no call runs"),
+        (kernel_of_a_coroutine, "kernel_of_a_coroutine is a generator or coroutine, whose body no call runs"),
+    ],
+)
+def test_what_no_call_runs_is_no_kernel(wrong, problem):
+    with pytest.raises(UseError) as caught:
+        nki.jit(wrong)
+    assert str(caught.value).splitlines()[0].partition(": ")[2] == f"nki.jit: {problem}"
+    assert caught.value.where.startswith("test_api.py:")
+
+
+def test_a_masked_array_is_refused_unless_nothing_is_masked():
+    x = ramp(4, 4)
+    with pytest.raises(UseError) as caught:
+        nkilab.simulate(copied)(np.ma.masked_array(x, x > 9))
+    assert caught.value.problem == "argument x is a masked array, of which 6 elements are masked"
+    assert caught.value.hint == "pass x.filled(value)"
+    np.testing.assert_array_equal(nkilab.simulate(copied)(np.ma.masked_array(x)), x)
+
+
+class Named(np.ndarray):
+    """A subclass of arrays."""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ramp(8, 8)[::2, ::2],
+        ramp(4, 4)[::-1, ::-1],
+        np.asfortranarray(ramp(4, 4)),
+        ramp(4, 4).astype(">f4"),
+        np.broadcast_to(ramp(4), (4, 4)),
+        np.frombuffer(b"\0" + ramp(4, 4).tobytes(), np.uint8)[1:].view(np.float32).reshape(4, 4),
+        ramp(4, 4).view(Named),
+    ],
+    ids=["steps", "backwards", "fortran", "big-endian", "repeated", "unaligned", "subclass"],
+)
+def test_an_array_is_read_however_it_lies(given):
+    np.testing.assert_array_equal(nkilab.simulate(copied)(given), np.array(given.tolist(), np.float32))
+
+
+@pytest.mark.parametrize("target", [3, ["trn1"], 2.5])
+def test_a_target_of_another_kind_is_refused(target):
+    with pytest.raises(UsageError) as caught:
+        nkilab.estimate(copied, nkilab.spec((4, 4), "float32"), target=target)
+    kinds = "the name of a chip or the path of a machine file"
+    assert caught.value.problem == f"target is {target!r}; it is {kinds}"
+
+
+@pytest.mark.parametrize("replay", [-1, "a", float("nan")])
+def test_a_number_of_replays_is_whole(replay):
+    with pytest.raises(UsageError) as caught:
+        nkilab.check(copied, ramp(4, 4), replay=replay)
+    assert caught.value.problem == f"replay is {replay!r}; it is a whole number of at least 0"
+
+
+def test_a_spec_without_a_type_says_so():
+    with pytest.raises(UsageError, match="a spec has no type: dtype is of type NoneType; it is one of"):
+        nkilab.spec((4, 4), None)
+
+
+def test_a_version_of_another_kind_is_refused():
+    with pytest.raises(UsageError, match="NKI version is 5; it is one of beta1"), nkilab.activate(nki=5):
+        pass

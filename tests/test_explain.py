@@ -221,7 +221,7 @@ def test_a_metric_shows_its_unit_and_definition() -> None:
 def test_every_finding_of_the_plan_has_a_page() -> None:
     folder = Path(nkilab.__file__).parent / "place"
     sources = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
-    assert set(re.findall(r'Finding\(\s*"(\w+)"', sources)) <= set(FINDINGS)
+    assert set(re.findall(r'Finding\(\s*"([\w-]+)"', sources)) <= set(FINDINGS)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,22 @@ def test_python_names_are_those_listed(module):
     assert all(hasattr(held, name) for name in held.__all__)
 
 
+def test_what_interfaces_return_has_the_attributes_listed():
+    product = "Z[m, n] = A[m, k] . B[k, n] ;; M mul V add"
+    compiled = nkilab.einsum.compile(product, sizes={"M": 128, "K": 128, "N": 128})
+    estimate = compiled.estimate
+    finding = nkilab.Finding("rule", "message", "here.py:1", "", "fix")
+    words = listed("An `Estimate` has")
+    for name, value in (("CompiledEinsum", compiled), ("Finding", finding)):
+        cut = words.index(name)
+        held, words = words[cut + 1 :], words[:cut]
+        assert held == sorted(held)
+        assert [word for word in held if not hasattr(value, word)] == []
+    assert words.pop() == "Profile"
+    assert [word for word in words if not hasattr(estimate, word)] == []
+    assert f"predicted {estimate.latency_us:.1f} us" in compiled.report
+
+
 def test_verbs_and_options_are_those_listed():
     rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", TEXT.split("## pytest")[0], re.M)
     expected = {}

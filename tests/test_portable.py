@@ -32,8 +32,6 @@ EXCEPTIONS = {
     "suites/limits.py": {"resource", "signal.SIGALRM", "signal.pthread_kill", "/proc/self/statm"},
     "_lazy.py": {"fcntl"},
 }
-# these still take the encoding of the system
-NOT_YET = {"einsum/language/sources.py", "tune/autotuned.py", "tune/mappings.py", "tune/objective.py"}
 
 
 def needs(path):
@@ -84,8 +82,7 @@ def test_modules_call_nothing_that_only_some_systems_have():
 
 
 def test_text_is_read_and_written_as_utf_8():
-    paths = [path for path in SOURCES if name_of(path) not in NOT_YET]
-    assert [line for path in [*paths, *SCRIPTS] for line in without_encoding(path)] == []
+    assert [line for path in [*SOURCES, *SCRIPTS] for line in without_encoding(path)] == []
 
 
 def test_exceptions_are_still_needed():

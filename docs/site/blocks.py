@@ -9,8 +9,8 @@ neighbours say:
 - `python` runs, all of a page in one process; an `output` block below shows what it prints;
 - `console`: lines after `$ ` run in a shell; below them stands what they print, `...` for lines left out. A
   command without output shown has to succeed;
-- below a line that ends with a file's name and a colon, a block is that file; below "From `NAME`:", a part of
-  it;
+- below a line that ends with a file's name and a colon, any other block is that file; below "From `NAME`:",
+  a part of it;
 - above a line "Not run by the tests: REASON" it does not run. What is `text` is only shown.
 """
 
@@ -105,6 +105,8 @@ def _block(tokens: list[Token], place: int) -> Block:
     token = tokens[place]
     assert token.map is not None
     above = tokens[place - 2].content if place >= 2 and tokens[place - 1].type == "paragraph_close" else ""
+    if token.info.strip() in ("console", "output"):
+        above = ""
     below = tokens[place + 2].content if tokens[place + 1 : place + 2] and _is_text(tokens, place + 1) else ""
     part, file, reason = _PART.search(above), _FILE.search(above), _NOT_RUN.match(below)
     return Block(

@@ -18,11 +18,13 @@ from typing import Any
 import click
 
 from nkilab.cli import main as program
-from nkilab.validate import run_validation
+from nkilab.validate import run_validation, span
 
 DOCS = Path(__file__).resolve().parents[1]
 MARK = "<!-- written by `python docs/site/reference.py {}`; changes by hand are lost -->\n"
 PICTURE = "validation.svg"
+# heads of columns that hold numbers
+NUMBERS = {"Settings", "Mean error", "Inside", "Half-width", "Measured", "Predicted", "Error", "Interval"}
 
 
 def cli() -> str:
@@ -105,7 +107,7 @@ def _score(name: str, score: dict[str, Any]) -> tuple[str, ...]:
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
     low, high = row["interval"] or (None, None)
-    interval = "" if low is None else f"{low:,.4g} to {high:,.4g}{'' if row['is_inside'] else ', outside'}"
+    interval = "" if low is None else f"{span(low, high)}{'' if row['is_inside'] else ', outside'}"
     return (
         row["id"], row["chip"], row["split"], f"`{row['metric']}`", f"{row['measured']:,.6g}",
         f"{row['predicted']:,.6g}", f"{row['error']:+.1%}", interval,
@@ -119,7 +121,7 @@ def wrapped(words: str) -> str:
 
 def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """A table in Markdown."""
-    lines = [heads, ("---",) * len(heads), *rows]
+    lines = [heads, tuple("---:" if head in NUMBERS else "---" for head in heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

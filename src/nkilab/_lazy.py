@@ -50,9 +50,9 @@ def numba_events() -> ModuleType:
     return import_module("numba.core.event")
 
 
-def torch() -> ModuleType:
-    """PyTorch."""
-    return import_module("torch")
+def torch(name: str = "") -> ModuleType:
+    """PyTorch, or a module of it by its name below `torch`."""
+    return import_module(f"torch.{name}" if name else "torch")
 
 
 def jax(name: str = "") -> ModuleType:

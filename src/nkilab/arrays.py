@@ -62,7 +62,7 @@ def framework_of(value: Any) -> str:
         return "jax"
     if isinstance(value, np.generic):
         return ""
-    if hasattr(value, "__array__") and hasattr(value, "shape"):
+    if hasattr(value, "__array__"):
         return "array"
     return "dlpack" if hasattr(value, "__dlpack__") else ""
 
@@ -109,7 +109,17 @@ def on_host(value: Any, name: str) -> Any:
     Raises:
         UseError: if its elements cannot be read from here; names the argument.
     """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise UseError(
+            f"argument {name} is a masked array, of which {np.ma.count_masked(value)} elements are masked",
+            hint="pass x.filled(value)",
+        )
     kind = framework_of(value)
+    if kind == "torch" and str(value.layout) != "torch.strided":
+        raise UseError(
+            f"argument {name} has layout {value.layout}; kernels take dense tensors",
+            hint=f"pass {name}.to_dense()",
+        )
     if kind not in ("array", "dlpack"):
         return value
     try:
@@ -156,9 +166,23 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
         UseError: if no tensor has them; names the argument.
     """
     shape = tuple(int(n) for n in value.shape)
-    if not shape or 0 in shape:
-        raise UseError(f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis")
-    return shape
+    if shape and 0 not in shape:
+        return shape
+    hint = ""
+    if not shape:
+        hint = (
+            "kernels take numbers as constants: let jax.jit have it in static_argnums"
+            if is_tracer(value)
+            else f"pass a number, as {name}.item() is one"
+        )
+    raise UseError(
+        f"argument {name} has shape {list(shape)}; a tensor has at least one element and axis", hint=hint
+    )
+
+
+def loses_gradient(value: Any) -> bool:
+    """Whether PyTorch records what is done with a tensor, which it cannot for a kernel."""
+    return framework_of(value) == "torch" and value.requires_grad and torch().is_grad_enabled()
 
 
 def to_numpy(value: Any) -> np.ndarray:
@@ -180,16 +204,25 @@ def is_shared(value: Any) -> bool:
     """Whether `to_numpy` gives the elements of an array where they lie, so that writing changes the array."""
     if framework_of(value) == "torch":
         return bool(value.is_contiguous()) and (value.device.type == "cpu" or hasattr(value, "in_place"))
-    return isinstance(value, np.ndarray) and value.flags.c_contiguous and value.dtype.isnative
+    if not isinstance(value, np.ndarray):
+        return False
+    return value.flags.c_contiguous and value.flags.writeable and value.dtype.isnative
 
 
-def write_back(value: Any, elements: np.ndarray) -> None:
-    """Write elements to the array of a framework that they were taken from; JAX arrays never change."""
+def write_back(value: Any, elements: np.ndarray) -> bool:
+    """Write elements to the array of a framework that they were taken from; JAX arrays never change.
+
+    Returns:
+        False if the array is one of NumPy that may not be written.
+    """
     kind = framework_of(value)
     if kind == "torch":
         value.detach().copy_(from_numpy(elements, kind))
-    elif kind == "numpy" and value.flags.writeable:
+    elif kind == "numpy":
+        if not value.flags.writeable:
+            return False
         np.copyto(value, elements)
+    return True
 
 
 # Types that PyTorch does not hand to NumPy: moved as bits.

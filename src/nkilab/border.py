@@ -13,6 +13,7 @@ from .arrays import (
     framework_of,
     from_numpy,
     is_shared,
+    loses_gradient,
     on_host,
     origin_of,
     outlined,
@@ -29,7 +30,7 @@ from .tiles.coverage import covers_all
 from .tiles.dtypes import unwritten_value
 from .tiles.tile import HBM, View, array_of, whole_layout
 from .trace.marks import Returned
-from .trace.session import Session
+from .trace.session import Session, ask
 
 TENSORS: dict[str, type[View]] = {"neuronxcc": ValueReturningTensor, "nki": DstFirstTensor}
 # From 0.3 on a kernel may write to any input, and the caller's array has the new values.
@@ -75,6 +76,11 @@ def tensors_in(result: Any) -> list[View]:
 def input_tensor(session: Session, kernel: Kernel, value: Any, name: str, frameworks: list[Any]) -> View:
     """The HBM tensor of an array of the host, whose framework is added to a list."""
     frameworks.append(array_namespace(value) or origin_of(value))
+    if session.has_data and loses_gradient(value):
+        ask().notice(
+            f"{kernel.name}: {name} requires a gradient, and none flows through a kernel that is called "
+            "as it is; use nkilab.torch.wrap(kernel, backward=...), or torch.no_grad()"
+        )
     value = on_host(value, name) if session.has_data else outlined(value, name)
     dtype = dtype_of(value, name)
     shape = shape_of(value, name)

@@ -84,7 +84,10 @@ def check(
 
     Raises:
         UnsupportedError: where nkilab does not model what the kernel does.
+        UsageError: if replay is no whole number of at least 0.
     """
+    if not isinstance(replay, int) or replay < 0:
+        raise UsageError(f"replay is {replay!r}; it is a whole number of at least 0")
     return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
 
 

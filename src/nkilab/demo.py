@@ -56,28 +56,33 @@ def run_demo(folder: Path, *, as_json: bool = False) -> int:
             f"{folder} cannot be made: {reason_of(error)}",
             hint="name another folder with --output",
         ) from None
-    results: list[dict[str, Any]] = []
     with activate():
-        for name, spelling, reference, arrays in _cases():
-            kernel = getattr(part(f"examples.{name}"), name)
-            predicted = estimate(kernel, *(spec(a.shape, a.dtype) for a in arrays))
-            off = _relative_error(kernel(*arrays), reference(*arrays))
-            results.append(
-                {
-                    "kernel": name,
-                    "spelling": spelling,
-                    # float32 sums over up to 2048 terms in another order than the reference
-                    "matches_numpy": off < 1e-5,
-                    "relative_error": off,
-                    "files": _save(folder, name, predicted),
-                    "estimate": predicted.to_dict(),
-                }
-            )
-            if not as_json:
-                _tell(results[-1], predicted)
+        results = [_result(folder, *case, is_told=not as_json) for case in _cases()]
     if as_json:
         print(json.dumps({"schema": "nkilab.demo/1", "kernels": results}, indent=2))
     return EXIT_FINE if all(r["matches_numpy"] for r in results) else EXIT_FAULT
+
+
+def _result(
+    folder: Path, name: str, spelling: str, reference: Callable[..., Any], arrays: tuple[Any, ...], *,
+    is_told: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What came out of one kernel: its files, whether NumPy agrees, and its estimate."""
+    kernel = getattr(part(f"examples.{name}"), name)
+    predicted = estimate(kernel, *(spec(a.shape, a.dtype) for a in arrays))
+    off = _relative_error(kernel(*arrays), reference(*arrays))
+    result = {
+        "kernel": name,
+        "spelling": spelling,
+        # float32 sums over up to 2048 terms in another order than the reference
+        "matches_numpy": off < 1e-5,
+        "relative_error": off,
+        "files": _save(folder, name, predicted),
+        "estimate": predicted.to_dict(),
+    }
+    if is_told:
+        _tell(result, predicted)
+    return result
 
 
 def _relative_error(values: np.ndarray, wanted: np.ndarray) -> float:

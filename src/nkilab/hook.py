@@ -152,8 +152,10 @@ def _others_set_aside() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.meta_path.extend(finders)
-        sys.modules.update(modules)
+        # a block that is open when the interpreter ends finds neither
+        if sys.meta_path is not None:
+            sys.meta_path.extend(finders)
+            sys.modules.update(modules)
 
 
 def _is_served(module: ModuleType) -> bool:
@@ -162,6 +164,8 @@ def _is_served(module: ModuleType) -> bool:
 
 def switch_off(finder: ServedFinder) -> None:
     """Stop serving and forget the modules served."""
+    if sys.meta_path is None:
+        return
     if finder in sys.meta_path:
         sys.meta_path.remove(finder)
     for name, module in list(sys.modules.items()):

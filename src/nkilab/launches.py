@@ -31,7 +31,7 @@ from .tiles.tile import Storage, View, whole_layout
 from .trace.affine import REPEATS, Repeats, TraceAgain
 from .trace.program import Program
 from .trace.session import Execute, MemoryKey, Session, Together, TurnsNeeded, tracing
-from .trace.source import is_users, place_of, user_frame
+from .trace.source import is_named, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
 Watch = Callable[[Execute], Execute]
@@ -156,8 +156,8 @@ def launch_ranks(
     Raises:
         KernelError, DeadlockError, UseError: as `launch`, with the rank in a note.
     """
-    seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
     try:
+        seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
         compute = _computing(watch) if has_data else None
 
         def run(keyed: Mapping[Any, Any]) -> list[Launched]:
@@ -274,8 +274,10 @@ def _finished(kernel: Kernel, rank: _Rank, results: list[Any]) -> Launched:
             note_holes(sessions, tensors_in(results[0]))
         converted = map_tensors(results[0], lambda t: output_array(first, kernel, t, framework))
     for storage in _to_write_back(sessions):
-        if storage.data is not None:
-            write_back(storage.given, storage.data)
+        if storage.data is not None and not write_back(storage.given, storage.data):
+            code = kernel.function.__code__
+            first.where = (code.co_filename, code.co_firstlineno)
+            first.warn(f"{kernel.name} writes to {storage.name}, a read-only array, which stays as it is")
     programs = tuple(session.program for session in sessions)
     memories = {
         key: tuple(s.shared[key].number if key in s.shared else None for s in sessions)
@@ -418,7 +420,7 @@ def _place_in(trace: TracebackType | None, kernel: Kernel) -> str:
     """
     found = None
     while trace is not None:
-        if is_users(trace.tb_frame.f_code):
+        if is_named(trace.tb_frame.f_code):
             found = trace
         trace = trace.tb_next
     if found is None:

@@ -70,7 +70,8 @@ def _draw(what: str, count: Callable[[], int] | None, total: int | None, done: E
     if done.wait(_PATIENCE):
         return
     progress = _progress()
-    task = progress.add_task(what, total=total, told="")
+    # a bar that cannot grow moves instead
+    task = progress.add_task(what, total=None if count is None else total, told="")
     is_live = False
     while not done.wait(_INTERVAL):
         # a debugger that waits for its user has imported pdb

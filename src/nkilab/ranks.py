@@ -17,6 +17,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
 
+import numpy as np
+
 from . import api, errors
 from .arguments import literal
 from .calls import Call, PerRank, calls_of
@@ -99,8 +101,9 @@ def launch(
     Raises:
         UsageError: if `ranks` is no whole number of at least 1, or `groups` does not name each rank once.
     """
-    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+    if not isinstance(ranks, int | np.integer) or isinstance(ranks, bool) or ranks < 1:
         raise UsageError(f"ranks is {ranks!r}; it is a whole number of at least 1")
+    ranks = int(ranks)
     held = api.as_kernel(kernel)
     _check_options(ranks, topology, executor, groups)
 

@@ -339,10 +339,16 @@ def _line(one: Compared) -> str:
     told = f"{one.measured:>11,.6g}{one.predicted:>11,.6g}{one.error:>+8.1%}"
     within = ""
     if one.interval is not None:
-        within = f"  {one.interval[0]:,.4g} to {one.interval[1]:,.4g}{'' if one.is_inside else '  outside'}"
+        within = f"  {span(*one.interval)}{'' if one.is_inside else '  outside'}"
     # a name that is longer than its column stands on a line of its own
     start = f"  {name}\n  {'':<40}" if len(name) > 39 else f"  {name:<40}"
     return f"{start}{marks:<3}{one.metric:<22}{told}{within}"
+
+
+def span(low: float, high: float) -> str:
+    """An interval with four figures, without exponents."""
+    rounded = [float(f"{end:.4g}") for end in (low, high)]
+    return " to ".join(f"{end:,.0f}" if end >= 1000 else f"{end:.4g}" for end in rounded)
 
 
 def _print_score(name: str, score: Score) -> None:

@@ -56,12 +56,25 @@ def changed(machine: Machine, changes: Mapping[str, Any]) -> Machine:
     for name, given in changes.items():
         value, is_factor = _number(name, given)
         for constant, divisor in _constants(machine, name).items():
-            values[constant] = (
-                machine[constant] * value if is_factor else value / (machine[divisor] if divisor else 1)
-            )
+            made = machine[constant] * value if is_factor else value / (machine[divisor] if divisor else 1)
+            values[constant] = _whole(name, given, made) if _counts(machine, constant) else made
     told = ",".join(f"{name}={given}" for name, given in changes.items())
     label = f"{machine.calibration}, {told}" if machine.calibration else told
     return machine.with_constants(values, f"what if {told}", label, "assumed")
+
+
+def _counts(machine: Machine, constant: str) -> bool:
+    """Whether a constant counts things, and does not measure."""
+    return isinstance(machine[constant], int) and not constant.endswith(("_cycles", "_speedup"))
+
+
+def _whole(name: str, given: Any, made: float) -> int:
+    """A value of a constant that counts; a factor may leave a part of one, which does not count."""
+    if int(made) < 1 or (made != int(made) and str(made) == str(given).strip()):
+        raise UsageError(
+            f"{name} is {given}, which makes {made:g}; it counts, and is a whole number above zero"
+        )
+    return int(made)
 
 
 def _constants(machine: Machine, name: str) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
 from tests.place.handmade import Kernel
+from tests.timing.test_clock import ROUND
 from tests.views.report.test_page import hostile
 from tests.views.runs import kernel_run, loaded_copied_stored, run_of
 from tests.views.test_cores import on_two
@@ -66,6 +67,21 @@ def test_clicking_an_instruction_tells_its_line_duration_and_predecessor(opened)
     assert page.field("line") == "kernel.py:1"
     assert page.field("bytes") == "262.1 kB at 160 GB/s"
     assert page.field("predecessor") == "none"
+    # 512 float32; the first tile lies at 0 from its load, which ends at 2638 ns, to the copy
+    assert "2 KiB of SBUF at 0, from 1.000 µs to 3.300 µs" in page.field("operands")
+
+
+def test_an_instruction_tells_where_its_own_tiles_lie(opened) -> None:
+    # tiles of one line have one name: each row's own stay is told
+    run = kernel_run("tiled")
+    page, order = opened(run), order_of(run)
+    stays = run.occupancy.sbuf
+    for event in run.timeline.of_engine("vector").tolist():
+        page.js(f"nkilab.timeline.select({int(np.flatnonzero(order == event)[0])})")
+        written = next(run.program.accesses(int(run.timeline.row[event]))).storage
+        (own,) = np.flatnonzero(stays.storage == written).tolist()
+        start = f"{stays.start_ns[own] / 1000:,.3f}"
+        assert f"of SBUF at {stays.address[own]}, from {start} µs" in page.field("operands")
 
 
 def test_an_instruction_tells_its_iteration_of_the_loops(opened) -> None:
@@ -151,6 +167,16 @@ def test_keys_do_everything_that_the_pointer_does(opened) -> None:
     assert page.field("title") == "MATMUL LOW · nc_matmul"
 
 
+def test_keys_mean_the_timeline_where_nothing_has_the_focus(opened) -> None:
+    page = opened(kernel_run("tiled"))
+    page.page.keyboard.press("+")
+    assert page.js("nkilab.timeline.view.t1 - nkilab.timeline.view.t0") < page.js("nkilab.timeline.end")
+    page.page.keyboard.press(".")
+    assert page.js("nkilab.timeline.selected") >= 0
+    page.page.keyboard.press("0")
+    assert page.js("nkilab.timeline.view.t1") == pytest.approx(page.js("nkilab.timeline.end"))
+
+
 def test_everything_can_be_reached_by_tab(opened) -> None:
     page = opened(kernel_run("tiled"))
     reached = set()
@@ -222,7 +248,7 @@ def test_hovering_tells_what_lies_under_the_pointer(opened) -> None:
     assert "dst = a" in tip
     box = page.js("nkilab.timeline.box")
     page.page.locator("#sbuf").hover(position={"x": box["x"] + box["width"] * 0.3, "y": 3})
-    assert "2.048 kB a partition at 0" in page.page.inner_text("#tip")
+    assert "2 KiB a partition at 0" in page.page.inner_text("#tip")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -245,6 +271,51 @@ def test_text_stands_out_from_its_ground(opened, scheme: str) -> None:
         for ground in colours[3:]:
             # WCAG 2.2, 1.4.3: 4.5 for text
             assert contrast(ink, ground) >= 4.5, (ink, ground)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_labels_stand_out_from_the_events_that_they_are_written_on(opened, scheme: str) -> None:
+    page = opened(kernel_run("tiled"), scheme=scheme)
+    pairs = page.js("nkilab.theme.colours.map((colour, i) => [nkilab.theme.inks[i], colour])")
+    assert len(pairs) == 12
+    for ink, ground in pairs:
+        assert contrast(ink, ground) >= 4.5, (ink, ground)
+
+
+def test_events_without_gaps_are_drawn_without_gaps_at_every_zoom(opened) -> None:
+    # one copy after the other: their lane is full from the first to the last
+    k = Kernel(ROUND)
+    a, b = k.tile(128, 512), k.tile(128, 512)
+    k.fill(a)
+    for _ in range(1100):
+        k.copy(b, a)
+    page = opened(run_of(k), width=1440)
+    # a copy is 1.4, 1.7 and 2.4 pixels wide
+    for first, last in ((0.1, 0.97), (0.2, 0.9), (0.3, 0.8)):
+        page.js(f"nkilab.timeline.setView({first} * nkilab.timeline.end, {last} * nkilab.timeline.end)")
+        page.js("nkilab.timeline.draw()")
+        # the topmost but one row of pixels of the lane, a little within the view
+        empty = page.js(
+            """(() => { const { timeline: t } = nkilab, lane = t.lanes.find((one) => one.name === "Vector");
+            const copy = document.createElement("canvas");
+            [copy.width, copy.height] = [t.canvas.width, t.canvas.height];
+            const ink = copy.getContext("2d", { willReadFrequently: true }), { x, width } = t.box;
+            ink.drawImage(t.canvas, 0, 0);
+            const row = ink.getImageData(x + 2, lane.y + 3, width - 4, 1).data;
+            const same = (i) => [0, 1, 2].every((c) => Math.abs(row[4 * i + c] - 243) < 14);
+            return [...Array(width - 4).keys()].filter(same).length; })()"""
+        )
+        assert empty == 0, (first, last)
+
+
+def test_a_label_with_little_room_keeps_the_word_that_tells_it_apart(opened) -> None:
+    page = opened(kernel_run("tiled"))
+    found = page.js(
+        """[1000, 45, 30, 3].map((room) => {
+        const ink = nkilab.timeline.canvas.getContext("2d"); ink.font = "11px system-ui, sans-serif";
+        return nkilab.shortened(ink, "MATMUL HIGH", room); })"""
+    )
+    assert found == ["MATMUL HIGH", "…HIGH", "", ""] or found[:2] == ["MATMUL HIGH", "…HIGH"]
 
 
 def contrast(one: str, other: str) -> float:

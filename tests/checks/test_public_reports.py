@@ -234,3 +234,126 @@ def test_a_loop_on_the_device_that_meets_what_stood_before_it_is_found() -> None
         return held, out
 
     assert failing(kernel, "f32[8,512]", "i32[1,1]") == {"race-dynamic-hbm"}
+
+
+def test_a_tile_that_outer_loops_fill_again_is_found() -> None:
+    """aws-neuron-sdk issue 1051, comment of 2024-12-06: what is loaded has no index of the outer loops.
+
+    The answer calls it a way to trigger faults of the compiler: iterations of affine_range share the tile.
+    """
+
+    @nki1.jit
+    def kernel(x):
+        out = nl1.ndarray((2, 3, 128, 512), x.dtype, buffer=nl1.shared_hbm)
+        rows = nl1.ndarray((4, nl1.par_dim(128), 512), x.dtype, buffer=nl1.sbuf)
+        for image in nl1.affine_range(2):
+            for tap in nl1.affine_range(3):
+                for row in nl1.affine_range(4):
+                    rows[row] = nl1.load(x[image, row])
+                nl1.store(out[image, tap], nl1.add(rows[tap], rows[tap + 1]))
+        return out
+
+    assert failing(kernel, "f32[2,4,128,512]") == {"affine-output"}
+
+
+def test_sums_in_sbuf_are_right_here_and_nothing_is_found() -> None:
+    """aws-neuron-sdk issue 1056: `a += y` on a tile in sbuf failed in affine_range, and not in static_range.
+
+    A fault of the compiler's, which the release notes of SDK 2.22 tell to be repaired.
+    """
+
+    @nki1.jit
+    def kernel(x):
+        out = nl1.ndarray((128, 512), x.dtype, buffer=nl1.shared_hbm)
+        total = nl1.zeros((128, 512), x.dtype, buffer=nl1.sbuf)
+        for i in nl1.affine_range(4):
+            total += nl1.load(x[i])
+        nl1.store(out, total)
+        return out
+
+    assert failing(kernel, "f32[4,128,512]") == set()
+    x = np.arange(4 * 128 * 512, dtype=np.float32).reshape(4, 128, 512) % 17
+    np.testing.assert_array_equal(kernel(x), x.sum(0))
+
+
+def test_an_address_beyond_sbuf_is_an_error_with_the_bytes_of_the_tile() -> None:
+    """aws-neuron-sdk issue 1036: blocks of 4000 bytes reach byte 400000; an unhandled exception there."""
+
+    @nki1.jit
+    def kernel(x):
+        out = nl1.ndarray((100, 128, 1000), x.dtype, buffer=nl1.shared_hbm)
+        tile = nl1.ndarray((100, nl1.par_dim(128), 1000), x.dtype,
+                           buffer=ncc1.sbuf.mod_alloc(base_addr=0, num_free_tiles=(100,)))  # fmt: skip
+        for i in nl1.affine_range(100):
+            tile[i] = nl1.load(x[i])
+            nl1.store(out[i], tile[i])
+        return out
+
+    (found,) = [f for f in nkilab.check(kernel, argument("f32[100,128,1000]")) if f.fails]
+    # trn2 has 208 KiB, less 8 bytes of the compiler's, to begin in: block 53 would end at 4000 * 54
+    assert found.rule == "kernel-error"
+    assert "bytes 216000 to 220000" in found.message
+
+
+def test_a_copy_to_partition_one_is_told_with_the_partitions_that_may_begin() -> None:
+    """aws-neuron-sdk issue 1354: a copy to rows 1 and 2 in a loop fails with no information."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((2, 2), nl.int32, buffer=nl.shared_hbm)
+        rows = nl.load(x)
+        turn = nl.zeros((2, 2), nl.int32, buffer=nl.sbuf)
+        for row in nl.static_range(2):
+            for _ in nl.dynamic_range(2):
+                nisa.dma_copy(turn, rows[row : row + 2, :2])
+                nisa.tensor_scalar(turn, turn, op0=nl.add, operand0=1)
+            nisa.tensor_copy(rows[row : row + 2, :2], turn)
+        nl.store(out, turn)
+        return out
+
+    (found,) = [f for f in nkilab.check(kernel, argument("i32[3,2]")) if f.fails]
+    assert found.message == (
+        "tensor_copy: dst starts at partition 1 with 2 partitions; it starts at 0, 32, 64 or 96"
+    )
+
+
+def test_two_loads_into_one_tile_are_right_here_and_nothing_is_found() -> None:
+    """aws-neuron-sdk issue 1281: loads of [128, 512] into a tile [128, 2, 512] are told not to match.
+
+    A fault of the compiler's: shapes agree. Our values are those of NumPy.
+    """
+
+    @nki.jit
+    def kernel(x):
+        tile = nl.ndarray((128, 2, 512), nl.float16, buffer=nl.sbuf)
+        out = nl.ndarray((2, 128, 512), nl.float16, buffer=nl.shared_hbm)
+        for half in nl.affine_range(2):
+            nisa.dma_copy(tile[:, half, :], x[half, :, :])
+        for half in nl.affine_range(2):
+            nisa.dma_copy(out[half], tile[:, half, :])
+        return out
+
+    assert failing(kernel, "f16[2,128,512]") == set()
+    x = np.arange(2 * 128 * 512, dtype=np.float16).reshape(2, 128, 512)
+    np.testing.assert_array_equal(kernel(x), x)
+
+
+def test_partial_sums_of_two_cores_behind_a_barrier_are_in_order() -> None:
+    """aws-neuron-sdk issue 1298: a sum over two cores through shared HBM; a fault of the compiler's."""
+
+    @nki.jit
+    def kernel(x):
+        core = nl.program_id(0)
+        mine, other = (nl.ndarray((1, 1024), nl.float32, buffer=nl.sbuf) for _ in range(2))
+        parts, out = (nl.ndarray((2, 1024), nl.float32, buffer=nl.shared_hbm) for _ in range(2))
+        nisa.dma_copy(mine, x[core : core + 1])
+        nisa.dma_copy(parts[core : core + 1], mine)
+        nisa.core_barrier(parts, (0, 1))
+        nisa.dma_copy(other, parts[1 - core : 2 - core])
+        nisa.tensor_tensor(mine, mine, other, op=nl.add)
+        nisa.dma_copy(out[core : core + 1], mine)
+        return out
+
+    assert failing(kernel[2], "f32[2,1024]") == set()
+    x = np.arange(2048, dtype=np.float32).reshape(2, 1024)
+    np.testing.assert_array_equal(kernel[2](x), np.stack([x.sum(0)] * 2))

@@ -17,6 +17,7 @@ from nkilab.checks.replay import _by_node, _computed, _outputs
 from nkilab.checks.watch import Watcher
 from nkilab.launches import launch
 from nkilab.machine import machine_named
+from nkilab.place import DEPENDENCES
 from nkilab.tiles.dtypes import BFLOAT16, FLOAT32
 from tests.checks.gallery import cores, loops, memory, python, races
 from tests.checks.gallery.case import CASES, Case
@@ -47,7 +48,9 @@ def test_the_recorded_order_gives_what_the_run_gave(held: Case) -> None:
     assert watcher.recording is not None
     actions, same = _by_node(graph, watcher.recording), Ordering("as recorded", graph.sequence)
     again = _computed(evidence, watcher.recording, actions, same, _outputs(evidence))
-    for replayed, result in zip(again, results if isinstance(results, tuple) else (results,), strict=True):
+    # a kernel whose result is an argument returns nothing
+    given = results if isinstance(results, tuple) else (() if results is None else (results,))
+    for replayed, result in zip(again, given, strict=True):
         np.testing.assert_array_equal(replayed, np.asarray(result).reshape(-1))
 
 
@@ -82,6 +85,59 @@ def test_each_order_is_new_and_where_there_is_none_that_is_said() -> None:
     lonely = BY_NAME["memory.right_everything_was_loaded"]
     report = report_of(lonely.kernel, lonely.args, {}, Options(replays=3))
     assert report.notes == ("the rows have only 0 other orders that were found",)
+
+
+# rows of the table without which replays of a kernel differ; the kernels are those of test_races
+EXPOSED = {
+    "flow": "races.right_tiles_side_by_side",
+    "anti": "races.right_one_tile_for_all_turns",
+    "output": "memory.right_the_last_rows_are_zeros",
+    "engine order": "races.right_one_engine_writes_both_tiles",
+    "queue order": "races.right_two_loads_go_through_one_queue",
+    "semaphore": "races.right_tiles_side_by_side",
+    "direct overlap": "races.right_ping_pong_with_one_buffer",
+    "pattern overlap": "races.right_shifted_patterns",
+}
+
+
+@pytest.mark.parametrize("row", EXPOSED)
+def test_a_planted_missing_edge_changes_a_result(row: str) -> None:
+    held = BY_NAME[EXPOSED[row]]
+    whole = report_of(held.kernel, held.args, {}, Options(replays=6))
+    assert not any(one["differing_elements"] for one in whole.replays)
+    table = {name: kind for name, kind in DEPENDENCES.items() if name != row}
+    planted = report_of(held.kernel, held.args, {}, Options(replays=6, table=table))
+    assert all(one["swapped_pairs"] >= 1 for one in planted.replays)
+    told = [f for f in planted.findings if f.rule == "order-changes-result"]
+    assert told
+    assert all(f.site.line > 0 and f.other_site.line > 0 for f in told)
+
+
+# kinds that the table leaves open: the kernel shows it as it is
+OPEN = {
+    "direct overlap, Beta 1": "races.wrong_two_tensors_of_beta_1_share_an_address",
+    "dynamic hbm": "races.wrong_a_cache_row_is_read_back_unordered",
+    "two cores": "cores.wrong_the_other_half_is_read_without_a_barrier",
+}
+
+
+@pytest.mark.parametrize("row", OPEN)
+def test_what_the_table_leaves_open_changes_a_result(row: str) -> None:
+    held = BY_NAME[OPEN[row]]
+    found = report_of(held.kernel, held.args, {}, Options(replays=6)).findings
+    assert [f for f in found if f.rule == "order-changes-result"]
+
+
+def test_a_seed_that_the_scheduler_puts_behind_its_numbers_changes_them() -> None:
+    held = BY_NAME["races.wrong_a_seed_may_come_too_late"]
+    report = report_of(held.kernel, [np.full((1, 1), 77, np.uint32)], {}, Options(replays=3))
+    # engines keep their order, so that no other order is left
+    (one,) = report.replays
+    assert one["order"] == "the second of two that share registers first"
+    assert one["differing_elements"] > 0
+    (told,) = [f for f in report.findings if f.rule == "order-changes-result"]
+    asked = next(f for f in report.findings if f.rule == "race-open-schedule")
+    assert (told.site, told.other_site, told.severity) == (asked.site, asked.other_site, "warning")
 
 
 def test_iterations_of_affine_range_backwards_show_a_recurrence() -> None:

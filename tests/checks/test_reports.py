@@ -137,6 +137,11 @@ def test_a_comment_above_a_call_of_several_lines_silences_it() -> None:
     assert (held.first, held.last, held.rules, held.reason) == (1, 4, ("spill",), "known")
 
 
+def test_comments_above_each_other_silence_the_same_line() -> None:
+    file = SourceFile("k.py", "# nkilab: ignore[spill] known\n# nkilab: ignore[psum-full] too\ncall()\n")
+    assert [(held.rules, held.last) for held in file.ignores] == [(("spill",), 3), (("psum-full",), 3)]
+
+
 def test_pyproject_silences_rules_everywhere_or_by_file(tmp_path: Path) -> None:
     settings = tmp_path / "pyproject.toml"
     settings.write_text('[tool.nkilab.check]\nper-file-ignores = { "ker*.py" = ["unwritten-read"] }\n')

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nkilab.cores import instances_of
-from nkilab.errors import RuleError, UseError
+from nkilab.errors import LimitError, RuleError, UseError
 from nkilab.machine import MACHINES
 from tests.dialects.spellings import nl1 as nl
 
@@ -88,3 +88,9 @@ def test_other_nki_grids_are_refused(sizes: tuple[int, ...], chip: str, allowed:
         "  hint: loop over the parts inside the kernel\n"
         "  source: Using Logical Neuron Cores (LNC)"
     )
+
+
+def test_more_instances_than_can_be_run_are_refused() -> None:
+    with pytest.raises(LimitError) as caught:
+        instances_of((2**20, 2), (2**20, 2), "neuronxcc", TRN2)
+    assert caught.value.problem == ("the grid [1048576, 2] has 2097152 instances; nkilab runs up to 1048576")

@@ -115,6 +115,12 @@ def test_a_group_over_two_tasks_is_refused() -> None:
         )
 
 
+def test_ranks_and_groups_of_numpy_count() -> None:
+    group = ncc.ReplicaGroup(np.arange(2).reshape(1, 2))
+    assert group.groups == [[0, 1]]
+    assert sums(nkilab.launch(reduces, ranks=np.int64(2))(nkilab.per_rank(X[:2]), group)) == [3, 3]
+
+
 def test_ranks_that_groups_join_belong_together() -> None:
     def of(*groups: Any) -> list[list[int]]:
         return joined_ranks(

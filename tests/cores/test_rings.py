@@ -1,4 +1,4 @@
-"""Turns and channels of rings, and what a summary says of collectives."""
+"""Turns and channels of rings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 import nkilab
 from nkilab.errors import UseError
-from nkilab.views.explorer import tables_of
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
@@ -52,14 +51,3 @@ def test_a_channel_that_is_in_no_list_is_refused() -> None:
         UseError, match="channel_ids and the tensors by channel are lists; one of them is none"
     ):
         nkilab.launch(kernel, 2)(X, GROUP)
-
-
-def test_a_summary_says_no_number_of_collectives_where_there_are_some() -> None:
-    @nki.jit
-    def kernel(x, group):
-        dst = shared(x, "dst")
-        ncc.all_reduce([shared(x, "src")], [dst], group, nl.add)
-        return dst
-
-    run = nkilab.profile(kernel, nkilab.spec((2, 4), "float32"), GROUP, ranks=2).run
-    assert tables_of(run, ("Summary",))["Summary"]["cc_op_count"] == [None]

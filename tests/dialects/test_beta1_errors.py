@@ -252,7 +252,7 @@ def test_an_api_outside_a_kernel_names_the_line():
     with pytest.raises(UseError) as caught:
         host()
     assert str(caught.value) == (
-        f"{marked_line(host)}: no kernel is running; NKI calls stand inside a function that nki.jit "
+        f"{marked_line(host)}: ndarray: no kernel is running; NKI calls stand inside a function that nki.jit "
         "decorates\n"
         "  hint: decorate the function with @nki.jit and call it with arrays\n"
         "  key: err_nki_api_outside_of_nki_kernel"
@@ -363,4 +363,5 @@ def test_an_exception_of_the_users_own_leaves_the_kernel_as_it_is():
 def test_jit_decorates_functions_only():
     with pytest.raises(UseError) as caught:
         nki.jit(3)
-    assert str(caught.value) == "nki.jit decorates functions; got int"
+    assert caught.value.where.startswith("test_beta1_errors.py:")
+    assert str(caught.value).endswith(": nki.jit: it decorates functions; got int")

@@ -7,6 +7,7 @@ import pytest
 
 import nkilab
 from nkilab.dialects.serve import tables
+from nkilab.errors import NkilabWarning
 
 NKI = tables("neuronxcc", "")["neuronxcc.nki"]
 NL = tables("neuronxcc", "")["neuronxcc.nki.language"]
@@ -44,11 +45,12 @@ def test_any_other_parameter_is_not_written(annotation):
     np.testing.assert_array_equal(x, 1)
 
 
-def test_an_array_that_may_not_change_is_copied():
+def test_an_array_that_may_not_change_is_copied_and_told():
     doubled_in_place.__annotations__ = {"x": NT["mutable"]}
     x = np.ones((4, 8), np.float32)
     x.flags.writeable = False
-    np.testing.assert_array_equal(nkilab.simulate(NKI["jit"](doubled_in_place))(x), 2)
+    with pytest.warns(NkilabWarning, match="writes to x, a read-only array, which stays as it is"):
+        np.testing.assert_array_equal(nkilab.simulate(NKI["jit"](doubled_in_place))(x), 2)
     np.testing.assert_array_equal(x, 1)
 
 

@@ -254,10 +254,11 @@ def test_an_input_in_any_layout_is_written():
     np.testing.assert_array_equal(y[:2], ramp(4, 6)[:2])
 
 
-def test_an_array_that_may_not_change_stays_as_it_is():
+def test_an_array_that_may_not_change_stays_as_it_is_and_is_told():
     x, y = ramp(4, 6), np.zeros((4, 6), np.float32)
     x.flags.writeable = False
-    np.testing.assert_array_equal(doubled_in_place(x, y), 2 * ramp(4, 6))
+    with pytest.warns(NkilabWarning, match="writes to x, a read-only array, which stays as it is"):
+        np.testing.assert_array_equal(doubled_in_place(x, y), 2 * ramp(4, 6))
     np.testing.assert_array_equal(x, ramp(4, 6))
 
 

@@ -117,6 +117,25 @@ def test_a_rearrangement_splits_and_reorders() -> None:
         (lambda t: t.permute((1, 0, 2)), "dims is [1, 0, 2]; on chip axis 0 stays first"),
         (lambda t: t.select(0, 1), "select on axis 0, which is the partition axis; it stays as it is"),
         (lambda t: t.slice(1, 4, 9), "slice 4:9:1 of axis 1, which has 6 elements"),
+        (
+            lambda t: t.rearrange(("p", ("a", "b"), "c"), ("p", "b", "a", "c"), {"a": 2, "d": 5}),
+            "sizes names d; the axes are p, a, b, c",
+        ),
+        (
+            lambda t: t.rearrange(("p", ("a", "b"), "c"), ("p", "b", "a", "c"), {"a": 2, "c": 5}),
+            "sizes gives c 5 elements; it has 4",
+        ),
+        (lambda t: t.rearrange(("p", "a"), ("p", "a")), "src is ('p', 'a'), 2 axes; the tensor has 3"),
+        (
+            lambda t: t.rearrange(("p", (), "a", "c"), ("p", "a", "c")),
+            "an axis of rearrange is (); it is a name or a tuple of names",
+        ),
+        (lambda t: t.slice(1, strat=2, end=3), "there is no keyword strat; it takes dim, start, end, step"),
+        (lambda t: t.slice(1, 2), "missing 1 required positional argument: 'end'"),
+        (
+            lambda t: t.reshape((8, 24), new_shape=(8, 24)),
+            "shape and new_shape are both given; they are two words for one",
+        ),
         (lambda t: t.reshape_dim(1, (4, 2)), "axis 1 has 6 elements; [4, 2] does not split it"),
         (lambda t: t.reshape_dim(1, (-2, -3)), "axis 1 has 6 elements; [-2, -3] does not split it"),
         (lambda t: t.reshape_dim(1, (-1, -3)), "axis 1 has 6 elements; [-1, -3] does not split it"),

@@ -125,6 +125,11 @@ def test_what_is_printed_can_be_written_into_the_page(tmp_path: Path) -> None:
     assert ran(wrong, tmp_path, write=True) == PAGE.replace("one\n...", "one\ntwo")
 
 
+def test_commands_below_a_line_that_ends_with_a_file_run(tmp_path: Path) -> None:
+    with pytest.raises(blocks.Mismatch, match="prints\nb"):
+        ran("Look at `a.html`:\n\n```console\n$ echo b\n?\n```\n", tmp_path)
+
+
 def test_a_part_of_a_file_stands_in_it(tmp_path: Path) -> None:
     part = "\nFrom `a.txt`:\n\n```text\n{}\n```\n"
     assert ran(PAGE + part.format("two"), tmp_path)

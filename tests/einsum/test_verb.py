@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from nkilab.einsum.verb import sizes_of
+from nkilab.errors import UsageError
 from tests.einsum.specs import PRODUCT
 from tests.program import call
 
@@ -19,6 +23,13 @@ def test_a_kernel_goes_to_standard_output_and_its_report_to_standard_error(tmp_p
     assert "def pack(A, B):" in done.stdout
     assert done.stderr.startswith("kernel: nki, for trn2\n")
     assert "\n  predicted " in done.stderr
+
+
+def test_extents_are_given_apart_or_separated_by_commas() -> None:
+    assert sizes_of(["M=130,K=40", "N=33"]) == {"M": 130, "K": 40, "N": 33}
+    for wrong in ("M=130,", "M=130,K", "M=130,K=0", "M=1,M=x"):
+        with pytest.raises(UsageError):
+            sizes_of([wrong])
 
 
 def test_files_are_written_beside_one_another_and_work(tmp_path: Path) -> None:

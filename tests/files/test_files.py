@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nkilab.errors import FileError
 from nkilab.files import neff, ntff
-from nkilab.files.container import pack, unpack
+from nkilab.files.container import pack, unpack, write_whole
 from nkilab.files.values import decoded, encoded
 from nkilab.isa.activations import ACTIVATIONS
 from nkilab.isa.operators import OPERATORS
@@ -253,3 +253,21 @@ def test_a_value_without_a_form_in_files_is_refused() -> None:
     with pytest.raises(FileError) as refused:
         encoded({1})
     assert str(refused.value) == "a value of type set has no form in files: {1}"
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    with pytest.raises(FileError, match="/dev/full cannot be written: no space left on device"):
+        write_whole("/dev/full", b"bytes")
+    assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+def test_a_link_stays_and_its_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "near").symlink_to(tmp_path / "far" / "file")
+    for content in (b"first", b"second"):
+        write_whole(tmp_path / "near", content)
+        assert (tmp_path / "near").is_symlink()
+        assert (tmp_path / "far" / "file").read_bytes() == content
+    assert [one.name for one in (tmp_path / "far").iterdir()] == ["file"]

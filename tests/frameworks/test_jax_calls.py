@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -176,6 +177,12 @@ SHARDED = """
     np.testing.assert_allclose(total, (x * y).sum(dtype=np.float64), rtol=1e-5)
     dx = jax.jit(jax.grad(lambda x, y: rows(x, y)[0].sum()))(x, y)
     np.testing.assert_array_equal(dx, y)
+
+    # a weight that all devices share: its gradient is the sum of theirs
+    shared = jax.shard_map(wrapped, mesh=mesh, in_specs=(P("i"), P()), out_specs=P("i"))
+    dx, dw = jax.jit(jax.grad(lambda x, w: shared(x, w).sum(), argnums=(0, 1)))(x, y[:4])
+    np.testing.assert_array_equal(dx, np.tile(y[:4], (4, 1)))
+    np.testing.assert_allclose(dw, x.reshape(4, 4, 6).sum(0, dtype=np.float64), rtol=1e-5)
     print("same")
 """
 
@@ -202,6 +209,48 @@ def test_a_gradient_without_backward_is_refused():
     assert str(caught.value) == (
         "scaled has no backward\n  hint: pass one: nkilab.jax.wrap(kernel, backward=kernel_or_function)"
     )
+
+
+def told(caught):
+    """A message without its place, which is a line of this file."""
+    place, _, rest = str(caught.value).partition(": ")
+    assert place.partition(":")[0] == "test_jax_calls.py"
+    return rest
+
+
+def test_a_gradient_through_a_kernel_that_is_not_wrapped_is_refused():
+    with pytest.raises(UsageError) as caught:
+        jax.grad(lambda x: scaled(x).sum())(random(2, 3))
+    assert told(caught) == (
+        "scaled: no gradient flows through a kernel that is called as it is\n"
+        "  hint: make it nkilab.jax.wrap(kernel, backward=kernel_or_function), "
+        "or write a jax.custom_vjp around it"
+    )
+
+
+def test_gradients_of_gradients_go_through_the_rule_again():
+    wrapped = nkilab.jax.wrap(product, backward=lambda x, y, dz: (wrapped(dz, y), wrapped(dz, x)))
+    x, y = random(2, 3), random(2, 3) + 1
+    twice = jax.grad(lambda x: jax.grad(lambda x: (wrapped(wrapped(x, x), y)).sum())(x).sum())(x)
+    np.testing.assert_allclose(twice, 2 * y, rtol=1e-6)
+
+
+def test_a_number_that_jax_traces_and_a_type_without_tiles_are_refused_at_the_line_of_the_call():
+    wrapped = nkilab.jax.wrap(scaled)
+    with pytest.raises(UseError) as caught:
+        jax.jit(lambda x, times: wrapped(x, times=times))(random(2, 3), 2.0)
+    assert told(caught) == (
+        "scaled: argument times has shape []; a tensor has at least one element and axis\n"
+        "  hint: kernels take numbers as constants: let jax.jit have it in static_argnums"
+    )
+    with pytest.raises(UseError, match=r"^test_jax_calls\.py:\d+: scaled: argument x: dtype is int4; "):
+        wrapped(random(2, 3).astype("int4"))
+
+
+def test_a_copied_model_shares_its_functions():
+    wrapped = nkilab.jax.wrap(scaled)
+    assert copy.deepcopy({"layers": [wrapped]}) == {"layers": [wrapped]}
+    assert copy.copy(wrapped) is wrapped
 
 
 def test_a_written_argument_is_refused_where_the_kernel_does_not_return_it():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from pathlib import Path
@@ -63,6 +64,83 @@ def test_every_bit_of_a_tensor_goes_through(name, how):
     out = (compiled(lambda t: wrapped(t)) if how == "compiled" else wrapped)(x)
     assert (type(out), out.dtype, out.shape) == (torch.Tensor, dtype, x.shape)
     assert torch.equal(out.view(torch.uint8), bits)
+
+
+def test_vmap_runs_the_kernel_once_per_element_of_the_batch():
+    wrapped = nkilab.torch.wrap(product, backward=product_backward)
+    x, y = random(4, 3, 6).requires_grad_(), random(4, 6)
+    batched = torch.vmap(wrapped, in_dims=(1, None))
+    for function in (batched, compiled(lambda x, y: batched(x, y))):
+        z = function(x, y)
+        assert torch.equal(z, (x * y[:, None]).movedim(1, 0))
+        (dx,) = torch.autograd.grad(z.sum(), x)
+        assert torch.equal(dx, y[:, None].expand_as(x))
+    with pytest.raises(UsageError) as caught:
+        torch.vmap(nkilab.torch.wrap(appended, mutates=("cache",)))(x.detach(), x.detach()[:, :1])
+    assert str(caught.value) == (
+        "appended writes its argument cache, which torch.vmap cannot batch\n"
+        "  hint: call it in a loop, or return new tensors"
+    )
+
+
+def test_a_copied_model_shares_its_operators():
+    wrapped = nkilab.torch.wrap(scaled)
+    model = torch.nn.Linear(2, 2)
+    model.activation = wrapped
+    assert copy.deepcopy(model).activation is wrapped
+    assert copy.copy(wrapped) is wrapped
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        (
+            lambda: torch.eye(4).to_sparse(),
+            "argument x has layout torch.sparse_coo; kernels take dense tensors\n  hint: pass x.to_dense()",
+        ),
+        (
+            lambda: torch.tensor(3.0),
+            "argument x has shape []; a tensor has at least one element and axis\n"
+            "  hint: pass a number, as x.item() is one",
+        ),
+    ],
+)
+def test_what_no_tile_holds_is_refused_at_the_line_of_the_call(argument, problem):
+    wrapped = nkilab.torch.wrap(scaled)
+    with pytest.raises(UseError) as caught:
+        wrapped(argument())
+    assert told(caught) == f"scaled: {problem}"
+    with pytest.raises(UseError) as caught:
+        wrapped(torch.ones(2, 2), time=3)
+    assert told(caught) == (
+        "scaled: the arguments do not fit the kernel: got an unexpected keyword argument 'time'\n"
+        "  hint: did you mean times?"
+    )
+
+
+# PyTorch makes its forward mode with what it calls deprecated
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
+def test_a_tangent_is_not_dropped():
+    wrapped = nkilab.torch.wrap(scaled)
+    with pytest.raises(UseError) as caught:
+        torch.func.jvp(lambda x: wrapped(x), (random(2, 2),), (random(2, 2),))
+    assert told(caught) == (
+        "scaled: argument x has a tangent; a kernel has no forward-mode derivative\n"
+        "  hint: use reverse mode: torch.autograd.grad, with backward= of nkilab.torch.wrap"
+    )
+
+
+def test_a_kernel_that_is_not_wrapped_tells_of_the_gradient_that_ends_at_it(capsys):
+    x = random(2, 2, grad=True)
+    assert not scaled(x).requires_grad
+    assert capsys.readouterr().err == (
+        "nkilab: notice: scaled: x requires a gradient, and none flows through a kernel that is called "
+        "as it is; use nkilab.torch.wrap(kernel, backward=...), or torch.no_grad()\n"
+    )
+    with torch.no_grad():
+        row_block(x)
+    nkilab.torch.wrap(row_block)(x)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_constant_a_grid_and_a_structure_of_results_are_those_of_the_kernel():

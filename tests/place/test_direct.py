@@ -137,7 +137,7 @@ def test_tiles_that_do_not_fit_beside_those_at_addresses_are_told() -> None:
     with activate():
         program = program_of(nki.jit(kernel), ((4, 128, 24576), "float32"))
     (finding,) = plan(program).findings
-    assert finding.rule == "addresses"
+    assert finding.rule == "mixed-addresses"
     assert "196608 of 212984 bytes per partition of sbuf" in finding.message
 
 

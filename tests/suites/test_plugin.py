@@ -190,6 +190,7 @@ def test_chips_are_parameters_and_workers_send_what_they_predict(run, workers):
         ((), {"kernel": "k"}, "nki_budget bounds nothing; give it latency_us, mfu or mbu"),
         ((), {"mfu": 40}, "nki_budget has mfu=40; it is a fraction between 0 and 1"),
         ((), {"latency_us": "9"}, "nki_budget has latency_us='9'; it is microseconds above 0"),
+        ((), {"mfu": 0.1, "target": "trn9"}, "nki_budget has target='trn9'; it is one of trn1, trn2, trn3"),
     ],
 )  # fmt: skip
 def test_a_budget_that_says_nothing_is_refused(args, kwargs, message):
@@ -198,10 +199,25 @@ def test_a_budget_that_says_nothing_is_refused(args, kwargs, message):
     assert str(caught.value) == message
 
 
-def test_such_a_budget_is_told_before_any_test_runs(run):
-    result = run("import pytest\n@pytest.mark.nki_budget(mfu=40)\ndef test_it(): pass\n")
-    result.stderr.fnmatch_lines(["ERROR: nki_budget has mfu=40; it is a fraction between 0 and 1"])
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
+def test_such_a_budget_fails_its_test_before_it_runs_and_no_other(run):
+    result = run(
+        "import pytest\n@pytest.mark.nki_budget(mfu=40)\ndef test_it(): 1 / 0\ndef test_other(): pass\n"
+    )
+    result.stdout.fnmatch_lines(["*ERROR at setup of test_it*", "nki_budget has mfu=40; it is a fraction*"])
+    result.assert_outcomes(errors=1, passed=1)
+
+
+def test_an_error_of_a_kernel_shows_the_lines_of_the_user_alone(run):
+    suite = "from kernels import doubled\nimport numpy\ndef test_it(nki_simulate):\n"
+    suite += "    nki_simulate(doubled, numpy.ones((256, 4), numpy.float32))\n"
+    result = run(suite)
+    result.stdout.fnmatch_lines(
+        [">*nki_simulate(doubled,*", ">*nl.store(out, nl.load(x) * 2)", "*architecture limitation of 128."]
+    )
+    result.stdout.no_fnmatch_line("*nkilab*in run*")
+    result.stdout.no_fnmatch_line("*raise_typed*")
+    whole = run(suite, "--full-trace")
+    whole.stdout.fnmatch_lines(["*raise_typed*"])
 
 
 def test_strict_budgets_hold_the_slow_end_of_the_interval():

@@ -105,7 +105,7 @@ def test_a_64_bit_type_is_refused_with_a_hint(spelled: object, name: str) -> Non
 
 
 def test_an_unhashable_type_is_refused() -> None:
-    with pytest.raises(RuleError, match=r"^dtype is \[\]; it is one of float32, "):
+    with pytest.raises(RuleError, match=r"^dtype is of type list; it is one of float32, "):
         as_dtype([])
 
 

@@ -41,6 +41,33 @@ def blocks(x, columns):
         nisa.dma_copy(dst=out[:, n * columns : (n + 1) * columns], src=tile)
     return out
 """
+ODD = """\
+import sys
+import time
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+seen = []
+
+
+@nki.jit
+def odd(x, columns, fault="none"):
+    if fault == "end" and columns == 256:
+        sys.exit()
+    if fault == "state":
+        seen.append(columns)
+        columns *= 2 ** (len(seen) > 5)
+    if fault == "slow":
+        time.sleep(0.1)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for n in nl.affine_range(x.shape[1] // columns):
+        tile = nl.ndarray((128, columns), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[:, n * columns : (n + 1) * columns])
+        nisa.dma_copy(dst=out[:, n * columns : (n + 1) * columns], src=tile)
+    return out
+"""
 SPACE = """\
 schema: nkilab.space/1
 parameters:

@@ -80,14 +80,28 @@ def test_another_version_of_the_model_chooses_anew(kernel, cache, evaluated, mon
     assert len(evaluated) == 12
 
 
+DAMAGED = [
+    5,
+    {"point": 5, "state": "timed"},
+    {"point": {"columns": 64}, "state": "timed"},
+    {"point": {"columns": 64}, "state": "timed", "values": {"latency": "x"}},
+    {"point": {"columns": 64}, "state": "failed"},
+    {"point": {"columns": 65}, "state": "timed", "values": {"latency": 1.0}},
+]
+
+
+def damaged(outcome: object) -> str:
+    return json.dumps({"schema": "nkilab.choice/1", "outcome": outcome})
+
+
 def test_a_damaged_choice_is_made_anew(kernel, cache, evaluated):
     x = np.zeros((128, 2048), np.float32)
     choice = nkilab.tune.autotune(SPACE)(kernel).choice(x)
     (path,) = cache.iterdir()
-    for content in ("", "{", '{"schema": "nkilab.choice/1"}', json.dumps([1])):
+    for content in ("", "{", '{"schema": "nkilab.choice/1"}', json.dumps([1]), *map(damaged, DAMAGED)):
         path.write_text(content)
         assert nkilab.tune.autotune(SPACE)(kernel).choice(x) == choice
-    assert len(evaluated) == 30
+    assert len(evaluated) == 6 * (1 + 4 + len(DAMAGED))
 
 
 def test_what_the_caller_gives_is_not_chosen(kernel, cache, evaluated):
@@ -116,3 +130,24 @@ def test_a_function_that_is_no_kernel_is_refused():
         @nkilab.tune.autotune(SPACE)
         def plain(x, columns):
             return x
+
+
+def test_a_choice_that_cannot_be_kept_is_told_and_taken(kernel, tmp_path, monkeypatch, evaluated):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NKILAB_CACHE_DIR", str(tmp_path / "file"))
+    x = np.ones((128, 2048), np.float32)
+    with pytest.warns(
+        UserWarning, match="the choice of an autotuned kernel is not kept: .*: not a directory"
+    ):
+        choice = nkilab.tune.autotune(SPACE)(kernel).choice(x)
+    assert (list(choice), len(evaluated)) == (["columns"], 6)
+
+
+def test_what_the_caller_gives_is_a_value_of_a_space(kernel, cache):
+    tuned = nkilab.tune.autotune({**SPACE, "fault": ["none"]})(kernel)
+    x = np.ones((128, 2048), np.float32)
+    assert tuned.choice(x, columns=np.int64(64)) == {"fault": "none"}
+    with pytest.raises(
+        UsageError, match="columns is None; beside parameters that are chosen it is a number or a word"
+    ):
+        tuned.choice(x, columns=None)

@@ -33,6 +33,10 @@ BAD = {
     HEAD + "  - {columns: 64, latency_us: -1}\n": "measured.yaml:3: latency_us is -1; it is a number above 0",
     HEAD
     + "  - {columns: 64, latency_us: 5, noise: 0}\n": "measured.yaml:3: noise is 0; it is a number above 0",
+    HEAD + "  - {columns: 64.0, latency_us: 5}\n": "measured.yaml:3: columns=64.0 is no point of the space",
+    HEAD + "  - {columns: 64, latency_us: 5, noise: 3}\n": (
+        "measured.yaml:3: noise is 3; it is a relative spread, 0.02 for 2 %"
+    ),
     HEAD + "  - {columns: 64, latency_us: 5}\n  - {columns: 64, latency_us: 6}\n": (
         "measured.yaml:4: columns=64 is measured twice"
     ),
@@ -111,3 +115,12 @@ def test_confirm_tells_what_moved(folder):
     assert len((folder / "journal").read_text().splitlines()) == 1 + 2 * 6
     text = told(call(*base, *options[1:], folder=folder))[1]
     assert "copied on trn2: 15.00 us measured" in text
+
+
+def test_a_measurement_in_another_unit_is_refused(folder):
+    (folder / "measured.yaml").write_text(HEAD + "  - {columns: 512, latency_us: 17000}\n")
+    arguments = ("--space", "space.yaml", "--arg", "f32[128,2048]", "--confirm", "measured.yaml")
+    status, output, complaint = told(call("tune", "kernels.py:copied", *arguments, folder=folder))
+    assert (status, output) == (2, "")
+    assert complaint.startswith("nkilab: columns=512 is measured with 17000 us, predicted with ")
+    assert complaint.endswith(" us\n  hint: write latency_us in microseconds\n")

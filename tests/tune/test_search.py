@@ -189,9 +189,24 @@ def test_a_damaged_line_is_named(tmp_path: Path):
     with Journal(path, "study") as journal:
         found("exhaustive", trials=3, journal=journal)
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], lines[2][5:], lines[3], ""]))
-    with pytest.raises(FileError, match="journal:3: this line is damaged"):
-        Journal(path, "study")
+    no_constants = json.dumps({"outcome": json.loads(lines[2])["outcome"]})
+    others = (
+        '{"constants": "a", "outcome": 5}',
+        '{"constants": "a", "outcome": {"point": 5, "state": "timed"}}',
+    )
+    for damaged in (lines[2][5:], no_constants, *others):
+        path.write_text("\n".join([*lines[:2], damaged, lines[3], ""]))
+        with pytest.raises(FileError, match="journal:3: this line is damaged"):
+            Journal(path, "study")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there are no such devices here")
+def test_what_is_no_plain_file_is_refused():
+    for path in ("/dev/full", "/dev/null"):
+        with pytest.raises(FileError) as caught:
+            Journal(Path(path), "study")
+        told = f"{path} keeps nothing: it is no plain file\n  hint: name another file"
+        assert str(caught.value) == told
 
 
 def test_two_searches_do_not_write_to_one_journal(tmp_path: Path):

@@ -9,6 +9,7 @@ import pytest
 
 from nkilab.errors import FileError, NkilabError, UsageError
 from nkilab.tune.expressions import ALLOWED, constraint
+from nkilab.tune.samplers import shuffled
 from nkilab.tune.space import read_space, space_of
 
 NAMES = frozenset({"a", "b", "kind"})
@@ -135,7 +136,13 @@ BAD = {
     ),
     "schema: nkilab.space/1\nparameters:\n  a: [1, 1]\n": "space.yaml:3: choices of a has a value twice",
     "schema: nkilab.space/1\nparameters:\n  a: [[1]]\n": (
-        "space.yaml:3: a choice of a is [1]; it is a number or a word"
+        "space.yaml:3: a choice of a is [1]; it is a finite number or a word"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a: [1, .nan]\n": (
+        "space.yaml:3: a choice of a is nan; it is a finite number or a word"
+    ),
+    "schema: nkilab.space/1\nparameters:\n  a: [1, .inf]\n": (
+        "space.yaml:3: a choice of a is inf; it is a finite number or a word"
     ),
     "schema: nkilab.space/1\nparameters: {a: [1, 2]}\nconstraints:\n  - a < 3\n  - a > 5\n": (
         "space.yaml:5: the space has no point: a > 5 holds for none of 2 combinations"
@@ -162,3 +169,36 @@ def test_a_file_that_is_missing_or_no_yaml_is_refused(tmp_path: Path):
     (tmp_path / "bad.yaml").write_text("schema: [\n")
     with pytest.raises(FileError, match=r"bad.yaml:2: this is no YAML"):
         read_space(tmp_path / "bad.yaml")
+
+
+def test_a_point_has_values_with_their_types():
+    space = space_of({"a": {"integers": [1, 8]}, "b": [1, 2.0, "x"]})
+    assert space.contains({"a": 1, "b": 1})
+    for wrong in ({"a": True, "b": 1}, {"a": 1.0, "b": 1}, {"a": 1, "b": True}, {"a": 1, "b": 2}):
+        assert not space.contains(wrong)
+
+
+def test_what_is_not_known_to_be_empty_is_not_called_so(monkeypatch):
+    monkeypatch.setattr("nkilab.tune.space.LOOKED_AT", 1000)
+    many = {name: {"integers": [1, 100]} for name in "abcd"}
+    # one point of a hundred million, and the last of them
+    with pytest.raises(UsageError) as caught:
+        space_of(many, ["a + b + c + d == 400"])
+    assert str(caught.value).startswith(
+        "no point is found: the constraints hold for none of the first 1,000 values that are looked at, "
+        "of 100,000,000 combinations"
+    )
+
+
+def test_a_point_that_no_draw_finds_is_found_where_the_space_begins(monkeypatch):
+    monkeypatch.setattr("nkilab.tune.space.LOOKED_AT", 1000)
+    monkeypatch.setattr("nkilab.tune.samplers.DRAWS", 100)
+    many = {name: {"integers": [1, 100]} for name in "abcd"}
+    points = shuffled(space_of(many, ["a + b + c + d == 4"]), seed=1)
+    assert next(points) == {"a": 1, "b": 1, "c": 1, "d": 1}
+
+
+def test_a_billion_values_take_no_memory():
+    space = space_of({"a": {"integers": [1, 2**39]}})
+    assert space.digest == space_of({"a": {"integers": [1, 2**39]}}).digest
+    assert space.digest != space_of({"a": {"integers": [1, 2**39 - 1]}}).digest

@@ -14,9 +14,11 @@ import pytest
 
 from nkilab._lazy import part
 from nkilab.einsum import compile
+from nkilab.tune.report import time_left
+from nkilab.tune.study import Progress
 from tests.program import SOURCE, call, told
 from tests.test_wrong_use import piped
-from tests.tune.kernels import FAULTS, SPACE, written
+from tests.tune.kernels import FAULTS, ODD, SPACE, written
 from tests.views.test_schemas import check
 
 ARG = ("--arg", "f32[128,2048]")
@@ -114,6 +116,74 @@ def test_a_kernel_that_breaks_off_on_some_points_is_recorded_and_the_search_goes
     ]
 
 
+ODDLY = ("tune", "odd.py:odd", "--space", "space.yaml", *ARG)
+FIVE = "schema: nkilab.space/1\nparameters:\n  columns: {powers_of_two: [64, 1024]}\n"
+
+
+def test_a_kernel_that_ends_the_program_fails_on_that_point(folder):
+    (folder / "odd.py").write_text(ODD)
+    (folder / "space.yaml").write_text(FIVE + "  fault: [end]\n")
+    held = json.loads(told(call(*ODDLY, "--json", folder=folder))[1])
+    assert held["counts"] == {"timed": 4, "pruned": 0, "failed": 1, "is_whole": True}
+    assert held["failed"][0]["message"] == "odd.py:14: SystemExit"
+
+
+def test_a_kernel_that_keeps_state_is_found_out(folder):
+    (folder / "odd.py").write_text(ODD)
+    (folder / "space.yaml").write_text(FIVE + "  fault: [state]\n")
+    status, output, complaint = told(call(*ODDLY, folder=folder))
+    assert (status, output) == (1, "")
+    assert complaint.startswith("nkilab: the best point of odd, columns=512, fault='state', has ")
+    assert complaint.endswith(
+        "hint: let the kernel depend on its arguments alone; if it does, delete the journal\n"
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
+def test_a_search_that_is_interrupted_tells_how_far_it_came_and_leaves_a_clean_terminal(folder):
+    (folder / "odd.py").write_text(ODD)
+    (folder / "space.yaml").write_text(
+        "schema: nkilab.space/1\nparameters:\n  columns: {integers: [16, 1024], step: 16}\n  fault: [slow]\n"
+    )
+    ours, theirs = os.openpty()
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "TERM": "xterm", "COLUMNS": "80"}
+    running = subprocess.Popen(
+        [sys.executable, "-m", "nkilab", *ODDLY, "--journal", "journal"],
+        cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    written, is_sent = b"", False
+    while chunk := _read(ours):
+        written += chunk
+        if not is_sent and b" left, best " in written:
+            running.send_signal(signal.SIGINT)
+            is_sent = True
+    output, _ = running.communicate()
+    os.close(ours)
+    assert (running.returncode, output) == (130, b"")
+    last = written.decode().replace("\r\n", "\n")
+    told_last = last[last.rindex("nkilab: interrupted") :]
+    kept = (folder / "journal").read_bytes().count(b"\n") - 1
+    assert told_last.startswith(f"nkilab: interrupted after {kept} of 64 points; the best has ")
+    assert told_last.endswith("\n  journal has them: the same command goes on from there\n")
+    # the bar is taken away before that: the line that it stood in is erased
+    assert "\x1b[2K" in last[: last.rindex("nkilab: interrupted")][-40:]
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        # the other end is closed
+        return b""
+
+
+def test_the_time_that_is_left_is_that_of_points_which_no_journal_knows():
+    # by hand: 10 points in 5 seconds, 30 of 100 to go, 60 were known
+    assert time_left(Progress(70, 100, 10, None), 5.0) == "0:00:15 left,"
+    assert time_left(Progress(60, 100, 0, None), 5.0) == ""
+
+
 def test_workers_find_the_same_and_outlive_a_point_that_ends_them(folder):
     written(folder, SPACE + "  fault: [none, exit]\n")
     held = tuned(folder, "--workers", "2", "--journal", "journal")
@@ -170,7 +240,12 @@ REFUSED = {
     ): "the objective is 'sbuf'; it is latency, or latency and some of",
     (*TUNE[1:], *ARG, "--workers", "none"): "--workers is 'none'; it is a number of processes",
     (*TUNE[1:], *ARG, "--weights", "x"): "--weights is 'x'; write numbers, as in 3,1",
-    (*TUNE[1:], *ARG, "--weights", "1,2"): "--weights is 1,2; it has a number above 0 for each of 1 cases",
+    (*TUNE[1:], *ARG, "--weights", "1,2"): (
+        "--weights is 1,2; it has a number above 0 for each of 1 cases, 1e+12 at most"
+    ),
+    (*TUNE[1:], *ARG, "--sampler", "random", "--seed", "-1"): (
+        "the seed is -1; it is a whole number from 0 to 4,294,967,295"
+    ),
     (*TUNE[1:], *ARG, "--picture", "x.png"): "--picture is x.png; pictures are SVG",
     (*TUNE[1:], "--arg", "f32[8] | f32[16]", "--arg", "f32[8]|f32[8]|f32[8]"): (
         "--arg 'f32[8] | f32[16]' has 2 shapes, another one has 3"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from nkilab import activate, spec
 from nkilab.launches import launch
+from nkilab.machine import MACHINES
 from nkilab.place import plan
 from nkilab.profiles import profile_of
 from nkilab.timing import simulate
 from nkilab.views.run import Run
 from nkilab.views.summary import summarize
 from tests.place.handmade import Kernel, part, rows
-from tests.timing.test_clock import ROUND
+from tests.timing.test_clock import ROUND, fact
 
 
 def run_of(k: Kernel) -> Run:
@@ -48,6 +50,18 @@ def pipeline(pieces: int = 1, trips: int = 4) -> Kernel:
             k.copy(part(b, (0, 128), here), part(a, (0, 128), here))
             k.copy(part(c, (0, 128), here), part(b, (0, 128), here), "scalar")
         k.store(rows(target, i * 128, i * 128 + 128), c)
+    return k
+
+
+def side_by_side() -> Kernel:
+    """Eight products of 512 rows on four tiles of TensorE's array: each tile has two, one after the other."""
+    k = Kernel(replace(MACHINES["trn2"], tensor_warm_up_ns=fact(0.0)))
+    a, b = k.tile(128, 128, dtype="bfloat16"), k.tile(128, 512, dtype="bfloat16")
+    k.fill(a)
+    k.fill(b)
+    for i in range(8):
+        chosen = {"tile_position": (0, 32 * (i % 4)), "tile_size": (128, 32)}
+        k.call("nc_matmul", k.psum(32, 512), part(a, (0, 128), (0, 32)), b, values=(False,), **chosen)
     return k
 
 

@@ -24,6 +24,7 @@ from tests.place.handmade import Kernel
 from tests.timing.test_clock import ROUND, fact
 from tests.views.report.test_page import hostile
 from tests.views.runs import kernel_run, loaded_copied_stored, pipeline, run_of
+from tests.views.test_cores import on_two
 
 
 def faster(**facts: float) -> Kernel:
@@ -102,6 +103,19 @@ def test_the_dictionary_of_a_difference_is_json() -> None:
     assert [run["name"] for run in found["runs"]] == ["slow", "fast"]
 
 
+def test_every_core_is_drawn_in_text_and_page() -> None:
+    run = on_two().run
+    two = Difference(run, run, ("one", "other"))
+    found = text_of(two)
+    assert [line for line in found.splitlines() if line.startswith("program ")] == [
+        "program 0:",
+        "program 1:",
+    ] * 2
+    page = comparison_html(two)
+    assert page.count("<svg") == 4
+    assert page.count("<p>program 1</p>") == 2
+
+
 def test_the_page_has_both_timelines_and_no_script() -> None:
     page = comparison_html(difference(dma_bytes_per_ns=20.0))
     assert page.count("<svg") == 2
@@ -134,6 +148,17 @@ def test_a_factor_and_a_value_change_constants() -> None:
     assert (both["dma_bytes_per_ns"], both["hbm_bytes_per_ns"]) == (40, 640)
     assert changed(machine, {"dma_bandwidth": "0.5x"})["hbm_bytes_per_ns"] == machine["hbm_bytes_per_ns"] / 2
     assert both.facts()["hbm_bytes_per_ns"].source == "what if dma_bandwidth=640"
+
+
+def test_constants_that_count_stay_whole() -> None:
+    machine = MACHINES["trn2"]
+    # 208 KiB less 8 bytes, three tenths of it: what is left of a byte does not count
+    assert changed(machine, {"sbuf_bytes_per_partition": "0.3x"})["sbuf_bytes_per_partition"] == 63895
+    for given, made in (("2.5", "2.5"), ("0.1x", "0.8"), ("0.5", "0.5")):
+        with pytest.raises(UsageError, match=f"psum_banks is {given}, which makes {made}; it counts"):
+            changed(machine, {"psum_banks": given})
+    # what measures need not
+    assert changed(machine, {"matmul_overhead_cycles": "2.5"})["matmul_overhead_cycles"] == 2.5
 
 
 @pytest.mark.parametrize("name", list(ALIASES))

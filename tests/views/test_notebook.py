@@ -42,6 +42,18 @@ def test_events_stand_where_their_time_is() -> None:
     assert float(copy.get("width")) == pytest.approx(874 * 612 / 5988.8 - 1, abs=0.06)
 
 
+def test_a_legend_that_is_too_long_goes_on_in_another_row() -> None:
+    run = kernel_run("attention")
+    rows = []
+    for width in (2000, 500):
+        picture = drawn(timeline_svg(run, width=width))
+        names = [t for t in picture.iter(f"{SVG}text") if t.text in run.timeline.labels]
+        rows.append({t.get("y") for t in names if t.get("class") is None})
+    assert len(rows[0]) == 1 < len(rows[1])
+    _, _, _, height = map(float, picture.get("viewBox").split())
+    assert max(map(float, rows[1])) < height
+
+
 def test_a_part_of_the_time_can_be_drawn() -> None:
     whole = timeline_svg(run_of(loaded_copied_stored()))
     part = timeline_svg(run_of(loaded_copied_stored()), start_ns=0, end_ns=2000)
@@ -98,14 +110,14 @@ def test_the_ruler_tells_neighbours_apart() -> None:
     picture = drawn(timeline_svg(run, start_ns=5000, end_ns=5040))
     texts = [t.text for t in picture.iter(f"{SVG}text") if t.get("y") == "12"]
     assert texts == [
-        "5.000 us",
-        "5.005 us",
-        "5.010 us",
-        "5.015 us",
-        "5.020 us",
-        "5.025 us",
-        "5.030 us",
-        "5.035 us",
+        "5.000 µs",
+        "5.005 µs",
+        "5.010 µs",
+        "5.015 µs",
+        "5.020 µs",
+        "5.025 µs",
+        "5.030 µs",
+        "5.035 µs",
     ]
 
 

@@ -7,13 +7,16 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
 from nkilab.errors import UsageError
 from nkilab.views import perfetto
 from nkilab.views.perfetto import trace_json, trace_protobuf
-from tests.views.runs import kernel_run, loaded_copied_stored, run_of
+from tests.place.handmade import Kernel, rows
+from tests.timing.test_clock import ROUND, fact
+from tests.views.runs import kernel_run, loaded_copied_stored, run_of, side_by_side
 from tests.views.test_path import KERNELS
 
 LANES = ["Critical path", "Vector", "qSyncLoad0", "qSyncStore1"]
@@ -53,10 +56,11 @@ def test_the_json_trace_keeps_the_rules_of_its_format(name: str) -> None:
     assert starts == ends != set()
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [*KERNELS, "side by side"])
 def test_slices_of_one_lane_do_not_overlap_in_part(name: str) -> None:
+    run = run_of(side_by_side()) if name == "side by side" else kernel_run(name)
     by_lane = defaultdict(list)
-    for event in slices_of(json.loads(trace_json(kernel_run(name)))["traceEvents"]):
+    for event in slices_of(json.loads(trace_json(run))["traceEvents"]):
         start = round(event["ts"] * 1000)
         by_lane[event["tid"]].append((start, start + round(event["dur"] * 1000)))
     for spans in by_lane.values():
@@ -66,6 +70,27 @@ def test_slices_of_one_lane_do_not_overlap_in_part(name: str) -> None:
                 open_until.pop()
             assert not open_until or stop <= open_until[-1]
             open_until.append(stop)
+
+
+def test_products_side_by_side_keep_their_time() -> None:
+    events = json.loads(trace_json(run_of(side_by_side())))["traceEvents"]
+    products = [e for e in slices_of(events) if e["name"] == "MATMUL"]
+    assert len({e["tid"] for e in products}) == 4
+    # 512 rows and 8 cycles at 2.4 GHz, in whole nanoseconds
+    assert {round(e["dur"] * 1000) for e in products} <= {216, 217}
+
+
+def test_a_transfer_whose_slice_is_cut_tells_its_last_byte() -> None:
+    # the last of 16 DMA engines starts, and ends, 15 * 10 ns after the first
+    k = Kernel(replace(ROUND, dma_issuing_units=fact(1), dma_spread_ns=fact(10.0)))
+    source = k.hbm(256, 5120)
+    for i in range(2):
+        k.load(k.tile(128, 5120), rows(source, i * 128, i * 128 + 128))
+    events = slices_of(json.loads(trace_json(run_of(k)))["traceEvents"])
+    first, second = (e for e in events if e["name"] == "DMA")
+    assert (first["ts"], first["dur"], first["args"]["last_byte_ns"]) == (1.0, 16.384, 17534)
+    assert (second["ts"], second["dur"]) == (17.384, 16.534)
+    assert "last_byte_ns" not in second["args"]
 
 
 def read(content: bytes):

@@ -12,7 +12,7 @@ from nkilab.views.source import SourceFile
 from nkilab.views.traffic import mean_rate
 from tests.place.handmade import Kernel, rows
 from tests.timing.test_clock import ROUND, fact
-from tests.views.runs import kernel_run, loaded_copied_stored, run_of
+from tests.views.runs import kernel_run, loaded_copied_stored, run_of, side_by_side
 from tests.views.test_path import KERNELS
 
 
@@ -34,6 +34,25 @@ def test_events_of_one_lane_occupy_it_one_after_the_other() -> None:
             start, until = run.timeline.start_ns[here], run.lanes.until_ns[here]
             assert np.all(start[1:] >= until[:-1]), (name, run.lanes.names[lane])
             assert np.all(until >= start)
+
+
+def test_products_side_by_side_have_a_lane_each() -> None:
+    # four tiles of 32 columns take a product each, then another: 512 rows and 8 cycles at 2.4 GHz
+    run = run_of(side_by_side())
+    assert run.lanes.names[:5] == (
+        "Tensor",
+        "TensorMatrix",
+        "TensorMatrix 2",
+        "TensorMatrix 3",
+        "TensorMatrix 4",
+    )
+    assert run.lanes.engine[:5] == ("tensor",) * 5
+    labels = np.array(run.timeline.labels)[run.timeline.label]
+    for lane in range(1, 5):
+        here = run.lanes.of_event == lane
+        assert labels[here].tolist() == ["MATMUL"] * 2
+        lasts = run.lanes.until_ns[here] - run.timeline.start_ns[here]
+        assert lasts == pytest.approx([520 / 2.4] * 2)
 
 
 def test_a_transfer_leaves_its_lane_when_the_next_one_starts() -> None:

@@ -5,19 +5,37 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from ..migrate.source import Function
 from .scope import Scope
 
 _AFFINE = (ast.Add, ast.Sub)
 
 
-def is_condition(scope: Scope, test: ast.expr) -> bool:
-    """Whether a test compares affine expressions of loop variables, or joins such comparisons by & and |."""
+def is_condition(scope: Scope, test: ast.expr, above: frozenset[str] = frozenset()) -> bool:
+    """Whether a test compares affine expressions of loop variables, or joins such comparisons by & and |.
+
+    Args:
+        scope: what is compiled.
+        test: the test, or a part of it.
+        above: names whose meaning is being asked for: `m = m & (i < 2)` is as good as what is joined to it.
+    """
     if isinstance(test, ast.BinOp) and isinstance(test.op, ast.BitAnd | ast.BitOr):
-        return is_condition(scope, test.left) and is_condition(scope, test.right)
+        return is_condition(scope, test.left, above) and is_condition(scope, test.right, above)
+    if not scope.symbol_in(test):
+        return True
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         is_order = not isinstance(test.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
         return is_order and all(_is_affine(scope, side) for side in (test.left, test.comparators[0]))
-    return not scope.symbol_in(test)
+    if isinstance(test, ast.Name):
+        meant, within = _meanings(scope, test), above | {test.id}
+        return test.id in above or (bool(meant) and all(is_condition(scope, m, within) for m in meant))
+    return False
+
+
+def _meanings(scope: Scope, name: ast.Name) -> set[ast.expr]:
+    """What a name was bound to that depends on loop variables; empty for a loop variable."""
+    functions = (a for a in scope.source.around(name) if isinstance(a, Function))
+    return next((scope.derived[f, name.id] for f in functions if (f, name.id) in scope.derived), set())
 
 
 def _is_affine(scope: Scope, node: ast.expr) -> bool:

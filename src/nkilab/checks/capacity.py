@@ -92,6 +92,28 @@ SBUF_FULL = rule(
     right=Example(_WIDE.format(width=32768), {"x": "f32[128,32768]"}),
 )  # fmt: skip
 
+_MIXED = """
+out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
+for i in range(2):
+    held = nl.ndarray((128, 24576), nl.float32, buffer=nl.sbuf, address=(0, 98304 * i))
+    result = nl.ndarray((128, 24576), nl.float32, buffer=nl.sbuf{address})
+    nisa.dma_copy(held, x[i])
+    nisa.tensor_copy(result, held)
+    nisa.dma_copy(out[i], result)
+return out
+"""
+MIXED = rule(
+    "mixed-addresses", "capacity", "warning",
+    title="tiles without an address fit beside those that have one",
+    what="tiles at addresses that the kernel gives leave too little of a memory for its other tiles",
+    why="the compiler places the others where none of these ever lies; here they are timed as if they lay "
+    "apart",
+    fix="give every tile an address, or none",
+    source="direct allocation guide: direct and automatic allocation do not mix",
+    wrong=Example(_MIXED.format(address=""), {"x": "f32[2,128,24576]"}),
+    right=Example(_MIXED.format(address=", address=(0, 98304 - 98304 * i)"), {"x": "f32[2,128,24576]"}),
+)  # fmt: skip
+
 _HOLES = """
 out = nl.ndarray((2, 128, 1024), nl.float32, buffer=nl.shared_hbm)
 early, late = [], []
@@ -229,7 +251,10 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         except LimitError as error:
             yield _shortage(track, error)
             continue
-        for held in (f for f in plan.findings if f.rule == "spill"):
+        for held in plan.findings:
+            if held.rule == MIXED.id:
+                yield MIXED.finding(held.message, _full_site(track, held.where))
+                continue
             said, _, live = held.message.partition("; the largest live here are ")
             notes = [*_spilled(track), *(f"live: {text}" for text in live.split("; ") if text)]
             yield SPILL.finding(said, _full_site(track, held.where), notes=notes)

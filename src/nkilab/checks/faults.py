@@ -9,7 +9,7 @@ from types import TracebackType
 
 from ..dialects.kernel import Kernel
 from ..errors import DeadlockError, NkilabError
-from ..trace.source import is_users
+from ..trace.source import is_named
 from .declare import Example, rule
 from .evidence import definition_of
 from .finding import Finding, Site
@@ -111,7 +111,7 @@ def _site(error: NkilabError, kernel: Kernel) -> Site:
 def _frames(trace: TracebackType | None) -> Iterator[Site]:
     while trace is not None:
         code = trace.tb_frame.f_code
-        if is_users(code):
+        if is_named(code):
             yield Site(code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
+
 from ..tiles.tile import HBM
 from .declare import Example, rule
 from .evidence import Evidence, Track
@@ -50,6 +52,23 @@ UNWRITTEN_OUTPUT = rule(
     right=Example(_STORED.format(count=4), {"x": "f32[512,64]"}, "neuronxcc"),
 )  # fmt: skip
 
+_KEPT = """
+tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(tile, x)
+nisa.dma_copy(out, tile)
+"""
+NO_OUTPUT = rule(
+    "no-output", "initialisation", "warning",
+    title="a kernel leaves a result",
+    what="a kernel returns no tensor and writes to none of its arguments",
+    why="what it computed is lost; the compiler of Beta 1 refuses such kernels",
+    fix="return the tensor in shared_hbm that holds the result",
+    source="err_tensor_output_not_written_to",
+    wrong=Example(_KEPT, {"x": "f32[128,512]"}),
+    right=Example(f"{_KEPT.rstrip()}\nreturn out\n", {"x": "f32[128,512]"}),
+)  # fmt: skip
+
 
 def find(evidence: Evidence, told: Collection[tuple[int, int]] = ()) -> Iterator[Finding]:
     """Reads of what was never written, once per line and tensor; results with holes.
@@ -75,6 +94,22 @@ def find(evidence: Evidence, told: Collection[tuple[int, int]] = ()) -> Iterator
                 site, made, "made here, unwritten", fix=_fix(track, storage),
             )  # fmt: skip
     yield from holes(evidence)
+    if not _leaves_result(evidence):
+        yield NO_OUTPUT.finding(
+            f"{evidence.kernel.name} returns no tensor and writes to none of its arguments",
+            evidence.definition,
+        )  # fmt: skip
+
+
+def _leaves_result(evidence: Evidence) -> bool:
+    """Whether a kernel returns a tensor, or writes to an argument; what does nothing loses nothing."""
+    if evidence.tracks[0].marks.returned or not any(len(track.program) for track in evidence.tracks):
+        return True
+    return any(
+        track.program.storages[storage].scope == "input"
+        for track in evidence.tracks
+        for storage in np.unique(track.slots.storage[track.slots.is_written]).tolist()
+    )
 
 
 def _fix(track: Track, storage: int) -> str:

@@ -1,41 +1,27 @@
 """What the compiler of a generation refuses, or means otherwise, though Python runs it: read from the text.
 
-Beta 1 traces the body of affine_range and sequential_range once, with symbols for loop variables. The
-compilers of
-NKI 0.1 to 0.6 parse the kernel and know a part of Python. From 0.7 on kernels are traced by Python.
+The compilers of NKI 0.1 to 0.6 parse the kernel and know a part of Python. From 0.7 on kernels are traced by
+Python. What Beta 1 makes of loops stands in `traced`.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ..dialects.history import NEWEST, order
 from ..dialects.kernel import Kernel
-from .branches import escapes, is_condition
-from .declare import Example, Rule, rule
+from ..migrate.source import Function
+from .declare import Example, rule
 from .finding import Finding
-from .scope import Scope, scope_of
+from .scope import Scope, parameters, scope_of
 from .sources import Sources
+from .text_rules import FINDERS, Place, found_by
+from .traced import GROWS
 
 _GUIDE = "NKI language guide"
 _UPDATE = "NKI 0.3 update guide"
-_ONCE = "the body of the loop is traced once, with a symbol for the loop variable"
-# A place, what is said of it, and the way out where it is not the rule's.
-Place = tuple[ast.AST, str, str]
-Find = Callable[[Scope], Iterator[Place]]
-# by spelling: what is looked for; in `nki` up to `_LAST_PARSED`
-_FINDERS: dict[str, list[tuple[Rule, Find]]] = {"neuronxcc": [], "nki": []}
 _LAST_PARSED = "0.6"
-
-_X1 = {"x": "f32[4,128,512]"}
-
-
-def _beta1(body: str) -> Example:
-    return Example(
-        f"out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n{body}\nreturn out", _X1, "neuronxcc"
-    )
-
 
 _COPY = """
 tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
@@ -53,193 +39,6 @@ def _nki(middle: str, above: str = "") -> Example:
     return Example(_COPY.format(middle.strip("\n")), _X2, above=above)
 
 
-def _for(spelling: str, held: Rule) -> Callable[[Find], Find]:
-    """Have a rule looked for by the decorated function."""
-
-    def keep(find: Find) -> Find:
-        _FINDERS[spelling].append((held, find))
-        return find
-
-    return keep
-
-
-INDEX_BRANCH = rule(
-    "index-branch", "language", "error",
-    title="Python does not branch on the variable of a traced loop",
-    what="a while, an assert or a conditional expression asks for the value of a variable of affine_range or "
-    "sequential_range; or an if does, and asks for more than an affine comparison, binds a name that is used "
-    "after it, or leaves the loop",
-    why=f"{_ONCE}: an if on an affine comparison becomes a condition of the instructions in it; of all else "
-    "Python takes one branch for all iterations, or the compiler refuses the question",
-    fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
-    source="NKI programming model, loops; err_control_flow_condition_depending_on_arange; attention with a "
-    "sliding window of NxD Inference",
-    wrong=_beta1("""
-for i in nl.affine_range(4):
-    tile = nl.load(x[i])
-    if i == 0:
-        tile = nl.exp(tile)
-    nl.store(out[i], tile)"""),
-    right=_beta1("""
-for i in nl.static_range(4):
-    tile = nl.load(x[i])
-    if i == 0:
-        tile = nl.exp(tile)
-    nl.store(out[i], tile)"""),
-)  # fmt: skip
-
-
-@_for("neuronxcc", INDEX_BRANCH)
-def _index_branches(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        test = getattr(node, "test", None)
-        name = scope.symbol_in(test) if isinstance(test, ast.expr) else ""
-        if not name or not isinstance(test, ast.expr):
-            continue
-        word = {ast.If: "if", ast.While: "while", ast.Assert: "assert"}.get(
-            type(node), "a conditional expression"
-        )
-        told = f"{word} asks for {scope.words(test)}, and {name} is a symbol while the loop is traced"
-        if isinstance(node, ast.If) and is_condition(scope, test):
-            for what in escapes(scope, node):
-                yield node, f"{told}: {what}", ""
-        else:
-            yield node, told, ""
-
-
-TRACED_EFFECT = rule(
-    "traced-effect", "language", "error",
-    title="Python's own values do not change in a traced loop",
-    what="a list grows, or a number of Python's changes, inside an affine_range or sequential_range loop",
-    why=f"{_ONCE}: it happens once, not once per iteration",
-    fix="use nl.static_range, or keep the value in a tile",
-    source="NKI programming model, loops: Python side effects in traced loops are undefined",
-    wrong=_beta1("""
-tiles = []
-for i in nl.affine_range(4):
-    tiles.append(i * 2)
-    nl.store(out[i], nl.load(x[i]))"""),
-    right=_beta1("""
-tiles = []
-for i in nl.static_range(4):
-    tiles.append(i * 2)
-    nl.store(out[i], nl.load(x[i]))"""),
-)  # fmt: skip
-_ADDRESSES = ("buffer", "base_addr", "base_bank", "base_partition")
-_GROWS = ("append", "extend", "insert", "pop", "remove", "update", "setdefault")
-
-
-@_for("neuronxcc", TRACED_EFFECT)
-def _traced_effects(scope: Scope) -> Iterator[Place]:
-    plain, lists = _python_values(scope)
-    for loop in scope.traced_loops:
-        assigned = [n for n in ast.walk(loop) if isinstance(n, ast.Assign)]
-        made = {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)}
-        for node in ast.walk(loop):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                held, word = node.func.value, node.func.attr
-                name = held.id if isinstance(held, ast.Name) else ""
-                told = f"{name}.{word} runs" if word in _GROWS and name in lists - made else ""
-            else:
-                target = node.target if isinstance(node, ast.AugAssign) else None
-                name = target.id if isinstance(target, ast.Name) else ""
-                told = f"{name} changes" if name in plain - made and not _is_address(scope, name) else ""
-            if told:
-                yield node, f"{told} once, not once per iteration", ""
-
-
-def _is_address(scope: Scope, name: str) -> bool:
-    """Whether a number goes into addresses alone: each allocation is traced once, and keeps its first one."""
-    uses = [
-        n for n in scope.nodes() if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
-    ]
-    return bool(uses) and all(
-        any(isinstance(a, ast.keyword) and a.arg in _ADDRESSES for a in scope.source.around(use))
-        for use in uses
-    )
-
-
-def _python_values(scope: Scope) -> tuple[set[str], set[str]]:
-    """Names that are bound to numbers, and to lists or dictionaries, outside of traced loops."""
-    inside = {n for loop in scope.traced_loops for n in ast.walk(loop)}
-    plain: set[str] = set()
-    lists: set[str] = set()
-    for node in scope.nodes():
-        if isinstance(node, ast.Assign) and node not in inside:
-            names = {t.id for t in node.targets if isinstance(t, ast.Name)}
-            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float):
-                plain |= names
-            elif isinstance(node.value, ast.List | ast.Dict | ast.ListComp | ast.DictComp):
-                lists |= names
-    return plain, lists
-
-
-MASK = rule(
-    "mask-expression", "language", "error",
-    title="a mask is an affine comparison",
-    what="mask= holds a remainder or a division of a variable of affine_range or sequential_range",
-    why="the compiler of Beta 1 makes bounds of a mask, which only sums and multiples of indices have",
-    fix="write the mask with sums and multiples of indices alone, or split the range",
-    source="err_unsupported_expression_in_mask",
-    wrong=_beta1("""
-i_p, i_f = nl.mgrid[0:128, 0:512]
-for i in nl.affine_range(4):
-    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= 128 * (i // 4))"""),
-    right=_beta1("""
-i_p, i_f = nl.mgrid[0:128, 0:512]
-for i in nl.affine_range(4):
-    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= 0)"""),
-)  # fmt: skip
-
-
-@_for("neuronxcc", MASK)
-def _masks(scope: Scope) -> Iterator[Place]:
-    masks = [n.value for n in scope.nodes() if isinstance(n, ast.keyword) and n.arg == "mask"]
-    parts = [(mask, p) for mask in masks for p in ast.walk(mask) if isinstance(p, ast.BinOp)]
-    for mask, part in parts:
-        if isinstance(part.op, ast.Mod | ast.FloorDiv | ast.Div) and scope.symbol_in(part.left):
-            yield mask, f"mask holds {scope.words(part)}, which is not affine", ""
-
-
-HBM_LEVEL = rule(
-    "shared-hbm-level", "language", "error",
-    title="tensors in shared_hbm are made at the top of the kernel",
-    what="a tensor in shared_hbm is made inside a loop, a branch, or a function that the kernel calls",
-    why="the compiler of Beta 1 refuses it",
-    fix="make it at the top of the kernel and pass it on",
-    source="err_shared_hbm_must_in_kernel_level",
-    wrong=_beta1("""
-for i in nl.static_range(4):
-    part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-    nl.store(part, nl.load(x[i]))
-    nl.store(out[i], nl.load(part))"""),
-    right=_beta1("""
-part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
-for i in nl.static_range(4):
-    nl.store(part, nl.load(x[i]))
-    nl.store(out[i], nl.load(part))"""),
-)  # fmt: skip
-
-
-@_for("neuronxcc", HBM_LEVEL)
-def _levels(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if not isinstance(node, ast.Call) or not any(
-            k.arg == "buffer" and scope.name_of(k.value) == "language.shared_hbm" for k in node.keywords
-        ):
-            continue
-        function = scope.source.function_of(node)
-        within = next(
-            (a for a in scope.source.around(node) if isinstance(a, ast.For | ast.While | ast.If | ast.With)),
-            None,
-        )
-        if function is not scope.kernel:
-            name = function.name if function is not None else "?"
-            yield node, f"shared_hbm is allocated in {name}, which the kernel calls", ""
-        elif isinstance(within, ast.For | ast.While | ast.If):
-            yield node, f"shared_hbm is allocated inside {type(within).__name__.lower()}", ""
-
-
 IDENTITY = rule(
     "is-operator", "language", "advice",
     title="values are compared with == and !=",
@@ -254,7 +53,7 @@ IDENTITY = rule(
 )  # fmt: skip
 
 
-@_for("nki", IDENTITY)
+@found_by("nki", IDENTITY)
 def _identities(scope: Scope) -> Iterator[Place]:
     for node in scope.nodes():
         if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
@@ -273,7 +72,7 @@ PARAMETERS = rule(
 )  # fmt: skip
 
 
-@_for("nki", PARAMETERS)
+@found_by("nki", PARAMETERS)
 def _parameters(scope: Scope) -> Iterator[Place]:
     given = scope.kernel.args
     if given.kwonlyargs and given.vararg is None:
@@ -302,7 +101,7 @@ _UNKNOWN: dict[type[ast.AST], str] = {
 }  # fmt: skip
 
 
-@_for("nki", CONSTRUCTS)
+@found_by("nki", CONSTRUCTS)
 def _constructs(scope: Scope) -> Iterator[Place]:
     for node in scope.nodes():
         word = _UNKNOWN.get(type(node), "")
@@ -327,12 +126,61 @@ DICTIONARY = rule(
 )  # fmt: skip
 
 
-@_for("nki", DICTIONARY)
+@found_by("nki", DICTIONARY)
 def _dictionaries(scope: Scope) -> Iterator[Place]:
-    keys = (key for node in scope.nodes() if isinstance(node, ast.Dict) for key in node.keys)
+    numbers = _counted(scope)
+    dictionaries = {
+        t.id
+        for n in scope.nodes()
+        if isinstance(n, ast.Assign) and _is_dictionary(n.value)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
+    keys: list[ast.expr | None] = []
+    for node in scope.nodes():
+        match node:
+            case ast.Dict(keys=written):
+                keys += written
+            case ast.DictComp(key=made):
+                keys.append(made)
+            case ast.Subscript(value=ast.Name(id=name), slice=chosen, ctx=ast.Store()) if (
+                name in dictionaries
+            ):
+                keys.append(chosen)
     for key in keys:
-        if isinstance(key, ast.Constant) and not isinstance(key.value, str):
+        if key is not None and _is_no_string(key, numbers):
             yield key, f"the key {scope.words(key)} is no string", ""
+
+
+def _is_dictionary(node: ast.expr) -> bool:
+    is_made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict"
+    return is_made or isinstance(node, ast.Dict | ast.DictComp)
+
+
+def _counted(scope: Scope) -> set[str]:
+    """Names that loops bind to numbers: of ranges, and the first of enumerate."""
+    loops = [n for n in scope.nodes() if isinstance(n, ast.For | ast.comprehension)]
+    found: set[str] = set()
+    for loop in loops:
+        called = loop.iter.func if isinstance(loop.iter, ast.Call) else None
+        word = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
+        target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
+        if isinstance(target, ast.Name) and (word == "enumerate" or word.endswith("range")):
+            found.add(target.id)
+    return found
+
+
+def _is_no_string(key: ast.expr, numbers: set[str]) -> bool:
+    """Whether a key is sure to be a number or a tuple."""
+    match key:
+        case ast.Constant(value=value):
+            return not isinstance(value, str)
+        case ast.Name(id=name):
+            return name in numbers
+        case ast.BinOp(left=left, right=right):
+            return _is_no_string(left, numbers) and _is_no_string(right, numbers)
+        case _:
+            return isinstance(key, ast.Tuple | ast.List)
 
 
 CLASSES = rule(
@@ -351,7 +199,7 @@ CLASSES = rule(
 _BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")
 
 
-@_for("nki", CLASSES)
+@found_by("nki", CLASSES)
 def _classes(scope: Scope) -> Iterator[Place]:
     classes = {n.name: n for n in scope.source.tree.body if isinstance(n, ast.ClassDef)}
     for node in scope.nodes():
@@ -375,7 +223,8 @@ def _is_known_class(held: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> boo
 PURE = rule(
     "impure-kernel", "language", "error",
     title="a kernel depends on its arguments alone",
-    what="a kernel reads the clock, the environment, a random generator of the host or a file",
+    what="a kernel reads the clock, the environment, a random generator of the host or a file, or changes a "
+    "value of its module",
     why="compiled kernels are kept by their arguments: a later call gets what an earlier one saw",
     fix="pass the value as an argument",
     source=f"{_GUIDE}, kernel caching",
@@ -385,16 +234,42 @@ PURE = rule(
 _OUTSIDE = ("time.", "random.", "numpy.random.", "os.environ", "os.getenv", "datetime.", "secrets.", "uuid.")
 
 
-@_for("nki", PURE)
-@_for("neuronxcc", PURE)
+@found_by("nki", PURE)
+@found_by("neuronxcc", PURE)
 def _impure(scope: Scope) -> Iterator[Place]:
+    outside = _values_of_module(scope)
     for node in scope.nodes():
-        if not isinstance(node, ast.Call):
-            continue
-        dotted = scope.source.dotted(node.func)
-        is_open = isinstance(node.func, ast.Name) and node.func.id in ("open", "input")
-        if is_open or dotted.startswith(_OUTSIDE):
-            yield node, f"{scope.words(node.func)} is called in a kernel", ""
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name) as held, attr=word)) if (
+                word in GROWS and name in outside and not _is_local(scope, held)
+            ):
+                yield node, f"{name}.{word} changes a value of the module", ""
+            case ast.Call(func=called):
+                dotted = scope.source.dotted(called)
+                is_open = isinstance(called, ast.Name) and called.id in ("open", "input")
+                if is_open or dotted.startswith(_OUTSIDE):
+                    yield node, f"{scope.words(called)} is called in a kernel", ""
+            case ast.Subscript(value=ast.Name(id=name) as held, ctx=ast.Store()) if (
+                name in outside and not _is_local(scope, held)
+            ):
+                yield node, f"{scope.words(node)} of the module is assigned", ""
+
+
+def _values_of_module(scope: Scope) -> set[str]:
+    """Names that the module binds by assignment."""
+    assigned = [n for n in scope.source.tree.body if isinstance(n, ast.Assign)]
+    return {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)}
+
+
+def _is_local(scope: Scope, name: ast.Name) -> bool:
+    """Whether a function around a name has a variable of that name."""
+    functions = [a for a in scope.source.around(name) if isinstance(a, Function)]
+    return any(name.id in parameters(f) or name.id in _bound(f) for f in functions)
+
+
+def _bound(function: Function) -> set[str]:
+    names = (n for n in ast.walk(function) if isinstance(n, ast.Name))
+    return {n.id for n in names if isinstance(n.ctx, ast.Store)}
 
 
 DYNAMIC_EXIT = rule(
@@ -424,7 +299,7 @@ return out
 )  # fmt: skip
 
 
-@_for("nki", DYNAMIC_EXIT)
+@found_by("nki", DYNAMIC_EXIT)
 def _exits(scope: Scope) -> Iterator[Place]:
     for loop in scope.nodes():
         if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
@@ -472,6 +347,11 @@ NOT_COVERED: tuple[tuple[str, str, str], ...] = (
         "compiler reference",
         "they are not the kernel's",
     ),
+    (
+        "functions of other files keep to the same part of Python",
+        _GUIDE,
+        "the text of the kernel's own file is read, and no other",
+    ),
     ("DMA descriptors per ring", "DMA overview", "the size of rings is not published"),
 )
 
@@ -484,8 +364,15 @@ def find(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
     spelling = kernel.spelling
     if spelling == "nki" and order(kernel.version or NEWEST) > order(_LAST_PARSED):
         return
+    key = (find, scope.kernel, spelling)
+    if key not in scope.source.kept:
+        scope.source.kept[key] = tuple(_found(scope, spelling))
+    yield from scope.source.kept[key]
+
+
+def _found(scope: Scope, spelling: str) -> Iterator[Finding]:
     seen: set[tuple[str, str]] = set()
-    for held, look in _FINDERS[spelling]:
+    for held, look in FINDERS[spelling]:
         for node, message, fix in look(scope):
             site = scope.site(node)
             if (held.id, str(site)) not in seen:

@@ -6,6 +6,7 @@ From `nki` on ranges are unrolled in order, whatever they are called, so that no
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ..isa.declare import Instruction
 from ..isa.operators import Operator
 from ..place.edges import waits_of
+from ..place.slots import DMA
 from ..place.walk import ANTI, KINDS
 from ..tiles.tile import HBM
 from .declare import Example, Rule, rule
@@ -131,7 +133,9 @@ def _carried(track: Track) -> Iterator[Finding]:
     if "affine" not in track.marks.loops.values() and len(track.marks.instances) < 2:
         return
     program = track.program
-    waits = waits_of(program, track.slots, track.boxes, track.overlaps)
+    # no engine keeps the order of iterations: every read counts, not the last one of an engine
+    slots = replace(track.slots, engine=np.full_like(track.slots.engine, DMA))
+    waits = waits_of(program, slots, track.boxes, track.overlaps)
     later = np.repeat(np.arange(len(program)), np.diff(waits.start))
     earlier, kind = waits.node, waits.kind
     position = np.asarray(program.position_column, np.int64)
@@ -232,19 +236,38 @@ def _accumulate(track: Track, row: int, before: int) -> bool:
 
 
 def _way(track: Track, row: int, form: Instruction) -> str | None:
-    """The associative operator by which a row updates a tile in place, or None."""
+    """The operator by which a row updates a tile in place, if its updates may come in any order; or None."""
     accesses = list(track.program.accesses(row))
     written = {(a.storage, a.offset, a.layout) for a in accesses if a.is_written}
-    in_place = any(not a.is_written and (a.storage, a.offset, a.layout) in written for a in accesses)
-    if not in_place and not form.reads_dst:
-        return None
-    operators = [value for value in form.attribute_values if isinstance(value, Operator)]
+    updated = [a.operand for a in accesses if not a.is_written and (a.storage, a.offset, a.layout) in written]
     combines = getattr(form, "dst_rmw_op", None)
     if combines is not None:
         return str(combines)
-    if operators and all(op.reduces for op in operators):
-        return ",".join(op.name for op in operators)
-    return None
+    if not updated:
+        reduces = [value for value in form.attribute_values if isinstance(value, Operator)]
+        is_sum = form.reads_dst and reduces and all(op.reduces for op in reduces)
+        return ",".join(op.name for op in reduces) if is_sum else None
+    # from what was there before to what is there after, one operator alone: t * 2 + x depends on the order
+    steps = [step for operand in updated for step in _steps(form, operand)]
+    (name, *others) = {op.name for op, _ in steps} or {""}
+    if others or not all(op.reduces and (is_left or op.name != "subtract") for op, is_left in steps):
+        return None
+    return name or None
+
+
+def _steps(form: Instruction, operand: str) -> list[tuple[Operator, bool]]:
+    """The operators on the way of an operand to the result, and whether it stands left of each."""
+    one = getattr(form, "op", None)
+    if isinstance(one, Operator):
+        return [(one, operand != "data2")]
+    found = []
+    for number in range(2):
+        op, is_reversed = getattr(form, f"op{number}", None), bool(getattr(form, f"reverse{number}", False))
+        is_own = operand == f"operand{number}"
+        if isinstance(op, Operator) and (is_own or not operand.startswith("operand")):
+            found.append((op, is_reversed if is_own else not is_reversed))
+            operand = "result"
+    return found
 
 
 def _scopes(track: Track) -> Iterator[Finding]:

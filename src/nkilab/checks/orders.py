@@ -13,6 +13,7 @@ from .conflicts import Pair
 from .evidence import Track
 from .graph import Graph
 from .order import NOBODY
+from .registers import unscheduled
 
 # orders that are made for one unordered pair each
 MOST_DIRECTED = 8
@@ -52,6 +53,12 @@ def orderings(graph: Graph, races: list[Pair], seed: int = 0) -> Iterator[Orderi
             "the second of an unordered pair as early as possible",
             laid_out(lambda n, first=first: (int(not first[n]), n)), pair,  # type: ignore[misc]
         )  # fmt: skip
+    for pair in unscheduled(graph):
+        # the scheduler, which writes the streams of the engines, is asked here, and not the engines
+        wanted = graph.order_of_scheduler.before(pair.later) | {pair.later}
+        first = np.isin(row, list(wanted))
+        free = _listed(*_constraints(graph, has_streams=False), lambda n, first=first: (int(not first[n]), n))  # type: ignore[misc]
+        yield Ordering("the second of two that share registers first", free, pair)
     yield Ordering("transfers as late as possible", laid_out(lambda n: (int(engine[n] == DMA), n)))
     for number, track in enumerate(graph.tracks):
         permuted = permuted_rows(track) + graph.base[number]
@@ -69,12 +76,17 @@ def orderings(graph: Graph, races: list[Pair], seed: int = 0) -> Iterator[Orderi
         yield Ordering("the rows at random", laid_out(lambda n, chance=chance: (int(chance[n]),)))  # type: ignore[misc]
 
 
-def _constraints(graph: Graph) -> tuple[np.ndarray, list[list[int]]]:
-    """Per node how many it waits for, and who waits for it; rows that meet wait for what either waits for."""
+def _constraints(graph: Graph, *, has_streams: bool = True) -> tuple[np.ndarray, list[list[int]]]:
+    """Per node how many it waits for, and who waits for it; rows that meet wait for what either waits for.
+
+    Args:
+        graph: of the launch.
+        has_streams: whether engines and queues keep their order.
+    """
     count = int(graph.base[-1])
     edges = {(later, earlier) for later, earlier in graph.edges.tolist() if later != earlier}
     stream = graph.streams
-    for own in np.unique(stream[stream != NOBODY]).tolist():
+    for own in np.unique(stream[stream != NOBODY]).tolist() if has_streams else ():
         nodes = graph.sequence[stream[graph.sequence] == own].tolist()
         edges |= set(zip(nodes[1:], nodes[:-1], strict=True))
     partner = {a: b for one, other in graph.joins for a, b in ((one, other), (other, one))}

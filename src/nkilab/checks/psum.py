@@ -248,35 +248,30 @@ class _Walk:
     def _matmul(
         self, row: int, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps, *, is_added: bool
     ) -> Iterator[Finding]:
-        track, near = self.track, self._near(box, overlaps)
+        near = self._near(box, overlaps)
         for bank in self._held(slot, span):
             own = [bank.sums[b] for b, _ in near if b in bank.sums]
-            if is_added:
-                latest = max((s.started for s in own), default=0)
-                other = self._started_since(bank, box, latest, overlaps) if own and self.has_groups else None
+            if is_added and own:
+                latest = max(s.started for s in own)
+                other = self._started_since(bank, box, latest, overlaps) if self.has_groups else None
                 if other is not None:
-                    storage = int(track.slots.storage[slot])
-                    yield INTERLEAVED.finding(
-                        f"{track.called(row)} adds to a sum in {track.describe(storage)} while another one "
-                        f"in the "
-                        "same bank is open",
-                        track.site(row), track.site(other.first_row), "the other sum is started here",
-                    )  # fmt: skip
+                    yield self._interleaved(row, slot, other)
                 for held in own:
                     held.last_row, held.is_read = row, False
-                if not own:
-                    bank.started += 1
-                    bank.sums[box] = _Sum(row, row, bank.started)
                 continue
-            for b, is_covered in near:
-                lost = bank.sums.get(b)
-                if lost is None or not is_covered:
-                    continue
-                del bank.sums[b]
-                if not lost.is_read:
-                    yield self._lost(row, slot, lost)
+            if not is_added:
+                lost = [bank.sums.pop(b) for b, is_covered in near if is_covered and b in bank.sums]
+                yield from (self._lost(row, slot, held) for held in lost if not held.is_read)
             bank.started += 1
             bank.sums[box] = _Sum(row, row, bank.started)
+
+    def _interleaved(self, row: int, slot: int, other: _Sum) -> Finding:
+        track = self.track
+        return INTERLEAVED.finding(
+            f"{track.called(row)} adds to a sum in {track.describe(int(track.slots.storage[slot]))} while "
+            "another one in the same bank is open",
+            track.site(row), track.site(other.first_row), "the other sum is started here",
+        )  # fmt: skip
 
     def _started_since(self, bank: _Bank, box: int, latest: int, overlaps: Overlaps) -> _Sum | None:
         """A sum of other elements in the same bank and partitions that was started later and not read yet."""

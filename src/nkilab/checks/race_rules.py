@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from .conflicts import BETA_1_DIRECT, CORES, DYNAMIC
 from .declare import Example, Rule, rule
+from .registers import OPEN
 
-OPEN, RANKS = "open schedule", "two ranks"
+RANKS = "two ranks"
 
 LIFETIME = rule(
     "lifetime-conflict", "races", "error",

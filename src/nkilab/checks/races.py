@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..cores.collectives import COLLECTIVES
-from ..isa.declare import Instruction
 from ..place.walk import KINDS, REUSE, SPILL
 from . import rotation
 from .conflicts import BETA_1_DIRECT, CORES, DIRECT, Pair, Touch
 from .evidence import Evidence, Track
 from .finding import Finding, Severity, Site
 from .graph import Graph
-from .race_rules import LIFETIME, OPEN, OPEN_RACE, RANKS, RANKS_RACE, RULES_OF_KIND, UNORDERED
+from .race_rules import LIFETIME, OPEN_RACE, RANKS, RANKS_RACE, RULES_OF_KIND, UNORDERED
+from .registers import unscheduled
 
 
 def find(graph: Graph) -> Iterator[Finding]:
@@ -31,8 +31,7 @@ def find(graph: Graph) -> Iterator[Finding]:
     # a pair of tiles of which one destroys the other is told of once
     left = (p for p in graph.open if (p.earlier, p.later) not in lost and _tiles(graph, p) not in tiles)
     yield from _once(_race(graph, p) for p in _races(graph, left))
-    if evidence.leaves_open(OPEN):
-        yield from _once(_open_schedule(graph))
+    yield from _once(_open_schedule(graph))
     if evidence.leaves_open(RANKS):
         yield from _once(found for track in evidence.tracks for found in _in_place(track))
     yield from _once(_placed(evidence))
@@ -192,28 +191,10 @@ def _race(graph: Graph, pair: Pair) -> Finding:
 
 def _open_schedule(graph: Graph) -> Iterator[Finding]:
     """Instructions that go on with registers which another one left, where only their engine orders them."""
-    for number, track in enumerate(graph.tracks):
+    for pair in unscheduled(graph):
+        number = graph.track_of(pair.later)
         base = int(graph.base[number])
-        shares = np.array([bool(form.registers) for form in track.program.forms], np.bool_)
-        if not shares.any():
-            continue
-        order = graph.order_of_scheduler
-        last: dict[str, int] = {}
-        for row in np.flatnonzero(shares[track.program.form_column]).tolist():
-            form = track.program.form_of(row)
-            before = last.get(form.registers)
-            needs = before is not None and _goes_on(form, track.program.form_of(before))
-            if before is not None and needs and not order.is_before(base + before, base + row):
-                yield _registers_race(track, row, before)
-            last[form.registers] = row
-
-
-def _goes_on(form: Instruction, before: Instruction) -> bool:
-    """Whether an instruction needs what another one left in the registers that both use."""
-    if form.registers == "random":
-        # which numbers come is as good as any other, but for a seed that comes too late
-        return before.name in _SEEDS and form.name not in _SEEDS
-    return getattr(form, "reduce_cmd", "") == "reduce"
+        yield _registers_race(graph.tracks[number], pair.later - base, pair.earlier - base)
 
 
 def _registers_race(track: Track, row: int, before: int) -> Finding:
@@ -225,7 +206,6 @@ def _registers_race(track: Track, row: int, before: int) -> Finding:
     )  # fmt: skip
 
 
-_SEEDS = ("set_rng_seed", "rand_set_state")
 _REGISTERS = {
     "scalar": "accumulator registers of ScalarE",
     "vector": "accumulator registers of VectorE",

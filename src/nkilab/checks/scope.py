@@ -37,7 +37,8 @@ class Scope:
                 by_name.setdefault(node.name, node)
         found = [self.kernel]
         for function in found:
-            for node in ast.walk(function):
+            # what decorates a kernel runs on the host
+            for node in _compiled(function):
                 called = by_name.get(node.id) if isinstance(node, ast.Name) else None
                 if called is not None and called not in found:
                     found.append(called)
@@ -45,8 +46,11 @@ class Scope:
 
     def nodes(self) -> Iterator[ast.AST]:
         """Every node of these functions, without decorators; nested functions once."""
-        parts = (part for function in self.functions for part in (function.args, *function.body))
-        return iter(dict.fromkeys(node for part in parts for node in ast.walk(part)))
+        return iter(self._nodes)
+
+    @cached_property
+    def _nodes(self) -> tuple[ast.AST, ...]:
+        return tuple(dict.fromkeys(node for function in self.functions for node in _compiled(function)))
 
     def site(self, node: ast.AST) -> Site:
         """The line of a node."""
@@ -72,36 +76,88 @@ class Scope:
             and self.name_of(node.iter.func) in TRACED
         ]
 
+    def is_symbol(self, name: ast.Name) -> bool:
+        """Whether a name stands for a variable of such a loop, or for what is computed from one."""
+        for around in self.source.around(name):
+            if isinstance(around, ast.For) and _binds(around.target, name.id):
+                return around in self.traced_loops
+            if isinstance(around, Function):
+                if (around, name.id) in self.derived:
+                    return True
+                if name.id in parameters(around):
+                    return False
+        return False
+
     @cached_property
-    def symbols(self) -> dict[str, ast.For]:
-        """Loop variables of these loops, and what is computed from them alone, by name."""
-        found = {
-            n.id: loop for loop in self.traced_loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)
-        }
-        assigned = [
-            (loop, node)
-            for loop in self.traced_loops
-            for node in ast.walk(loop)
-            if isinstance(node, ast.Assign) and _is_arithmetic(node.value)
+    def derived(self) -> dict[tuple[Function, str], set[ast.expr]]:
+        """What names of functions are bound to that is made of loop variables and numbers alone.
+
+        Followed through assignments and arguments of calls until nothing is added.
+        """
+        # what is_symbol reads while it grows
+        derived = self.__dict__["derived"] = dict[tuple[Function, str], set[ast.expr]]()
+        by_name = {function.name: function for function in self.functions}
+        nodes = list(self.nodes()) if self.traced_loops else []
+        assigned = [n for n in nodes if isinstance(n, ast.Assign) and _is_arithmetic(n.value)]
+        calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+        calls = [n for n in calls if n.func.id in by_name]  # type: ignore[attr-defined]
+        bound = [
+            ((f, t.id), n.value)
+            for n in assigned
+            for t in n.targets
+            if isinstance(t, ast.Name) and (f := self.source.function_of(n)) is not None
         ]
-        for loop, node in assigned:
-            if any(isinstance(n, ast.Name) and n.id in found for n in ast.walk(node.value)):
-                found |= {t.id: loop for t in node.targets if isinstance(t, ast.Name)}
-        return found
+        for call in calls:
+            called = by_name[call.func.id]  # type: ignore[attr-defined]
+            bound += [((called, name), value) for name, value in _arguments(called, call)]
+        size = -1
+        while size != len(derived):
+            size = len(derived)
+            for held, value in bound:
+                if self.symbol_in(value):
+                    derived.setdefault(held, set()).add(value)
+        return derived
 
     def symbol_in(self, node: ast.expr) -> str:
         """A loop variable that an expression depends on, outside of subscripts and calls, or ""."""
         if isinstance(node, ast.Name):
-            return node.id if node.id in self.symbols else ""
+            return node.id if self.is_symbol(node) else ""
         if isinstance(node, ast.Subscript | ast.Call | ast.Attribute):
             return ""
         inner = (self.symbol_in(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr))
         return next((name for name in inner if name), "")
 
 
+def _compiled(function: Function) -> Iterator[ast.AST]:
+    """Every node of a function, without its decorators."""
+    return (node for part in (function.args, *function.body) for node in ast.walk(part))
+
+
+def _binds(target: ast.expr, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(target))
+
+
+def parameters(function: Function) -> list[str]:
+    """The names of a function's parameters."""
+    given = function.args
+    several = [a for a in (given.vararg, given.kwarg) if a is not None]
+    return [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs, *several)]
+
+
+def _arguments(function: Function, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """Parameters of a function with what a call gives for them."""
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if not any(isinstance(a, ast.Starred) for a in call.args):
+        yield from zip(names, call.args, strict=False)
+    yield from ((k.arg, k.value) for k in call.keywords if k.arg)
+
+
 def _is_arithmetic(node: ast.expr) -> bool:
-    """Whether an expression is made of names, numbers and operators alone."""
-    kinds = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.expr_context)
+    """Whether an expression is made of names, numbers, operators and comparisons alone."""
+    kinds = (
+        ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Constant, ast.operator, ast.unaryop,
+        ast.boolop, ast.cmpop, ast.expr_context,
+    )  # fmt: skip
     return all(isinstance(part, kinds) for part in ast.walk(node))
 
 
@@ -111,9 +167,19 @@ def scope_of(kernel: Kernel, sources: Sources) -> Scope | None:
     source = sources.file(code.co_filename).source if code is not None else None
     if source is None or code is None:
         return None
+    # a script may launch its kernels thousands of times
+    key = (Scope, code.co_name, code.co_firstlineno)
+    if key not in source.kept:
+        source.kept[key] = _scope(source, code.co_name, code.co_firstlineno)
+    found: Scope | None = source.kept[key]
+    return found
+
+
+def _scope(source: Source, name: str, line: int) -> Scope | None:
+    """The function of a name that begins on a line, decorators and all."""
     for node in ast.walk(source.tree):
-        if isinstance(node, Function) and node.name == code.co_name:
+        if isinstance(node, Function) and node.name == name:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if first <= code.co_firstlineno <= node.lineno:
+            if first <= line <= node.lineno:
                 return Scope(source, node)
     return None

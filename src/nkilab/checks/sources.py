@@ -122,9 +122,17 @@ class SourceFile:
                 continue
             line = token.start[0]
             alone = not self.line(line)[: token.start[1]].strip()
-            first, last = statements.get(line + 1 if alone else line, (line, line))
+            below = self._below(line) if alone else line
+            first, last = statements.get(below, (line, line))
             rules = tuple(word.strip() for word in (found[1] or "").split(",") if word.strip())
             yield Ignore(line, min(line, first), last, rules, found[2].strip())
+
+    def _below(self, number: int) -> int:
+        """The line below a comment, and below the comments that follow it."""
+        number += 1
+        while self.line(number).lstrip().startswith("#"):
+            number += 1
+        return number
 
     def _statements(self) -> dict[int, tuple[int, int]]:
         """Per line the first and last line of the simple statement that it belongs to."""

@@ -49,13 +49,7 @@ def latency_without_waits(track: Track, dropped: np.ndarray) -> float:
 
 def latency_without_rows(track: Track, rows: np.ndarray, stands_for: dict[int, int]) -> float:
     """Nanoseconds without some rows, where tiles are replaced by others; planned anew."""
-    program = track.compiled
-    keep = np.ones(len(program), np.bool_)
-    keep[rows] = False
-    stored = np.arange(len(program.storages))
-    for tile, other in stands_for.items():
-        stored[tile] = other
-    shorter = program.selected(keep, stored)
+    shorter = track.compiled.without(rows, stands_for)
     return simulate(shorter, plan(shorter)).latency_ns
 
 

@@ -193,6 +193,10 @@ def diff(
 @click.option("--trials", default=1000, show_default=True, type=Number(int, 1), help="Points at most.")
 @click.option("--seconds", default=0.0, type=Number(float, 0), help="Seconds at most; 0 for no limit.")
 @click.option(
+    "--point-seconds", default=600.0, show_default=True, type=Number(float, 0),
+    help="Seconds that one point may take; 0 for no limit.",
+)  # fmt: skip
+@click.option(
     "--seed", default=0, show_default=True, type=Number(int), help="The same seed looks at the same points."
 )
 @click.option(

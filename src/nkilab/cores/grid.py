@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
-from ..errors import RuleError
+from ..errors import LimitError, RuleError
 from ..machine import Machine
 
 LNC_GUIDE = "Using Logical Neuron Cores (LNC)"
+# each instance is run: so many of the shortest kernel take minutes
+MOST_INSTANCES = 2**20
 
 
 def instances_of(
@@ -29,6 +32,7 @@ def instances_of(
 
     Raises:
         RuleError: if the grid asks for more cores than a logical core of the chip has.
+        LimitError: if it has more instances than can be run.
 
     Source: nki.language.nc, nki.language.spmd_dim; LNC guide.
     """
@@ -44,6 +48,11 @@ def instances_of(
     if count > most:
         raise RuleError(
             f"the grid lies over {count} cores; a logical core of {machine.name} has {most}", source=LNC_GUIDE
+        )
+    if prod(sizes) > MOST_INSTANCES:
+        raise LimitError(
+            f"the grid {list(sizes)} has {prod(sizes)} instances; nkilab runs up to {MOST_INSTANCES}",
+            hint="launch a part of the grid",
         )
     runs: list[list[tuple[int, ...]]] = [[] for _ in range(count)]
     for instance in product(*(range(n) for n in sizes)):

@@ -18,7 +18,7 @@ from ..tiles.tile import View
 from ..trace.builder import located, record, stand_in
 from ..trace.session import ask, current, running
 from ..trace.source import SITES, place_of, user_frame
-from .history import NEWEST, VERSIONS, at, keyword_story, spelled
+from .history import BETA1, NEWEST, VERSIONS, at, history, keyword_story, spelled
 from .schedules import note_name
 
 
@@ -40,7 +40,7 @@ def surface(
     *,
     keyword_only_from: str = "",
     extra: Mapping[str, Any] | None = None,
-    swallows: bool = False,
+    version: str = "",
     defaults: Mapping[str, Any] | None = None,
     words: Mapping[str, Mapping[Any, Any]] | None = None,
     handle: Callable[[int], Any] | None = None,
@@ -50,11 +50,11 @@ def surface(
     Args:
         cls: the declaration.
         order: names of its parameters in the order of the signature; operands left out are passed as None.
-        finish: called as finish(session, cls, operands, attributes, values, extras, unknown, where), with a
-            handle also known; these two are what `record` takes. None where a call is a row and no more.
+        finish: called as finish(session, cls, operands, attributes, values, extras, where), with a handle
+            also known; these two are what `record` takes. None where a call is a row and no more.
         keyword_only_from: the first parameter that may only be given by keyword.
         extra: further keyword-only parameters and their defaults (mask, dtype, name).
-        swallows: whether unknown keywords reach `finish`; else they are refused.
+        version: that unknown keywords are judged by; that of the session if "".
         defaults: of parameters where the spelling's differ from the declared ones.
         words: per attribute further spellings of its values, with the canonical ones.
         handle: what the call returns, from the number of its last row, whose keyword `name` is noted; None
@@ -64,9 +64,10 @@ def surface(
         The function, with the signature of the spelling.
     """
     extra = dict(extra or {})
-    scope = {**_SCOPE, "_cls": cls, "_finish": finish, "_handle": handle, "_parameters": [*order, *extra]}
+    scope = {**_SCOPE, "_cls": cls, "_finish": finish, "_handle": handle, "_version": version}
+    scope["_parameters"] = [*order, *extra]
     heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
-    text = [f"def {cls.name}({heads}, **unknown):", *_refusals(cls, order, swallows)]
+    text = [f"def {cls.name}({heads}, **unknown):", *_refusals(cls, order)]
     text += _SITE
     attributes = _attribute_lines(cls, order, scope)
     for attribute, further in (words or {}).items():
@@ -78,7 +79,7 @@ def surface(
         text.append(f"    row = _record(session, _cls, {given}None, where, known)")
     else:
         last = "where" if handle is None else "where, known"
-        text.append(f"    result = _finish(session, _cls, {given}({extras}), unknown, {last})")
+        text.append(f"    result = _finish(session, _cls, {given}({extras}), {last})")
     text += ["    return result"] if handle is None else _handing_out(is_known=finish is None)
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
     function = scope[cls.name]
@@ -184,11 +185,9 @@ def _given(cls: type[Instruction], order: Sequence[str], scope: dict[str, Any], 
     return f"[{operands}], {attributes}, ({values}), "
 
 
-def _refusals(cls: type[Instruction], order: Sequence[str], swallows: bool) -> list[str]:
+def _refusals(cls: type[Instruction], order: Sequence[str]) -> list[str]:
     """Lines that refuse unknown keywords and operands left out."""
-    text = []
-    if not swallows:
-        text.append("    if unknown: _unknown(_cls.name, unknown, _parameters, 'isa.' + _cls.name)")
+    text = ["    if unknown: _unknown(_cls.name, unknown, _parameters, 'isa.' + _cls.name, _version)"]
     required = [n for n in order if _default(cls, n) is REQUIRED]
     if required:
         text.append(f"    if {' or '.join(f'{n} is _MISSING' for n in required)}:")
@@ -285,8 +284,8 @@ def refuse_unknown(
         raise SpellingError(
             f"{f'NKI {asked}' if asked else 'nki'} has no keyword {keyword}; {told}"
             if told
-            else f"there is no keyword {keyword}; it takes {', '.join(known)}",
-            hint=_INSTEAD.get(keyword, "") if told else did_you_mean(keyword, known),
+            else f"there is no keyword {keyword}; it takes {', '.join(known) or 'none'}",
+            hint=_instead(keyword, asked) if told else did_you_mean(keyword, known),
         ).located(place_of(user_frame()), called)
 
 
@@ -302,8 +301,25 @@ _INSTEAD = {
 }
 
 
+# The same for one that `neuronxcc.nki` has not: what its functions give is a result.
+_INSTEAD_IN_BETA1 = {
+    "dst": "assign the result to it: dst[...] = ...",
+    "accumulate": "write dst += nisa.nc_matmul(...)",
+}
+
+
+def _instead(keyword: str, version: str) -> str:
+    return (_INSTEAD_IN_BETA1 if version == BETA1 else _INSTEAD).get(keyword, "")
+
+
 def _has_no_effect(name: str, keyword: str, version: str) -> bool:
-    """Whether no stub of an `nki` version asked for has the keyword, but kernels use it."""
+    """Whether no stub of a version asked for has the keyword, but kernels use it.
+
+    Of Beta 1 that is also what an earlier release of it had, and a label, which published kernels give.
+    """
+    if version == BETA1:
+        events = [e for e in history().get(name, ()) if e.release.version == BETA1 and e.kind == "function"]
+        return keyword == "name" or any(e.signature.named(keyword) for e in events)
     for held in (version,) if version else VERSIONS[1:]:
         event = at(name, held)
         parameter = event.signature.named(keyword) if event is not None and event.kind == "function" else None

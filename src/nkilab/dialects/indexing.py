@@ -323,7 +323,7 @@ def as_shape(shape: Any) -> tuple[int, ...]:
         except UseError:
             raise UseError(f"shape is {list(extents)}; extents are whole numbers") from None
         if whole < 0 and whole != -1:
-            raise UseError(f"shape is {list(extents)}; extents are whole numbers")
+            raise UseError(f"shape is {list(extents)}; extents are whole numbers of at least 0")
         plain.append(whole)
     return tuple(plain)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from inspect import iscoroutinefunction, isgeneratorfunction
 from operator import index as as_index
 from typing import Any, NoReturn
 
-from ..errors import KernelError, LimitError, NkilabError, RuleError, SpellingError, UseError
+from ..errors import KernelError, LimitError, NkilabError, RuleError, SpellingError, UseError, did_you_mean
 from ..tiles.indirect import OutOfBoundsError
 from ..trace.session import ask, running
 from ..trace.source import place_of, user_frame
@@ -26,12 +27,56 @@ CLASS_TYPES: tuple[tuple[type[NkilabError], type[Exception]], ...] = (
 )
 _TYPED: dict[tuple[type, ...], type] = {}
 
+# Keywords of nki.jit in the stubs and in published kernels. What only advises a compiler is ignored without a
+# word; a word that nobody knows may be a slip.
+JIT_KEYWORDS = frozenset({
+    "platform_target", "experimental_flags", "additional_compile_opt", "kernel_return", "show_compiler_tb",
+    "enable_out_of_bound_check", "debug_kernel", "artifacts_dir", "schedule",
+})  # fmt: skip
+_MODES = ("auto", "jax", "torchxla", "simulation", "baremetal", "trace")
+
 # where a decorator of nki.compiler below nki.jit leaves what it asks for
 OPTIONS = "__nki_options__"
 
 
+def notice_unknown(decorator: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Notice keywords that a decorator of host code ignores, for nobody knows them.
+
+    Args:
+        decorator: for messages.
+        given: keywords.
+        known: those that it takes.
+    """
+    for word in sorted(set(given) - set(known)):
+        hint = did_you_mean(word, sorted(known))
+        ask().notice(f"{decorator} ignores the keyword {word}" + (f"; {hint}" if hint else ""))
+
+
+def jit_options(mode: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a kernel from what nki.jit is given; what it ignores is noticed."""
+    notice_unknown("nki.jit", given, JIT_KEYWORDS)
+    if mode not in _MODES:
+        instead = "nki.benchmark times a kernel" if mode == "benchmark" else did_you_mean(str(mode), _MODES)
+        ask().notice(f"nki.jit ignores mode={mode!r}" + (f"; {instead}" if instead else ""))
+    return {"mode": mode, **given}
+
+
 class NkiValidationError(Exception):
     """`nki.isa.NkiValidationError`: what a hardware rule forbids; our rule and limit errors also are one."""
+
+
+def _check_function(function: Any) -> None:
+    """Refuse what is no function, or one whose body no call runs."""
+    error = None
+    if not callable(function) or isinstance(function, type):
+        error = UseError(f"it decorates functions; got {type(function).__name__}")
+    elif isgeneratorfunction(function) or iscoroutinefunction(function):
+        error = UseError(
+            f"{function.__name__} is a generator or coroutine, whose body no call runs",
+            hint="return the result, without yield or async",
+        )
+    if error is not None:
+        raise error.located(place_of(user_frame()), "nki.jit")
 
 
 def raise_typed(error: NkilabError, spelling: str = "") -> NoReturn:
@@ -81,8 +126,7 @@ class Kernel:
         options: dict[str, Any] | None = None,
         grid: tuple[Any, ...] = (),
     ) -> None:
-        if not callable(function):
-            raise UseError(f"nki.jit decorates functions; got {type(function).__name__}")
+        _check_function(function)
         self.function: Callable[..., Any] = function
         self.spelling = spelling
         self.version = version

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType, FunctionType
 from typing import Any
 
-from ..errors import UseError
+from ..errors import SpellingError, UseError, did_you_mean
 from ..trace.affine import FEWEST, REPEATS, Affine, Repeats
 from ..trace.repeats import Plan, shared_tiles
-from ..trace.session import Session, current
+from ..trace.session import Session, ask, current
 from .indexing import whole_number
 from .places import placed
 from .uniform import only_goes_through_ranges, shared_by, stores_outside, takes_evenly
@@ -136,6 +136,11 @@ def device_loops(session: Session, row: int) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
+_BOUNDS = ("start", "stop", "step")
+# keywords that no stub lists and published kernels of Beta 1 give
+_ADVICE = ("directives", "precise_schedule")
+
+
 @placed("affine_range")
 def affine_range(*args: Any, **kwargs: Any) -> LoopRange:
     """Iterations that may run in any order, but for reductions; bounds as of `range`."""
@@ -155,10 +160,27 @@ def static_range(*args: Any, **kwargs: Any) -> LoopRange:
 
 
 def _bounds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Bounds given by position or as start=, stop=, step=; other keywords only advise the compiler."""
-    if not kwargs.keys() & {"start", "stop", "step"}:
+    """Bounds given by position or as start=, stop=, step=; what advises the compiler is noticed.
+
+    Raises:
+        SpellingError: if a keyword is none of these.
+        UseError: if a bound is given twice.
+    """
+    if not kwargs:
         return args
-    named = dict(zip(("start", "stop", "step"), args, strict=False))
-    named |= {word: kwargs[word] for word in ("start", "stop", "step") if word in kwargs}
+    for word in kwargs.keys() - set(_BOUNDS):
+        if word not in _ADVICE:
+            raise SpellingError(
+                f"there is no keyword {word}; it takes {', '.join(_BOUNDS)}",
+                hint=did_you_mean(word, (*_BOUNDS, *_ADVICE)),
+            )
+        ask().notice(f"a range ignores {word}=; it advises the vendor's compiler")
+    named = dict(zip(_BOUNDS, args, strict=False))
+    twice = sorted(named.keys() & kwargs.keys())
+    if twice or len(args) > len(_BOUNDS):
+        raise UseError(f"{twice[0]} is given twice" if twice else f"{len(args)} bounds are given")
+    named |= {word: kwargs[word] for word in _BOUNDS if word in kwargs}
+    if not named:
+        return args
     start, stop = named.get("start", 0), named.get("stop")
     return (0, start, named.get("step", 1)) if stop is None else (start, stop, named.get("step", 1))

@@ -21,7 +21,6 @@ def meeting_finish(
     attributes: tuple[Any, ...],
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
-    unknown: dict[str, Any],
     where: Site | None = None,
     known: Known | None = None,
 ) -> None:

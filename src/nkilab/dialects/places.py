@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar
 
-from ..errors import NkilabError, SpellingError, did_you_mean
+from ..errors import NkilabError, SpellingError
 from ..tiles.tile import View
 from ..trace.session import running
 from ..trace.source import assigned_name, name_of, place_of, user_frame
+from .calls import refuse_unknown
+from .history import BETA1
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def placed(called: str) -> Callable[[F], F]:
-    """Make the errors of the decorated function name the user's line and `called`."""
+def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[[F], F]:
+    """Make the errors of the decorated function name the user's line and `called`.
+
+    Args:
+        called: as messages call the function.
+        name: of a function of Beta 1 in the tables of `history`, by which keywords that it does not have are
+            judged; "" for other functions.
+        is_method: whether the first argument is a tensor whose method it is; errors show it.
+    """
 
     def decorate(function: F) -> F:
         @wraps(function)
@@ -25,30 +33,25 @@ def placed(called: str) -> Callable[[F], F]:
             try:
                 return function(*args, **kwargs)
             except NkilabError as error:
-                raise error.located(place_of(user_frame()), called) from None
+                facts = [args[0].describe()] if is_method else []
+                raise error.located(place_of(user_frame()), called, facts) from None
             except TypeError as error:
                 trace = error.__traceback__
                 if trace is None or trace.tb_next is not None:
                     raise
                 # the arguments do not bind: no frame lies below this one
-                raise _unbound(function, error).located(place_of(user_frame()), called) from None
+                problem = str(error).removeprefix(f"{function.__qualname__}() ")
+            known = list(signature(function).parameters)[is_method:]
+            unknown = {word: value for word, value in kwargs.items() if word not in known}
+            if not unknown:
+                raise SpellingError(problem).located(place_of(user_frame()), called)
+            refuse_unknown(called, unknown, known, name, BETA1 if name else "")
+            # what is left was noticed
+            return call(*args, **{word: value for word, value in kwargs.items() if word in known})
 
         return call  # type: ignore[return-value]
 
     return decorate
-
-
-def _unbound(function: Callable[..., Any], error: TypeError) -> SpellingError:
-    """What is told where arguments do not bind: Python's sentence, or which keyword is none."""
-    problem = str(error).removeprefix(f"{function.__qualname__}() ")
-    found = re.fullmatch(r"got an unexpected keyword argument '(\w+)'.*", problem)
-    if found is None:
-        return SpellingError(problem)
-    known = list(signature(function).parameters)
-    return SpellingError(
-        f"there is no keyword {found[1]}; it takes {', '.join(known)}",
-        hint=did_you_mean(found[1], known),
-    )
 
 
 def described(view: View) -> str:

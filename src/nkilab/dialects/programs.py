@@ -91,6 +91,7 @@ def num_programs(axes: Any = None) -> Any:
     return grid[axis]
 
 
+@placed("program_ndim")
 def program_ndim() -> int:
     """Axes of the launch grid."""
     return len(current().grid)

@@ -22,11 +22,11 @@ from ..isa.random_numbers import Dropout, Rng
 from ..isa.reduction import TensorReduce, normalized_axes
 from ..isa.scalar_engine import Activation
 from ..isa.tensor_engine import NcMatmul, NcTranspose
-from ..tiles.dtypes import FLOAT32, UINT8, UINT32, DType
+from ..tiles.dtypes import FLOAT32, UINT8, UINT32, DType, as_dtype
 from ..tiles.tile import HBM, PSUM, SBUF, Layout, Storage, View, compact_strides, layout
 from ..tiles.views import broadcast, derived, reshaped
 from ..trace.builder import record
-from ..trace.session import current
+from ..trace.session import ask, current
 from ..trace.source import place_of, user_frame
 
 MAX_FREE = 512
@@ -255,6 +255,13 @@ def variance(to: Lowering, x: View, axes: Any, dtype: DType) -> Any:
     centre = mean(to, x, axes, FLOAT32, True)
     apart = two_tiles(to, OPERATORS["subtract"], x, centre, FLOAT32)
     return mean(to, unary(to, "square", apart, FLOAT32), axes, dtype, True)
+
+
+def notice_precision(called: str, compute_dtype: Any) -> None:
+    """Notice that a function computes in float32 where another type is asked for."""
+    held = None if compute_dtype is None else as_dtype(compute_dtype)
+    if held not in (None, FLOAT32):
+        ask().notice(f"nl.{called} computes in float32, not in compute_dtype={held}")
 
 
 def softmax(to: Lowering, x: View, largest: View, total: Any, dtype: DType) -> Any:

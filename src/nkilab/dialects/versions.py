@@ -67,7 +67,7 @@ def version_named(name: str) -> str:
     Raises:
         UsageError: if there is none.
     """
-    word = name.lower().removeprefix("nki").strip("-= ")
+    word = str(name).lower().removeprefix("nki").strip("-= ")
     if word in (BETA1, "beta 1", "neuronxcc"):
         return BETA1
     short = ".".join(word.split(".")[:2])

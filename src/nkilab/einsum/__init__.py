@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import report as report
 from .compiled import CompiledEinsum
 from .compiler import compile, verify
 from .probes import Verdict

@@ -9,7 +9,7 @@ from typing import Any
 
 from .alternatives import alternatives
 from .compiled import CompiledEinsum
-from .language.ast import Cascade, Einsum
+from .language.ast import Cascade
 from .roofline import is_contraction
 from .tree.expr import expr
 from .tree.nodes import HBM, Alloc, Buffer, Comment, Load, Loop, Statement, Store, Tally, statements
@@ -235,6 +235,5 @@ def _others(compiled: CompiledEinsum) -> list[str]:
     return [f"  {choice}" for choice in compiled.alternatives or alternatives(compiled)]
 
 
-def einsum_names(cascade: Cascade) -> list[Einsum]:
-    """Einsums in order."""
-    return list(cascade.einsums)
+# compiled.py cannot import what reads it
+setattr(CompiledEinsum, "report", property(summary, doc=summary.__doc__))  # noqa: B010

@@ -37,7 +37,8 @@ def sizes_of(given: Sequence[str]) -> dict[str, int]:
         UsageError: if one is no positive whole number.
     """
     found = {}
-    for name, value in pairs(given, "--size").items():
+    parts = [part for text in given for part in text.split(",")]
+    for name, value in pairs(parts, "--size").items():
         if not value.isdecimal() or len(value) > 18 or not int(value):
             raise UsageError(f"--size {name} is {value}; it is a whole number of at least 1")
         found[name] = int(value)

@@ -140,21 +140,27 @@ class Lanes:
         queue = self._queues[lane]
         with np.errstate(all="ignore"):
             while True:
-                task = queue.get()
-                for other in task.waits:
-                    if not other.is_done:
-                        self._wait(lambda other=other: other.is_done)  # type: ignore[misc]
-                try:
-                    if self._failure is None:
-                        task.compute(*task.arguments)
-                except BaseException as error:  # it is raised where somebody waits
-                    self._failure = error
-                task.is_done = True
-                task.arguments = task.waits = ()  # type: ignore[assignment]
+                self._finish(queue.get())
                 self._finished_in[lane] += 1
                 if self._waiting:
-                    with self._finished:
-                        self._finished.notify_all()
+                    self._wake()
+
+    def _finish(self, task: Task) -> None:
+        """Compute a task, after those that it waits for; what goes wrong is raised where somebody waits."""
+        for other in task.waits:
+            if not other.is_done:
+                self._wait(lambda other=other: other.is_done)  # type: ignore[misc]
+        try:
+            if self._failure is None:
+                task.compute(*task.arguments)
+        except BaseException as error:
+            self._failure = error
+        task.is_done = True
+        task.arguments = task.waits = ()  # type: ignore[assignment]
+
+    def _wake(self) -> None:
+        with self._finished:
+            self._finished.notify_all()
 
 
 _lanes: Lanes | None = None

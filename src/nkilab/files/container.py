@@ -115,7 +115,7 @@ def _arrays(header: Header, body: bytes) -> dict[str, np.ndarray]:
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all; a link stays one, and a device or pipe gets the bytes.
 
     Raises:
         FileError: if the folder does not exist or may not be written.
@@ -123,13 +123,17 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     place = Path(path)
     temporary = ""
     try:
+        if place.exists() and not place.is_file():
+            place.write_bytes(content)
+            return
+        place = Path(os.path.realpath(place))
         handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         _make_readable(temporary, 0o666)
         os.replace(temporary, place)
     except OSError as error:
-        raise FileError(f"{place} cannot be written: {reason_of(error)}") from None
+        raise FileError(f"{path} cannot be written: {reason_of(error)}") from None
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)

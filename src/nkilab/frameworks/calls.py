@@ -10,8 +10,9 @@ from typing import Any
 from .. import api
 from ..arrays import ArraySpec, dtype_of, framework_of, shape_of
 from ..dialects.kernel import Kernel
-from ..errors import UsageError
+from ..errors import UsageError, UseError
 from ..launches import bind, launch
+from ..trace.source import place_of, user_frame
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,10 @@ def taken_apart(
     Raises:
         UseError: if the arguments do not fit the parameters.
     """
-    bound = bind(kernel, args, kwargs)
+    try:
+        bound = bind(kernel, args, kwargs)
+    except UseError as error:
+        raise error.located(place_of(user_frame()), kernel.name) from None
     arrays: list[Any] = []
     constants = {}
     for name, value in bound.arguments.items():
@@ -127,7 +131,7 @@ def run(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> tuple[Any, list[An
     return slotted(held(*args, **kwargs), "", results), results
 
 
-def specs_of(call: Call, arrays: Sequence[Any]) -> list[ArraySpec]:
+def specs_of(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[ArraySpec]:
     """Arrays, or what stands in for them while a framework compiles, as specs.
 
     Raises:
@@ -135,8 +139,11 @@ def specs_of(call: Call, arrays: Sequence[Any]) -> list[ArraySpec]:
     """
     specs = []
     for slot, array in zip(call.slots, arrays, strict=True):
-        dtype = dtype_of(array, slot.name)
-        specs.append(ArraySpec(shape_of(array, slot.name), dtype))
+        try:
+            dtype = dtype_of(array, slot.name)
+            specs.append(ArraySpec(shape_of(array, slot.name), dtype))
+        except UseError as error:
+            raise error.located(place_of(user_frame()), kernel.name) from None
     return specs
 
 

@@ -63,17 +63,25 @@ class JaxKernel:
 
         return launched
 
+    def __copy__(self) -> JaxKernel:
+        """The function itself, which never changes."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> JaxKernel:
+        """As a shallow copy."""
+        return self
+
     def __repr__(self) -> str:
         return f"<jax function of nki kernel {self.kernel.name}>"
 
     def _launched(self, grid: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call, arrays = taken_apart(self.kernel, grid, args, kwargs)
         arrays = _as_jax(self.kernel, call, arrays)
-        outline = self._outlines.of(call, specs_of(call, arrays))
+        outline = self._outlines.of(call, specs_of(self.kernel, call, arrays))
         key = (id(outline), api.settings())
         if key not in self._functions:
             self._functions[key] = self._differentiable(call, outline)
-        results = self._functions[key](*arrays)
+        results = self._functions[key](*_alike(arrays))
         return filled(outline.results, lambda slot: results[slot.number])
 
     def _differentiable(self, call: Call, outline: Outline) -> Callable[..., Any]:
@@ -82,8 +90,9 @@ class JaxKernel:
         forward = _called_back(self.kernel, call, outline, self._vmap_method)
 
         def keeping(*arrays: Any) -> tuple[Any, Any]:
-            results = forward(*arrays)
-            # the rule needs shape and type of every argument
+            # the function, not the callback, so that gradients of gradients find the rule again;
+            # it needs shape and type of every argument
+            results: Any = function(*arrays)
             return results, (self._backward.kept(arrays, results), arrays)
 
         def backward(kept: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
@@ -97,7 +106,7 @@ class JaxKernel:
                 for array, made in zip(arrays, found, strict=True)
             )
 
-        function = jax().custom_vjp(forward)
+        function: Any = jax().custom_vjp(forward)
         function.defvjp(keeping, backward)
         operated: Callable[..., Any] = function
         return operated
@@ -153,9 +162,14 @@ def _called_back(
     return called
 
 
+def _alike(arrays: Sequence[Any]) -> list[Any]:
+    """Arrays that differ along the same axes of a shard_map: the gradient of a replicated one is a sum."""
+    return [_varying(array, arrays) for array in arrays]
+
+
 def _varying(result: Any, arrays: Sequence[Any]) -> Any:
-    """A result marked as different on each device of a shard_map on whose devices an array differs."""
-    axes = frozenset().union(*map(_differing_axes, arrays))
+    """An array marked as different on each device of a shard_map on whose devices one of others differs."""
+    axes = frozenset().union(*map(_differing_axes, arrays)) - _differing_axes(result)
     return jax("lax").pcast(result, tuple(axes), to="varying") if axes else result
 
 
@@ -179,8 +193,18 @@ def staged(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     """A kernel that is called as it is in a function that JAX traces: a callback, without gradients."""
     call, arrays = taken_apart(kernel, (), args, kwargs)
     arrays = _as_jax(kernel, call, arrays)
-    outline = outline_of(kernel, call, specs_of(call, arrays))
-    results = _called_back(kernel, call, outline, VMAP_METHODS[0])(*arrays)
+    outline = outline_of(kernel, call, specs_of(kernel, call, arrays))
+    place = place_of(user_frame())
+
+    def refused(*_: Any) -> Any:
+        raise UsageError(
+            "no gradient flows through a kernel that is called as it is",
+            hint=f"make it {_EXAMPLE}, or write a jax.custom_vjp around it",
+        ).located(place, kernel.name)
+
+    function = jax().custom_vjp(_called_back(kernel, call, outline, VMAP_METHODS[0]))
+    function.defvjp(refused, refused)
+    results = function(*arrays)
     return filled(outline.results, lambda slot: results[slot.number])
 
 

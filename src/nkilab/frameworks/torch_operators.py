@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._lazy import torch
-from ..arrays import framework_of, torch_dtype
+from ..arrays import framework_of, on_host, torch_dtype
 from ..dialects.annotations import is_mutable
 from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
@@ -66,6 +66,14 @@ class TorchKernel:
 
         return launched
 
+    def __copy__(self) -> TorchKernel:
+        """The operator itself: PyTorch knows it by its name, and models that are copies share it."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchKernel:
+        """As a shallow copy."""
+        return self
+
     def __repr__(self) -> str:
         return f"<torch operator {self.op._qualname} of nki kernel {self.kernel.name}>"
 
@@ -111,6 +119,7 @@ class TorchKernel:
         op = torch().library.custom_op(name, self._compute, mutates_args=(), schema=schema)
         op.register_fake(self._fake)
         op.register_autograd(self._gradients, setup_context=self._keep)
+        op.register_vmap(self._one_by_one)
         return op
 
     def _known(self, text: str) -> Call:
@@ -154,7 +163,7 @@ class TorchKernel:
         call = self._known(text)
         self._check_annotated(call)
         self._tell_dynamic(call, tensors)
-        outline = self._outlines.of(call, specs_of(call, tensors))
+        outline = self._outlines.of(call, specs_of(self.kernel, call, tensors))
         for name in outline.changed:
             if not self._is_mutated(name):
                 raise self._undeclared(name)
@@ -164,6 +173,22 @@ class TorchKernel:
         kept = [(tuple(map(int, t.shape)), t.dtype) for t in written]
         kept += [(spec.shape, torch_dtype(as_dtype(spec.dtype))) for spec in outline.specs]
         return [made(shape, dtype=dtype, device=device) for shape, dtype in kept]
+
+    def _one_by_one(
+        self, batch: Any, axes: tuple[list[int | None], None], tensors: Sequence[Any], text: str
+    ) -> tuple[list[Any], list[int]]:
+        """What torch.vmap makes of a call: the operator per element of the batch."""
+        if self._mutates:
+            raise UsageError(
+                f"{self.kernel.name} writes its argument {self._mutates[0]}, which torch.vmap cannot batch",
+                hint="call it in a loop, or return new tensors",
+            )
+        each = [
+            self.op([t if axis is None else t.select(axis, i) for t, axis in zip(tensors, axes[0])], text)
+            for i in range(batch.batch_size)
+        ]
+        stacked = [torch().stack(parts) for parts in zip(*each, strict=True)]
+        return stacked, [0] * len(stacked)
 
     def _tell_dynamic(self, call: Call, tensors: Sequence[Any]) -> None:
         """Tell that a symbolic extent is held at its present size."""
@@ -228,8 +253,22 @@ def _check_tensors(kernel: Kernel, call: Call, tensors: list[Any]) -> None:
                 f"argument {slot.name} is on {tensor.device}; kernels run on the CPU",
                 hint="pass .cpu() of it",
             ).located(place_of(user_frame()), kernel.name)
+        _check_layout_and_mode(kernel, slot.name, tensor)
     if not tensors:
         raise UseError("no argument is a torch tensor").located(place_of(user_frame()), kernel.name)
+
+
+def _check_layout_and_mode(kernel: Kernel, name: str, tensor: Any) -> None:
+    """Refuse tensors that are not dense, and tangents, which PyTorch would drop without a word."""
+    try:
+        on_host(tensor, name)
+        if torch("autograd.forward_ad").unpack_dual(tensor).tangent is not None:
+            raise UseError(
+                f"argument {name} has a tangent; a kernel has no forward-mode derivative",
+                hint="use reverse mode: torch.autograd.grad, with backward= of nkilab.torch.wrap",
+            )
+    except UseError as error:
+        raise error.located(place_of(user_frame()), kernel.name) from None
 
 
 def _unused_name(kernel: str) -> str:

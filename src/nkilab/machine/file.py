@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import did_you_mean
+from ..errors import UsageError, did_you_mean
 from ..yaml_files import line_of, loaded, wrong
 from .chips import ALIASES, MACHINES, chip_named
 from .model import Machine
@@ -61,6 +62,8 @@ def machine_named(name: str) -> Machine:
         UsageError: if there is no such chip.
         FileError: if the file cannot be read or is no machine file.
     """
+    if not isinstance(name, str | PathLike):
+        raise UsageError(f"target is {name!r}; it is the name of a chip or the path of a machine file")
     path = Path(name)
     if path.suffix.lower() not in SUFFIXES:
         return chip_named(name)

@@ -9,6 +9,8 @@ from .._lazy import rich
 from .content import Block, Bullets, Code, Page, Table, Text
 
 WIDTH = 100
+# Of a table: columns before it, columns between two of its own, and what is so short that it never wraps.
+_INDENT, _GAP, _NAME = 2, 3, 24
 
 
 def print_page(page: Page, file: TextIO | None = None) -> None:
@@ -58,14 +60,28 @@ def _shown(block: Block) -> Any:
 def _table(block: Table) -> Any:
     box = rich("box").SIMPLE_HEAD
     table = rich("table").Table(box=box, pad_edge=False, padding=(0, 1), header_style="dim", show_edge=False)
-    for k, head in enumerate(block.heads):
-        is_name = all(len(row[k]) <= 24 for row in block.rows)
+    for head, width in zip(block.heads, _widths(block), strict=True):
         table.add_column(
-            head, justify="right" if head in block.right else "left", no_wrap=is_name, overflow="fold"
-        )
+            head, justify="right" if head in block.right else "left", no_wrap=width is None,
+            overflow="fold", width=width,
+        )  # fmt: skip
     for row in block.rows:
         table.add_row(*(styled(cell) for cell in row))
     return table
+
+
+def _widths(block: Table) -> list[int | None]:
+    """The width of each column, None for those that do not wrap; where they can, words stay whole."""
+    cells = [[head, *(row[k] for row in block.rows)] for k, head in enumerate(block.heads)]
+    natural = [max(map(len, column)) for column in cells]
+    wraps = [max(map(len, column[1:]), default=0) > _NAME for column in cells]
+    least = [max(len(word) for cell in column for word in (cell or "-").split()) for column in cells]
+    room = WIDTH - _INDENT - _GAP * (len(cells) - 1)
+    room -= sum(width for width, wrapping in zip(natural, wraps) if not wrapping)
+    spare = room - sum(width for width, wrapping in zip(least, wraps) if wrapping)
+    wanted = [n - m if wrapping else 0 for n, m, wrapping in zip(natural, least, wraps)]
+    share = min(1.0, spare / max(1, sum(wanted)))
+    return [m + int(more * share) if wrapping else None for m, more, wrapping in zip(least, wanted, wraps)]
 
 
 def styled(words: str) -> Any:

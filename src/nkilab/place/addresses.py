@@ -182,7 +182,7 @@ class _Task:
         """The finding that tiles at addresses leave too little room for the others."""
         unit = "bytes per partition" if room.unit == 1 else "banks"
         return Finding(
-            "addresses",
+            "mixed-addresses",
             f"tiles at addresses take {room.taken} of {room.size} {unit} of {room.memory}; the others do not "
             "fit beside them, so they are timed as if they lay apart",
             self.program.place_of(int(parts.first.min(initial=0))),

@@ -30,18 +30,16 @@ def without_broadcast_copies(program: Program) -> Program:
         return program
     readers = _Readers(program, slots)
     banks = _Banks(program, slots)
-    removed, stored = [], np.arange(len(program.storages))
+    removed, stands_for = [], {}
     for copy, tile, source in copies:
         rows = readers.rows(tile)
         if len(rows) and readers.may_read_psum(rows, tile) and banks.hold(source, copy, int(rows[-1])):
             readers.move(rows, tile)
             removed.append(copy)
-            stored[tile] = source
+            stands_for[tile] = source
     if not removed:
         return program
-    keep = np.ones(len(program), np.bool_)
-    keep[removed] = False
-    return program.with_forms(readers.forms, readers.column).selected(keep, stored)
+    return program.with_forms(readers.forms, readers.column).without(removed, stands_for)
 
 
 def _copies(program: Program, slots: Slots) -> list[tuple[int, int, int]]:

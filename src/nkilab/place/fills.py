@@ -41,11 +41,7 @@ def without_zero_fills(program: Program) -> Program:
     products = np.flatnonzero(slots.is_written & is_product[form] & is_needed)
     reads = np.flatnonzero(~slots.is_written & is_needed)
     removed = slots.row[_covered(program, slots, fills, products, reads)]
-    if not len(removed):
-        return program
-    keep = np.ones(len(program), np.bool_)
-    keep[removed] = False
-    return program.selected(keep, np.arange(len(program.storages)))
+    return program.without(removed, {})
 
 
 def _covered(

@@ -29,14 +29,7 @@ def without_loop_invariants(program: Program) -> Program:
     """
     rows = _candidates(program, slots_of(program)) if len(program) else np.zeros(0, np.int64)
     stands_for, removed = _repeated(program, rows)
-    if not removed:
-        return program
-    keep = np.ones(len(program), np.bool_)
-    keep[removed] = False
-    stored = np.arange(len(program.storages))
-    for tile, earlier in stands_for.items():
-        stored[tile] = earlier
-    return program.selected(keep, stored)
+    return program.without(removed, stands_for)
 
 
 def _candidates(program: Program, slots: Slots) -> np.ndarray:

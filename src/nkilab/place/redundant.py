@@ -121,14 +121,7 @@ def without_redundant_loads(program: Program, hold: Callable[[Program, Slots], H
     if not len(loads):
         return program
     removed, stands_for = _found(program, slots, loads, hold(program, slots))
-    if not removed:
-        return program
-    keep = np.ones(len(program), np.bool_)
-    keep[removed] = False
-    stored = np.arange(len(program.storages))
-    for tile, earlier in stands_for.items():
-        stored[tile] = earlier
-    return program.selected(keep, stored)
+    return program.without(removed, stands_for)
 
 
 def loads_of_whole_tiles(program: Program, slots: Slots) -> np.ndarray:

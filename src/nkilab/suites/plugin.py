@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from importlib import import_module
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -91,10 +92,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize("nki_target", targets, indirect=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse budgets that say nothing, before any test runs."""
-    for item in items:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse budgets that say nothing: their tests fail, and others run."""
+    wrong = ""
+    try:
         budgets.budgets_of(item)
+    except pytest.UsageError as error:
+        wrong = str(error)
+    if wrong:
+        pytest.fail(wrong, pytrace=False)
 
 
 @pytest.fixture
@@ -177,7 +184,8 @@ def _target_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Put what a test predicted into its report, for the summary and for JUnit."""
+    """Put what a test predicted into its report, for the summary and for JUnit; errors show users' lines."""
+    _leave_out_ours(item, call)
     found = item.stash.get(_FOUND, None)
     if found is None or call.when != "call":
         return (yield)
@@ -186,6 +194,27 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     report.nki_predictions = found.found
     return report
+
+
+def _leave_out_ours(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Show of an error of nkilab the frames of the user alone, unless --full-trace asks for all."""
+    errors = sys.modules.get("nkilab.errors")
+    if errors is None or call.excinfo is None or item.config.getoption("fulltrace"):
+        return
+    error = call.excinfo.value
+    if not isinstance(error, errors.NkilabError):
+        return
+    entry: TracebackType | None = call.excinfo.tb
+    entries = []
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    shown = None
+    for entry in reversed(entries):
+        if part("trace.source").is_named(entry.tb_frame.f_code):
+            shown = TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    if shown is not None:
+        call.excinfo = pytest.ExceptionInfo.from_exc_info((type(error), error, shown))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

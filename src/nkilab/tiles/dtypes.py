@@ -113,7 +113,8 @@ def as_dtype(spelled: Any) -> DType:
     try:
         known = _KNOWN.get(spelled)
     except TypeError:
-        raise RuleError(f"dtype is {spelled!r}; it is one of {', '.join(DTYPES)}") from None
+        kind = type(spelled).__name__
+        raise RuleError(f"dtype is of type {kind}; it is one of {', '.join(DTYPES)}") from None
     if known is None:
         known = _KNOWN[spelled] = _resolve(spelled)
     return known
@@ -128,6 +129,9 @@ def _resolve(spelled: Any) -> DType:
     name = _SYNONYMS.get(name, name)
     if name in DTYPES:
         return DTYPES[name]
+    if "\n" in name or spelled is None:
+        # an array or tensor shows its elements; to NumPy None is float64
+        name = spelled = f"of type {type(spelled).__name__}"
     found = None
     with suppress(TypeError, ValueError, SyntaxError):
         held = np.dtype(spelled)

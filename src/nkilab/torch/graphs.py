@@ -26,10 +26,20 @@ FUNCTIONS = {
 ROWS: dict[str, tuple[int, int, int]] = {
     "softmax": (3, 1, 2), "_softmax": (3, 1, 2), "log_softmax": (3, 1, 2), "_log_softmax": (3, 1, 2),
     "rms_norm": (3, 0, 2), "layer_norm": (4, 0, 4), "native_layer_norm": (4, 0, 4),
+    "group_norm": (4, 0, 4), "batch_norm": (4, 0, 4),
     "sum": (1, 0, 0), "mean": (1, 0, 0), "amax": (1, 0, 0), "amin": (1, 0, 0), "max": (1, 0, 0),
     "dropout": (1, 0, 0), "cumsum": (1, 0, 0),
     "var": (2, 0, 0), "norm": (2, 0, 0), "linalg_vector_norm": (2, 0, 0),
 }  # fmt: skip
+# Operators that move elements to other places, a pass over the result.
+MOVES = {"cat", "stack", "pad", "constant_pad_nd", "repeat", "roll", "flip", "tril", "triu"}
+# Poolings, by the number of axes that they slide along.
+POOLS = {
+    "max_pool1d": 1, "max_pool2d": 2, "max_pool3d": 3, "max_pool2d_with_indices": 2,
+    "avg_pool1d": 1, "avg_pool2d": 2, "avg_pool3d": 3,
+}  # fmt: skip
+# Poolings that take every element of the first operand once.
+ADAPTIVE_POOLS = {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d"}
 
 
 @dataclass(frozen=True)
@@ -67,12 +77,14 @@ class Graph:
         operators: by node, in the order in which they run.
         bytes: of every tensor, by the node that makes it.
         results: nodes whose tensors the model returns.
+        others: what operators read whose work is not known, by their node; a kernel cannot hold them.
         left_out: operators whose work is not known, by name, with their number.
     """
 
     operators: Mapping[str, Operator]
     bytes: Mapping[str, int]
     results: frozenset[str]
+    others: Mapping[str, tuple[str, ...]]
     left_out: Mapping[str, int]
 
 
@@ -93,6 +105,15 @@ def _convolution(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
     return 2 * prod(result) * prod(shapes[1][1:])
 
 
+def _einsum_flops(equation: str, shapes: list[tuple[int, ...]]) -> int | None:
+    """FLOP of a product of two tensors by its equation; None for anything else."""
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    if len(terms) != 2 or "." in equation:
+        return None
+    extents = {axis: n for term, shape in zip(terms, shapes, strict=True) for axis, n in zip(term, shape)}
+    return 2 * prod(extents.values())
+
+
 def _attention(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
     query, key, value = shapes[:3]
     return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
@@ -109,40 +130,62 @@ PRODUCTS: dict[str, Callable[[list[tuple[int, ...]], tuple[int, ...]], int]] = {
 
 def graph_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
     """Export a model, or take one that is exported, and read its operators."""
-    if isinstance(model, torch().export.ExportedProgram):
-        exported = model
-    else:
-        exported = torch().export.export(model, args, kwargs or None)
+    is_exported = isinstance(model, torch().export.ExportedProgram)
+    exported = model if is_exported else torch().export.export(model, args, kwargs or None)
     operators: dict[str, Operator] = {}
     sizes: dict[str, int] = {}
     # a view is the tensor that it looks at
     roots: dict[str, str] = {}
     left_out: dict[str, int] = {}
+    others: dict[str, tuple[str, ...]] = {}
+    constants: set[str] = set()
     results: set[str] = set()
     for node in exported.graph.nodes:
         if node.op == "output":
             results = {roots[n.name] for n in node.all_input_nodes if n.name in roots}
             continue
-        value = node.meta.get("val")
-        tensors = [n for n in node.all_input_nodes if n.name in roots]
+        value = _first_tensor(node.meta.get("val"))
+        tensors = [n for n in _read(node) if n.name in roots]
         name = _name(node)
-        if name in VIEWS and tensors:
+        if tensors and (name in VIEWS or _is_identity(node, name)):
             roots[node.name] = roots[tensors[0].name]
             continue
-        if not hasattr(value, "element_size"):
-            value = (
-                value[0] if isinstance(value, tuple | list) and hasattr(value[0], "element_size") else None
-            )
         if value is None:
             continue
         roots[node.name] = node.name
         sizes[node.name] = prod(_sizes(value)) * value.element_size()
-        made = _operator(node, name, value, tensors, roots)
+        if node.op != "call_function":
+            continue
+        inputs = tuple(dict.fromkeys(roots[n.name] for n in tensors))
+        if constants.issuperset(inputs):
+            constants.add(node.name)
+            continue
+        made = _operator(node, name, value, tensors, inputs)
         if made is not None:
             operators[node.name] = made
-        elif node.op == "call_function" and tensors:
+            continue
+        others[node.name] = inputs
+        if sizes[node.name] > value.element_size():
             left_out[name] = left_out.get(name, 0) + 1
-    return Graph(operators, sizes, frozenset(results), left_out)
+    return Graph(operators, sizes, frozenset(results), others, left_out)
+
+
+def _first_tensor(value: Any) -> Any:
+    """What a node makes, or the first of it; None if that is no tensor."""
+    first = value[0] if isinstance(value, tuple | list) and value else value
+    return first if hasattr(first, "element_size") else None
+
+
+def _read(node: Any) -> list[Any]:
+    """The nodes among the arguments of a node, one that is given twice twice."""
+    found: list[Any] = []
+    torch("fx").node.map_arg((node.args, node.kwargs), found.append)
+    return found
+
+
+def _is_identity(node: Any, name: str) -> bool:
+    """Whether a dropout drops nothing."""
+    return name == "dropout" and len(node.args) > 2 and not node.args[2]
 
 
 def _name(node: Any) -> str:
@@ -155,27 +198,48 @@ def _name(node: Any) -> str:
 
 
 def _operator(
-    node: Any, name: str, value: Any, tensors: list[Any], roots: Mapping[str, str]
+    node: Any, name: str, value: Any, tensors: list[Any], inputs: tuple[str, ...]
 ) -> Operator | None:
-    """The work of a node; None for inputs, for what makes constants, and for what is not known."""
-    if node.op != "call_function" or not tensors:
-        return None
+    """The work of a node; None where it is not known, or is about single numbers."""
     shapes = [_sizes(n.meta["val"]) for n in tensors if hasattr(n.meta.get("val"), "shape")]
     result, size = _sizes(value), value.element_size()
-    flops = points = functions = inner = 0
+    if max(map(prod, (*shapes, result))) == 1:
+        return None
+    work = _work(node, name, shapes, result, size)
+    if work is None:
+        return None
+    return Operator(name, node.name, inputs, (*shapes, result), *work, size <= 2)
+
+
+def _work(
+    node: Any, name: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], size: int
+) -> tuple[int, int, int, int] | None:
+    """FLOP of products, elements that pass VectorE and ScalarE, bytes that go to HBM in between."""
+    if name == "einsum":
+        flops = _einsum_flops(node.args[0], shapes)
+        return None if flops is None else (flops, 0, 0, 0)
     if name in PRODUCTS:
-        flops = PRODUCTS[name](shapes, result)
+        points = functions = inner = 0
         if name == "scaled_dot_product_attention":
             # scores are written, read and written by the softmax, and read again
             scores = prod(shapes[0][:-1]) * shapes[1][-2]
             points, functions, inner = 2 * scores, scores, 4 * scores * size
-    elif name in ROWS:
+        return PRODUCTS[name](shapes, result), points, functions, inner
+    if name == "batch_norm" and not node.args[5]:
+        # means and variances are known: one multiplication with addition
+        return 0, prod(result), 0, 0
+    if name in ROWS:
         passes, functions_of, moved = ROWS[name]
         elements = prod(shapes[0])
-        points, functions, inner = passes * elements, functions_of * elements, moved * elements * size
-    elif torch().Tag.pointwise in getattr(node.target, "tags", ()):
-        points, functions = (0, prod(result)) if name in FUNCTIONS else (prod(result), 0)
-    else:
-        return None
-    inputs = tuple(dict.fromkeys(roots[n.name] for n in tensors))
-    return Operator(name, node.name, inputs, (*shapes, result), flops, points, functions, inner, size <= 2)
+        return 0, passes * elements, functions_of * elements, moved * elements * size
+    if name in POOLS:
+        window = node.args[1]
+        taken = prod(window) if len(window) > 1 else window[0] ** POOLS[name]
+        return 0, taken * prod(result), 0, 0
+    if name in ADAPTIVE_POOLS:
+        return 0, prod(shapes[0]), 0, 0
+    if name in MOVES:
+        return 0, prod(result), 0, 0
+    if torch().Tag.pointwise in getattr(node.target, "tags", ()):
+        return (0, 0, prod(result), 0) if name in FUNCTIONS else (0, prod(result), 0, 0)
+    return None

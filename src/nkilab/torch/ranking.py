@@ -122,7 +122,10 @@ class _Parts:
         for operator in graph.operators.values():
             for tensor in operator.inputs:
                 self.readers.setdefault(tensor, set()).add(operator.node)
-        self._order = {node: number for number, node in enumerate(graph.operators)}
+        for node, tensors in graph.others.items():
+            for tensor in tensors:
+                self.readers.setdefault(tensor, set()).add(node)
+        self._order = {node: number for number, node in enumerate(graph.bytes)}
 
     def part(self, nodes: Collection[str]) -> _Part:
         """Operators as a part, with the tensors that cross its border."""
@@ -196,7 +199,7 @@ class _Parts:
 
 
 def candidates(
-    model: Any, *args: Any, target: str = "", max_operators: int = 8, max_inputs: int = 6,
+    model: Any, *args: Any, target: str = "", max_operators: int = 8, max_inputs: int = 8,
     max_outputs: int = 2, **kwargs: Any,
 ) -> Candidates:  # fmt: skip
     """Rank the parts of a model that deserve a kernel, by roofline time on a chip.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from math import copysign
 from typing import Any, NamedTuple
@@ -266,32 +266,45 @@ class Program:
         """These rows as those of another program of the launch, which are equal."""
         if other.core == self.core:
             return self
-        made = self.selected(np.ones(len(self), np.bool_), np.arange(len(self.storages)))
+        made = self._copied()
         made.title, made.core, made.met = other.title, other.core, other.met
         made.lines, made.values = self.lines, self.values
         return made
 
     def with_forms(self, forms: list[Instruction], column: np.ndarray) -> Program:
         """This program with other forms: their table, and per row the number of its form."""
-        other = self.selected(np.ones(len(self), np.bool_), np.arange(len(self.storages)))
+        other = self._copied()
         other.forms = forms
         other._packed_rows[0][0] = column
         return other
 
     def with_operands(self, storages: list[StorageRecord], stored: np.ndarray, offset: np.ndarray) -> Program:
         """This program with other storages: their table, and per tile operand the storage and the offset."""
-        other = self.selected(np.ones(len(self), np.bool_), np.arange(len(self.storages)))
+        other = self._copied()
         other.storages = storages
         other._packed_slots = [np.array([stored, offset], np.int64)]
         return other
 
-    def selected(self, keep: np.ndarray, stored: np.ndarray) -> Program:
-        """This program with some rows left out and tiles replaced by others.
+    def without(self, rows: Sequence[int] | np.ndarray, stands_for: Mapping[int, int]) -> Program:
+        """This program without some rows; itself if there are none.
 
         Args:
-            keep: per row, whether it stays.
-            stored: per storage, the number of the one that stands for it.
+            rows: their numbers.
+            stands_for: per storage that is replaced, the one that stands for it.
         """
+        if not len(rows):
+            return self
+        keep, stored = np.ones(len(self), np.bool_), np.arange(len(self.storages))
+        keep[rows] = False
+        for storage, other in stands_for.items():
+            stored[storage] = other
+        return self._selected(keep, stored)
+
+    def _copied(self) -> Program:
+        """A program of the same rows over the same tables."""
+        return self._selected(np.ones(len(self), np.bool_), np.arange(len(self.storages)))
+
+    def _selected(self, keep: np.ndarray, stored: np.ndarray) -> Program:
         per_slot = np.repeat(keep, np.diff(self.operand_start))
         return self._with_rows(
             self._joined(self._packed_rows, ROW)[:, keep],

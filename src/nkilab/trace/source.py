@@ -14,35 +14,39 @@ Site = tuple[str, int]
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _KERNELS = (_PACKAGE + "examples/", _PACKAGE + "ledger/kernels/")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
+# frameworks that call kernels; their lines tell a user nothing
+_FRAMEWORKS = re.compile(r"[/\\](?:site|dist)-packages[/\\](?:torch|jax|jaxlib)[/\\]")
 # Whether a file belongs to nkilab; a dictionary look-up per frame instead of a string comparison.
 _IS_OURS: dict[str, bool] = {}
+# Whether a file belongs to nkilab or to a framework.
+_IS_PASSED_OVER: dict[str, bool] = {}
 # File and line by code object and instruction: working a line out costs more than looking it up. The code is
 # held, so that no other gets its identity.
 SITES: dict[tuple[int, int], tuple[Site, CodeType]] = {}
 
 
 def user_frame(depth: int = 1) -> FrameType:
-    """The nearest frame outside nkilab, or the outermost one."""
+    """The nearest frame outside nkilab and frameworks, or the outermost one."""
     frame = sys._getframe(depth + 1)
     while True:
         code = frame.f_code
-        ours = _IS_OURS.get(code.co_filename)
-        if ours is None:
-            ours = not is_users(code)
-        if not ours or frame.f_back is None:
+        passed = _IS_PASSED_OVER.get(code.co_filename)
+        if passed is None:
+            passed = not is_named(code)
+        if not passed or frame.f_back is None:
             return frame
         frame = frame.f_back
 
 
 def user_site(depth: int = 1) -> Site:
-    """File and line of the nearest frame outside nkilab."""
+    """File and line of the nearest frame outside nkilab and frameworks."""
     frame = sys._getframe(depth + 1)
     code = frame.f_code
     while True:
-        ours = _IS_OURS.get(code.co_filename)
-        if ours is None:
-            ours = not is_users(code)
-        outer = frame.f_back if ours else None
+        passed = _IS_PASSED_OVER.get(code.co_filename)
+        if passed is None:
+            passed = not is_named(code)
+        outer = frame.f_back if passed else None
         if outer is None:
             break
         frame, code = outer, outer.f_code
@@ -55,11 +59,25 @@ def user_site(depth: int = 1) -> Site:
 
 def is_users(code: CodeType) -> bool:
     """Whether code lies outside nkilab; lines of the ledger's kernels count as a user's."""
-    ours = _IS_OURS.get(code.co_filename)
+    return is_users_file(code.co_filename)
+
+
+def is_users_file(filename: str) -> bool:
+    """Whether a file lies outside nkilab; the ledger's kernels count as a user's."""
+    ours = _IS_OURS.get(filename)
     if ours is None:
-        inside = code.co_filename.startswith((_PACKAGE, "<nkilab"))
-        ours = _IS_OURS[code.co_filename] = inside and not code.co_filename.startswith(_KERNELS)
+        inside = filename.startswith((_PACKAGE, "<nkilab"))
+        ours = _IS_OURS[filename] = inside and not filename.startswith(_KERNELS)
     return not ours
+
+
+def is_named(code: CodeType) -> bool:
+    """Whether messages name lines of code: it lies outside nkilab, and outside PyTorch and JAX."""
+    passed = _IS_PASSED_OVER.get(code.co_filename)
+    if passed is None:
+        of_framework = _FRAMEWORKS.search(code.co_filename) is not None
+        passed = _IS_PASSED_OVER[code.co_filename] = of_framework or not is_users(code)
+    return not passed
 
 
 def place_of(frame: FrameType) -> str:

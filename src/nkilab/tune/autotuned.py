@@ -9,12 +9,15 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from warnings import warn
+
+import numpy as np
 
 from .. import api
 from .._lazy import cache_folder
 from ..arrays import ArraySpec, framework_of
 from ..dialects.kernel import Kernel
-from ..errors import UsageError
+from ..errors import FileError, UsageError
 from ..files.container import write_whole
 from ..tiles.dtypes import as_dtype
 from ..trace.session import running
@@ -149,9 +152,22 @@ class Autotuned:
 
 
 def _fixed(parameter: Parameter, given: Point) -> Parameter:
-    """A parameter with the one value that the caller gives, if it gives one."""
+    """A parameter with the one value that the caller gives, if it gives one.
+
+    Raises:
+        UsageError: if that is no value of a space.
+    """
     name = parameter.name
-    return Parameter(name, "choices", (given[name],)) if name in given else parameter
+    if name not in given:
+        return parameter
+    value: Any = given[name]
+    value = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(value, int | float | str):
+        raise UsageError(
+            f"{name} is {value!r}; beside parameters that are chosen it is a number or a word",
+            hint="give all parameters, or call .kernel",
+        )
+    return Parameter(name, "choices", (value,))
 
 
 def _shape_only(value: Any) -> Any:
@@ -168,17 +184,19 @@ def _read(key: str, space: Space) -> Outcome | None:
     try:
         held = json.loads(_path(key).read_text(encoding="utf-8"))
         outcome = outcome_from(held["outcome"])
-        return outcome if held["schema"] == SCHEMA and space.contains(outcome.point) else None
+        is_choice = held["schema"] == SCHEMA and outcome.is_timed and space.contains(outcome.point)
+        return outcome if is_choice else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _write(key: str, outcome: Outcome) -> None:
-    """Keep a choice; a cache folder that cannot be written is no reason to fail."""
+    """Keep a choice; a cache folder that cannot be written is told, and no reason to fail."""
     path = _path(key)
+    held = {"schema": SCHEMA, "outcome": outcome.to_dict()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return
-    held = {"schema": SCHEMA, "outcome": outcome.to_dict()}
-    write_whole(path, (json.dumps(held, indent=1) + "\n").encode())
+        write_whole(path, (json.dumps(held, indent=1) + "\n").encode())
+    except (OSError, FileError) as error:
+        told = error if isinstance(error, FileError) else f"{path.parent}: {(error.strerror or '').lower()}"
+        warn(f"the choice of an autotuned kernel is not kept: {told}", stacklevel=2)

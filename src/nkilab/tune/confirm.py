@@ -31,6 +31,8 @@ SHRINK = 0.2
 # standard deviations the interval has on either side (Student's t, 90 %, by degrees of freedom).
 ENOUGH = 4
 _STUDENT = {3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83, 10: 1.81}
+# A measurement so many times another one than predicted is in another unit.
+FAR = 100
 # What measurements are read back for.
 Confirmable = KernelObjective | MappingObjective
 
@@ -145,6 +147,8 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
     for name, value in (("latency_us", latency), ("noise", noise)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
             raise wrong(path, line, f"{name} is {value!r}; it is a number above 0", HINT)
+    if noise >= 1:
+        raise wrong(path, line, f"noise is {noise!r}; it is a relative spread, 0.02 for 2 %", HINT)
     assert latency is not None
     return Measured(point, float(latency), float(noise), line)
 
@@ -163,6 +167,7 @@ def recalibrated(
         outcome = objective.evaluate(one.point)
         if not outcome.is_timed:
             raise UsageError(f"{key_of(one.point)} is measured, but {outcome.state}:\n{outcome.message}")
+        _check_unit(one, outcome)
     rows = [_judged(one, number, objective) for number, one in enumerate(measured)]
     fitted = fit(rows, objective.machine, progress)
     after = objective.under(fitted.machine)
@@ -175,6 +180,20 @@ def recalibrated(
     spread = stdev(residuals)
     factor = _STUDENT.get(count - 1, 1.75) * (1 + 1 / count) ** 0.5
     return Recalibrated(tuple(measured), fitted, scale, spread, factor * spread)
+
+
+def _check_unit(one: Measured, outcome: Outcome) -> None:
+    """Refuse a measurement that no error of the model explains.
+
+    Raises:
+        UsageError: if it is far from the prediction.
+    """
+    predicted = outcome.values["latency"]
+    if not 1 / FAR < one.latency_us / predicted < FAR:
+        raise UsageError(
+            f"{key_of(one.point)} is measured with {one.latency_us:g} us, predicted with {predicted:.2f} us",
+            hint="write latency_us in microseconds",
+        )
 
 
 def _latency(objective: Confirmable, point: Point) -> float:

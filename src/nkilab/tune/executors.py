@@ -5,6 +5,7 @@ A worker finds the kernel anew from its file, once, and keeps it; what travels a
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
@@ -16,18 +17,22 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
+from .. import __version__
 from .._lazy import distributed
 from ..api import as_kernel, machine_for
 from ..arguments import call_arguments, extents
 from ..errors import UsageError
 from ..machine import Machine
 from ..runner import kernel_from, serve_names
+from ..timing import MODEL_VERSION
+from .limits import LONGEST, limited
 from .mappings import MappingObjective
 from .objective import KernelObjective, Objective, cases_of
 from .outcome import FAILED, Outcome
@@ -38,6 +43,14 @@ AHEAD = 2
 # How often workers may die before the search gives up.
 DEATHS = 20
 DIED = "its worker ended without an answer, twice"
+SILENT = "its worker gave no answer, twice"
+# Seconds that a worker may take beyond what its points may: to start, and to load compiled code.
+PATIENCE = 60.0
+
+
+def release() -> str:
+    """What of nkilab decides outcomes; workers are to have the same."""
+    return f"nkilab {__version__}, timing model {MODEL_VERSION}"
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,8 @@ class Work:
         version: of NKI, "" for any.
         target: chip, "" for the kernel's own.
         machine: with other constants than the chip's, if not None.
+        limit: seconds that a point may take, 0 for no limit.
+        made_by: the release that asks; one that differs does not answer.
     """
 
     kernel: str
@@ -62,6 +77,8 @@ class Work:
     version: str = ""
     target: str = ""
     machine: Machine | None = None
+    limit: float = 0.0
+    made_by: str = field(default_factory=release)
 
     @property
     def is_spec(self) -> bool:
@@ -105,10 +122,18 @@ def _objective_of(work: Work) -> KernelObjective | MappingObjective:
 
 
 def evaluate_in_worker(work: Work, point: Point) -> Outcome:
-    """What becomes of a point; runs in a worker, whose standard output belongs to nobody."""
+    """What becomes of a point; runs in a worker, whose standard output belongs to nobody.
+
+    Raises:
+        UsageError: if another release of nkilab asks.
+    """
+    if work.made_by != release():
+        raise UsageError(
+            f"a worker has {release()}; this is {work.made_by}", hint="install the same on all machines"
+        )
     held, sys.stdout = sys.stdout, sys.stderr
     try:
-        return _objective_of(work).evaluate(point)
+        return limited(_objective_of(work).evaluate, point, work.limit)
     finally:
         sys.stdout = held
 
@@ -121,15 +146,21 @@ class Evaluator(Protocol):
 
 
 class Inline:
-    """Evaluates points here, one after another."""
+    """Evaluates points here, one after another.
 
-    def __init__(self, objective: Objective) -> None:
+    Args:
+        objective: that judges them.
+        limit: seconds that a point may take, 0 for no limit.
+    """
+
+    def __init__(self, objective: Objective, limit: float = 0.0) -> None:
         self._objective = objective
+        self._limit = limit
 
     def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
         """Outcomes in order."""
         for point in points:
-            yield self._objective.evaluate(point)
+            yield limited(self._objective.evaluate, point, self._limit)
 
 
 class Pooled:
@@ -164,12 +195,16 @@ class Pooled:
                 while queue and len(running) < most:
                     point = queue.pop()
                     running[self._submitted(point)] = point
-                found, lost = _settled(running)
+                found, lost = _settled(running, self._longest)
                 yield from found
+                is_silent = not found and not lost
+                if is_silent:
+                    lost = _given_up(running)
                 if lost:
                     self._renew()
                 if lost and is_alone:
-                    yield Outcome(lost[0], FAILED, reason="its worker ended", message=DIED)
+                    told = SILENT if is_silent else DIED
+                    yield Outcome(lost[0], FAILED, reason="its worker ended", message=told)
                 elif lost:
                     suspects += [*reversed(lost), *running.values()]
                     running.clear()
@@ -190,28 +225,61 @@ class Pooled:
             raise UsageError(
                 f"workers ended {self._deaths} times without an answer", hint="evaluate with --workers 1"
             )
-        self._executor.shutdown(wait=False)
+        self.abandon()
         self._executor = self._make()
+
+    @property
+    def _longest(self) -> float | None:
+        """Seconds after which an executor that answers nothing has lost what it was given."""
+        return AHEAD * self._work.limit + PATIENCE if 0 < self._work.limit < LONGEST else None
 
     def close(self) -> None:
         """Let the workers go, once they have done what they are at."""
         self._executor.shutdown(wait=True)
 
+    def abandon(self) -> None:
+        """Let the workers go whatever they are at; processes of this machine are ended."""
+        children = list((getattr(self._executor, "_processes", None) or {}).values())
+        self._executor.shutdown(wait=False)
+        for child in children:
+            child.terminate()
 
-def _settled(running: dict[Future[Outcome], Point]) -> tuple[list[Outcome], list[Point]]:
-    """Wait for at least one of what is running; outcomes, and points whose worker died."""
-    done, _ = wait(running, return_when=FIRST_COMPLETED)
+
+def _settled(
+    running: dict[Future[Outcome], Point], longest: float | None
+) -> tuple[list[Outcome], list[Point]]:
+    """Wait for one of what is running; outcomes, and points whose worker died; none if the time is up."""
+    done, _ = wait(running, longest, return_when=FIRST_COMPLETED)
     points = {future: running.pop(future) for future in done}
     results = [(point, _result_of(future)) for future, point in points.items()]
     return [r for _, r in results if r is not None], [point for point, r in results if r is None]
 
 
+def _given_up(running: dict[Future[Outcome], Point]) -> list[Point]:
+    """The points of what is running, which is nobody's any more."""
+    points = list(running.values())
+    for future in running:
+        future.cancel()
+    running.clear()
+    return points
+
+
 def _result_of(future: Future[Outcome]) -> Outcome | None:
-    """The outcome; None if the worker died."""
+    """The outcome; None if the worker died.
+
+    Raises:
+        UsageError: if the worker cannot read what it is asked, as without nkilab.
+    """
     try:
         return future.result()
     except (BrokenExecutor, CancelledError):
         return None
+    except (ImportError, AttributeError, OSError) as error:
+        told = str(error).splitlines()[0] if str(error) else "no more is known"
+        raise UsageError(
+            f"a worker breaks off with {type(error).__name__}: {told}",
+            hint=f"install {release()} on all machines, or evaluate with --workers 1",
+        ) from error
     except Exception as error:
         if type(error).__name__ == "KilledWorker":
             return None
@@ -220,7 +288,29 @@ def _result_of(future: Future[Outcome]) -> Outcome | None:
 
 def processes(work: Work, count: int) -> Pooled:
     """Processes on this machine, none of which inherits anything of this one."""
-    return Pooled(work, lambda: ProcessPoolExecutor(count, mp_context=get_context("spawn")), count)
+
+    def make() -> ProcessPoolExecutor:
+        made = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+        with _uninterrupted():
+            # all start now: Ctrl-C is told to this process alone, which ends them
+            for _ in range(count):
+                made.submit(release)
+        return made
+
+    return Pooled(work, make, count)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Processes that start here never hear of Ctrl-C; this one hears of it afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def cluster(work: Work, address: str) -> Pooled:
@@ -242,8 +332,24 @@ def cluster(work: Work, address: str) -> Pooled:
         raise UsageError(
             f"the scheduler at {address} has no workers", hint=f"start one: dask worker {address}"
         )
+    _check_releases(client)
     # what a dead worker had is done again by another one: dask keeps account of it
     return Pooled(work, lambda: client.get_executor(pure=False), workers)
+
+
+def _check_releases(client: Any) -> None:
+    """Refuse a cluster of which a worker has no nkilab, or another one.
+
+    Raises:
+        UsageError: if there is such a worker; names it.
+    """
+    for address, found in client.run(release, on_error="return").items():
+        if found != release():
+            told = f"answers with {found!r}" if isinstance(found, Exception) else f"has {found}"
+            raise UsageError(
+                f"the worker at {address} {told}; this is {release()}",
+                hint="install the same on all machines, and start their workers again",
+            )
 
 
 def evaluator_for(work: Work, workers: str, objective: Objective) -> Inline | Pooled:
@@ -259,4 +365,4 @@ def evaluator_for(work: Work, workers: str, objective: Objective) -> Inline | Po
             f"--workers is {workers!r}; it is a number of processes, or the address of a dask scheduler",
             hint="write --workers 2, or --workers tcp://HOST:8786",
         )
-    return Inline(objective) if int(workers) == 1 else processes(work, int(workers))
+    return Inline(objective, work.limit) if int(workers) == 1 else processes(work, int(workers))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from stat import S_ISREG
 from types import TracebackType
 from typing import IO, Any
 
@@ -42,6 +43,8 @@ class Journal:
         except OSError as error:
             raise FileError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
         try:
+            if not S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                raise FileError(f"{path} keeps nothing: it is no plain file", hint="name another file")
             self._lock()
             self._read(study)
         except BaseException:
@@ -91,6 +94,8 @@ class Journal:
             held = json.loads(line)
             if number > 1:
                 outcome_from(held["outcome"])
+                if not isinstance(held["constants"], str):
+                    raise ValueError("constants have a name")
         except (ValueError, KeyError, TypeError):
             if number == 1:
                 raise self._foreign() from None

@@ -31,6 +31,7 @@ from ..timing import MODEL_VERSION
 from ..trace.affine import REPEATS, Repeats
 from ..trace.builder import FORMS
 from ..trace.program import Program
+from .identity import identity_of
 from .outcome import FAILED, PRUNED, TIMED, Outcome, Timed
 from .space import Point, Space
 
@@ -40,6 +41,8 @@ GOALS = {
     "sbuf": "bytes per partition of SBUF in use at once, of the case that needs most",
     "dma": "bytes that transfers move, over all cases by their weights",
 }
+# How often a case may count, so that sums stay numbers.
+MOST_WEIGHT = 1e12
 # Traces and times of so many programs are kept, and traces of so many rows: about 70 bytes each.
 KEPT, ROWS_KEPT = 256, 2_000_000
 
@@ -131,9 +134,9 @@ class KernelObjective:
 
     @property
     def digest(self) -> str:
-        """The kernel's file, its name, grid and version, the cases, the chip and the model's version."""
+        """The kernel's code, its name, grid and version, the cases, the chip and the model's version."""
         kernel = self.kernel
-        text = _source_of(kernel)
+        text = identity_of(kernel.function)
         cases = [
             ([_named(a) for a in c.args], [(k, _named(v)) for k, v in sorted(c.kwargs.items())], c.weight)
             for c in self.cases
@@ -193,10 +196,10 @@ class KernelObjective:
             cases = [self._case(number, point) for number in range(len(self.cases))]
         except NkilabError as error:
             return pruned(point, error)
-        except Exception as error:
-            where = _place_of(error)
-            reason = f"{type(error).__name__}, {where}"
-            return Outcome(point, FAILED, reason=reason, message=f"{where}: {type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:
+            where, name = _place_of(error), type(error).__name__
+            message = f"{where}: {name}: {_text_of(error)}".removesuffix(": ")
+            return Outcome(point, FAILED, reason=f"{name}, {where}", message=message)
         return outcome_of(point, self.goals, [case.weight for case in self.cases], cases)
 
     def _case(self, number: int, point: Point) -> Timed:
@@ -343,13 +346,12 @@ def _content(program: Program) -> Hashable:
     )
 
 
-def _source_of(kernel: Kernel) -> str:
-    """The text of the file that a kernel stands in."""
+def _text_of(error: BaseException) -> str:
+    """What an error says, which is the user's own and may itself break off."""
     try:
-        path = inspect.getsourcefile(kernel.function)
-        return Path(path).read_text(encoding="utf-8") if path else ""
-    except (OSError, TypeError, UnicodeDecodeError):
-        return ""
+        return str(error)
+    except Exception as another:
+        return f"its text breaks off with {type(another).__name__}"
 
 
 def _place_of(error: BaseException) -> str:
@@ -377,10 +379,10 @@ def cases_of(args: Sequence[str], keywords: Sequence[str], weights: Sequence[flo
                 f"--arg {text!r} has {len(words)} shapes, another one has {count}",
                 hint="give one shape for all cases, or one for each",
             )
-    if weights and (len(weights) != count or min(weights) <= 0):
+    if weights and (len(weights) != count or min(weights) <= 0 or max(weights) > MOST_WEIGHT):
         raise UsageError(
             f"--weights is {','.join(f'{w:g}' for w in weights)}; it has a number above 0 for each of "
-            f"{count} cases"
+            f"{count} cases, {MOST_WEIGHT:g} at most"
         )
     found = []
     for number in range(count):

@@ -74,11 +74,20 @@ class Outcome:
         return {key: value for key, value in held.items() if value not in ("", None, (), {}, (0.0, 0.0))}
 
 
-def outcome_from(held: dict[str, Any]) -> Outcome:
-    """The outcome that `to_dict` wrote."""
+def outcome_from(held: Any) -> Outcome:
+    """The outcome that `to_dict` wrote.
+
+    Raises:
+        ValueError, KeyError or TypeError: if it did not.
+    """
+    if not isinstance(held, dict) or not isinstance(held["point"], dict):
+        raise ValueError(f"{held!r} is no outcome")
     cases = tuple(Timed(**case) for case in held.get("cases", ()))
     low, high = held.get("interval_us", (0.0, 0.0))
-    return Outcome(**{**held, "cases": cases, "interval_us": (low, high)})
+    found = Outcome(**{**held, "cases": cases, "interval_us": (low, high)})
+    if found.state not in (TIMED, PRUNED, FAILED) or (found.is_timed and not found.latency_us > 0):
+        raise ValueError(f"{held!r} is no outcome")
+    return found
 
 
 def key_of(point: Point) -> str:

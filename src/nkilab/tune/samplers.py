@@ -21,6 +21,8 @@ SAMPLERS = (AUTO, EXHAUSTIVE, RANDOM, *OPTUNA)
 ADAPTIVE_BATCH, BATCH = 8, 256
 # How often a sampler may propose what is known or not allowed before a point is drawn at random.
 TRIES = 50
+# How many draws at random look for a point before the space is gone through from its beginning.
+DRAWS = 20_000
 
 
 class Sampler(Protocol):
@@ -95,12 +97,12 @@ def shuffled(space: Space, seed: int) -> Iterator[Point]:
 
 
 def drawn(space: Space, random: Random, seen: set[str]) -> Point | None:
-    """A point drawn at random that was not seen; None if a hundred thousand draws find none."""
-    for _ in range(100_000):
+    """A point that was not seen, drawn at random; where some thousand draws find none, the first of all."""
+    for _ in range(DRAWS):
         point = {p.name: p.values[random.randrange(len(p.values))] for p in space.parameters}
         if key_of(point) not in seen and space.holds(point):
             return point
-    return None
+    return next((point for point in space.among_first() if key_of(point) not in seen), None)
 
 
 class FromOptuna:
@@ -194,7 +196,7 @@ def _value(parameter: Parameter, given: Any) -> Any:
 
 
 def _optunas(parameter: Parameter, value: Any) -> Any:
-    return list(parameter.values).index(value) if parameter.is_ordered else repr(value)
+    return parameter.values.index(value) if parameter.is_ordered else repr(value)
 
 
 def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -> Sampler:
@@ -208,12 +210,14 @@ def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -
         seed: the same seed gives the same points.
 
     Raises:
-        UsageError: if there is no such sampler, or it needs optuna and there is none.
+        UsageError: if there is no such sampler, it takes no such seed, or what it needs is not installed.
     """
     if name not in SAMPLERS:
         raise UsageError(
             f"--sampler is {name!r}; there are {', '.join(SAMPLERS)}", hint=did_you_mean(name, SAMPLERS)
         )
+    if not 0 <= seed < 1 << 32:
+        raise UsageError(f"the seed is {seed}; it is a whole number from 0 to {(1 << 32) - 1:,}")
     is_small = space.count is not None and space.count <= trials
     if name == EXHAUSTIVE or (name == AUTO and is_small):
         return Listed(space.points())
@@ -228,4 +232,10 @@ def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -
             f"the space has {count} points, --trials is {trials}; a sampler that learns needs optuna",
             hint="pip install 'nkilab[tune]', or use --sampler random",
         ) from None
-    return FromOptuna(space, lambda: getattr(samplers, own)(seed=seed), goals, seed)
+    try:
+        return FromOptuna(space, lambda: getattr(samplers, own)(seed=seed), goals, seed)
+    except ImportError as error:
+        raise UsageError(
+            f"--sampler {name} needs more than optuna: {str(error).splitlines()[0]}",
+            hint="use --sampler tpe, which does not",
+        ) from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import islice
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -107,7 +107,7 @@ class Space:
         """Whether a point is one of the space."""
         if point.keys() != set(self.names):
             return False
-        return all(point[p.name] in p.values for p in self.parameters) and self.holds(point)
+        return all(_is_among(point[p.name], p.values) for p in self.parameters) and self.holds(point)
 
     def points(self) -> Iterator[Point]:
         """All points, the last parameter changing fastest; constraints cut as soon as they can be asked."""
@@ -128,10 +128,20 @@ class Space:
                 yield from self._from(known, depth + 1, left)
         known.pop(parameter.name, None)
 
+    def among_first(self) -> Iterator[Point]:
+        """Points that are found among the first million values that are looked at."""
+        return self._from({}, 0, [LOOKED_AT])
+
     @property
     def has_points(self) -> bool:
         """Whether a point is found among the first million values that are looked at."""
-        return next(self._from({}, 0, [LOOKED_AT]), None) is not None
+        return next(self.among_first(), None) is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no point for certain."""
+        left = [LOOKED_AT]
+        return next(self._from({}, 0, left), None) is None and left[0] > 0
 
     @cached_property
     def _due(self) -> list[list[Constraint]]:
@@ -145,7 +155,11 @@ class Space:
     @cached_property
     def digest(self) -> str:
         """What names the space: its parameters, values and constraints."""
-        parts = [(p.name, p.kind, list(p.values)) for p in self.parameters]
+        # a range by its ends: it may have billions of values
+        parts = [
+            (p.name, p.kind, p.values if isinstance(p.values, range) else list(p.values))
+            for p in self.parameters
+        ]
         return sha256(repr((parts, [c.text for c in self.constraints])).encode()).hexdigest()[:16]
 
     def checked(self) -> Space:
@@ -156,12 +170,16 @@ class Space:
         """
         if self.has_points:
             return self
-        alone = next((c for c in self.constraints if not Space(self._of(c), (c,)).has_points), None)
-        told = f"{alone.text} holds for none" if alone else "together the constraints hold for none"
-        error = UsageError(
-            f"the space has no point: {told} of {self.combinations:,} combinations",
-            hint="leave out a constraint, or give its parameters other values",
-        )
+        alone = next((c for c in self.constraints if Space(self._of(c), (c,)).is_empty), None)
+        if alone or self.is_empty:
+            told = f"{alone.text} holds for none" if alone else "together the constraints hold for none"
+            problem = f"the space has no point: {told} of {self.combinations:,} combinations"
+        else:
+            problem = (
+                f"no point is found: the constraints hold for none of the first {LOOKED_AT:,} values that "
+                f"are looked at, of {self.combinations:,} combinations"
+            )
+        error = UsageError(problem, hint="leave out a constraint, or give its parameters other values")
         error.located(alone.where if alone else "", "")
         raise error
 
@@ -252,6 +270,13 @@ def _parameter(name: Any, held: Any, fault: Entry) -> Parameter:
     return found
 
 
+def _is_among(value: Any, values: Sequence[Value]) -> bool:
+    """Whether a value is one of them, with its type: True is not 1 to a kernel."""
+    if isinstance(values, range):
+        return type(value) is int and value in values
+    return any(type(value) is type(one) and value == one for one in values)
+
+
 def _plain(held: Any) -> Any:
     return dict(held) if isinstance(held, Mapping) else held
 
@@ -280,6 +305,6 @@ def _choices(name: str, given: Any, fault: Entry) -> Parameter:
 def _value(name: str, value: Any, fault: Entry) -> Value:
     """A choice as a plain value: what a YAML file holds knows its line."""
     for plain in (bool, int, float, str):
-        if isinstance(value, plain):
+        if isinstance(value, plain) and (not isinstance(value, float) or isfinite(value)):
             return plain(value)
-    raise fault(f"a choice of {name} is {value!r}; it is a number or a word")
+    raise fault(f"a choice of {name} is {value!r}; it is a finite number or a word")

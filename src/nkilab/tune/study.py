@@ -21,11 +21,13 @@ class Progress:
 
     Args:
         done, count: points with an outcome, and how many there will be at most.
+        evaluated: how many of them were evaluated now; the others were known.
         best: the fastest so far, if any is timed.
     """
 
     done: int
     count: int
+    evaluated: int
     best: Outcome | None
 
 
@@ -163,4 +165,4 @@ class _Run:
         if outcome.is_timed and (self._best is None or outcome.latency_us < self._best.latency_us):
             self._best = outcome
         if self._progress:
-            self._progress(Progress(self._seen, self._count, self._best))
+            self._progress(Progress(self._seen, self._count, self.evaluated, self._best))

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from math import inf, isfinite
+from math import inf, isclose, isfinite
 from pathlib import Path
 
-from ..errors import EXIT_FINE, UsageError
-from ..files.container import write_whole
+from ..errors import EXIT_FINE, UsageError, UseError
+from ..files.container import check_writable, write_whole
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
 from .confirm import Recalibrated, read_measured, recalibrated
-from .executors import Pooled, Work, evaluator_for
+from .executors import Evaluator, Pooled, Work, evaluator_for
 from .journal import Journal
 from .mappings import SPACE as MAPPINGS
 from .mappings import MappingObjective
-from .objective import KernelObjective
+from .objective import KernelObjective, Objective
+from .outcome import Outcome, key_of
 from .picture import svg
 from .report import print_verdict, shown_progress
 from .samplers import Beginning, Sampler, sampler_named
 from .space import Space, read_space
-from .study import Found, search
+from .study import Found, Progress, search
 from .verdict import WITHIN, Verdict, verdict_of
 
 
@@ -43,6 +45,7 @@ class Options:
         confirm: path of measured points, "" for none.
         picture: path of the SVG to write, "" for none.
         as_json: print JSON alone.
+        point_seconds: that one point may take, 0 for no limit.
     """
 
     space: str
@@ -55,6 +58,7 @@ class Options:
     confirm: str = ""
     picture: str = ""
     as_json: bool = False
+    point_seconds: float = 600.0
 
 
 def run_tuning(work: Work, options: Options) -> int:
@@ -68,9 +72,12 @@ def run_tuning(work: Work, options: Options) -> int:
         raise UsageError(
             f"--picture is {options.picture}; pictures are SVG", hint="name a file that ends in .svg"
         )
+    if options.picture:
+        check_writable(options.picture)
     if not options.space and not work.is_spec:
         raise UsageError("--space is missing", hint="write a space as docs/tune.md shows, and pass its path")
     space = read_space(Path(options.space)) if options.space else MAPPINGS
+    work = replace(work, limit=options.point_seconds)
     serve_names(work.version, "")
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if options.as_json else nullcontext():
@@ -81,7 +88,9 @@ def run_tuning(work: Work, options: Options) -> int:
         found, confirmed = _searched(space, objective, work, options)
     name = objective.name
     if not found.timed:
-        raise UsageError(_nothing(found, name), hint="change the space, or the kernel")
+        raise UsageError(_nothing(found, name, options.seconds), hint="change the space, or the kernel")
+    if isinstance(objective, KernelObjective):
+        _check_best(objective, found.timed[0], confirmed)
     verdict = _verdict(found, confirmed)
     if options.picture:
         title = f"{name} on {found.target}, timing model {MODEL_VERSION}"
@@ -94,6 +103,25 @@ def run_tuning(work: Work, options: Options) -> int:
         if rules_us is not None:
             print(_compared(rules_us, verdict.best.latency_us))
     return EXIT_FINE
+
+
+def _check_best(objective: KernelObjective, best: Outcome, confirmed: Recalibrated | None) -> None:
+    """Refuse a best point that another trace of the kernel judges otherwise.
+
+    Raises:
+        UseError: if it does, as where the kernel keeps state, or a journal is of other code.
+    """
+    machine = confirmed.machine if confirmed else objective.machine
+    again = KernelObjective(objective.kernel, objective.cases, machine, objective.goals).evaluate(best.point)
+    if confirmed:
+        again = confirmed.judged(again)
+    if not isclose(again.values.get("latency", 0.0), best.values["latency"], rel_tol=1e-9):
+        told = f"{again.values['latency']:.2f} us" if again.is_timed else f"{again.state}: {again.message}"
+        raise UseError(
+            f"the best point of {objective.name}, {key_of(best.point)}, has {best.values['latency']:.2f} us; "
+            f"evaluated again it is {told}",
+            hint="let the kernel depend on its arguments alone; if it does, delete the journal",
+        )
 
 
 def _compared(rules_us: float, found_us: float) -> str:
@@ -171,17 +199,60 @@ def _searched(
         sampler = Beginning(first, sampler)
     study = sha256(f"{objective.digest} {space.digest} {','.join(objective.goals)}".encode()).hexdigest()[:16]
     journal = Journal(Path(options.journal), study) if options.journal else None
-    with journal or nullcontext(), shown_progress() as progress:
-        evaluator = evaluator_for(work.absolute, options.workers, objective)
-        try:
+    heard: list[Progress] = []
+    try:
+        with (
+            journal or nullcontext(), shown_progress() as progress,
+            _workers(work, options, objective) as evaluator,
+        ):  # fmt: skip
             found = search(
                 space, objective, sampler, evaluator, trials=options.trials, seconds=options.seconds or inf,
-                journal=journal, progress=progress,
+                journal=journal, progress=_heard(progress, heard),
             )  # fmt: skip
-        finally:
-            if isinstance(evaluator, Pooled):
-                evaluator.close()
+    except KeyboardInterrupt:
+        print(_interrupted(heard, options.journal), file=sys.stderr)
+        raise
     return (confirmed.applied(found) if confirmed else found), confirmed
+
+
+@contextmanager
+def _workers(work: Work, options: Options, objective: Objective) -> Iterator[Evaluator]:
+    """Who evaluates points; what it is still at when the search breaks off is given up."""
+    evaluator = evaluator_for(work.absolute, options.workers, objective)
+    try:
+        yield evaluator
+    except BaseException:
+        if isinstance(evaluator, Pooled):
+            evaluator.abandon()
+        raise
+    if isinstance(evaluator, Pooled):
+        evaluator.close()
+
+
+def _heard(progress: Callable[[Progress], None] | None, heard: list[Progress]) -> Callable[[Progress], None]:
+    """Tells of progress, and keeps the latest of it."""
+
+    def told(latest: Progress) -> None:
+        heard[:] = [latest]
+        if progress:
+            progress(latest)
+
+    return told
+
+
+def _interrupted(heard: Sequence[Progress], journal: str) -> str:
+    """How far a search came, and where that is kept."""
+    if not heard:
+        return "nkilab: interrupted before a point was done"
+    latest, best = heard[0], ""
+    if latest.best:
+        best = f"; the best has {latest.best.latency_us:.2f} us, {key_of(latest.best.point)}"
+    kept = (
+        f"{journal} has them: the same command goes on from there"
+        if journal
+        else "none is kept: --journal FILE would"
+    )
+    return f"nkilab: interrupted after {latest.done} of {latest.count} points{best}\n  {kept}"
 
 
 def _verdict(found: Found, confirmed: Recalibrated | None) -> Verdict:
@@ -190,8 +261,10 @@ def _verdict(found: Found, confirmed: Recalibrated | None) -> Verdict:
     return verdict_of(found, confirmed.spread, f"{len(confirmed.measured)} measured points")
 
 
-def _nothing(found: Found, name: str) -> str:
+def _nothing(found: Found, name: str, seconds: float) -> str:
     """Why no point is legal: the most frequent reason, with one message in full."""
+    if not found.outcomes and found.seconds < (seconds or inf):
+        return f"no point of {name} is found: nearly all combinations break a constraint"
     if not found.outcomes:
         return f"no point of {name} was looked at: the time was up"
     first = found.outcomes[0]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..machine import Machine
 from ..place.slots import ENGINES
 from ..timing.timeline import Timeline
-from .path import path_of
+from ..timing.work import QUEUES
+from .path import KINDS, Path, path_of
 
 # The share of the time between first and last event that a resource must be occupied to be called the bound.
 # The performance guide calls an engine that is active 90 % of the time the bound; filling and emptying the
@@ -19,16 +22,18 @@ BOUNDS = {
     "scalar engine": "ScalarE is occupied at least 80 % of the time between first and last event",
     "gpsimd engine": "GpSimdE is occupied at least 80 % of the time between first and last event",
     "sync engine": "SyncE is occupied at least 80 % of the time between first and last event",
-    "DMA bandwidth": "the DMA engines spend at least 80 % of that time moving bytes",
-    "HBM bandwidth": "the HBM stack gives and takes at least 80 % of what it can in that time",
-    "DMA issue": "the units that issue transfers are occupied at least 80 % of that time",
+    "DMA bandwidth": "DMA engines move bytes at least 80 % of the time from first to last event",
+    "HBM bandwidth": "the HBM stack moves at least 80 % of what it can from first to last event",
+    "DMA issue": "issuing units are occupied at least 80 % of the time from first to last event",
+    "collectives": "ranks exchange bytes at least 80 % of the time from first to last event, or take most "
+    "of the critical path",
     "DMA latency": f"{_UNOCCUPIED} transfers take more time than engines",
     "dependence": f"{_UNOCCUPIED} engines take at least as much time as transfers",
     "nothing": "the program has no instructions",
 }
 
 # Bounds that are about transfers, whose constants are less certain than those of engines.
-_OF_TRANSFERS = ("DMA bandwidth", "HBM bandwidth", "DMA issue", "DMA latency")
+_OF_TRANSFERS = ("DMA bandwidth", "HBM bandwidth", "DMA issue", "collectives", "DMA latency")
 
 
 def is_of_transfers(bound: str) -> bool:
@@ -54,7 +59,25 @@ def occupancies(
     result["DMA bandwidth"] = lane_share * timeline.active_ns("dma") / span
     result["HBM bandwidth"] = hbm_bytes / machine["hbm_stack_bytes_per_ns"] / span
     result["DMA issue"] = timeline.issue_ns / machine["dma_issuing_units"] / span
+    exchanges = is_collective(timeline)
+    if exchanges.any():
+        own = covered(timeline.start_ns[exchanges], timeline.end_ns[exchanges])
+        result["collectives"] = own / span
     return result
+
+
+def is_collective(timeline: Timeline) -> np.ndarray:
+    """Per event whether it is a transfer of a collective."""
+    return (timeline.queue >= 0) & (timeline.queue % len(QUEUES) == QUEUES.index("collective"))
+
+
+def covered(start: np.ndarray, end: np.ndarray) -> float:
+    """The length of the union of intervals that ascend by their start."""
+    if not len(start):
+        return 0.0
+    reached = np.maximum.accumulate(end)
+    since = np.maximum(start, np.append(start[:1], reached[:-1]))
+    return float(np.maximum(end - since, 0.0).sum())
 
 
 def bound_of(machine: Machine, timeline: Timeline, shares: dict[str, float]) -> str:
@@ -69,7 +92,17 @@ def bound_of(machine: Machine, timeline: Timeline, shares: dict[str, float]) -> 
     name, most = max(shares.items(), key=lambda item: item[1])
     if most >= _BOUND_SHARE:
         return name
-    spent = path_of(machine, timeline).spent_ns()
-    transfers = sum(spent.get(kind, 0.0) for kind in ("issue", "first byte", "moving"))
+    path = path_of(machine, timeline)
+    exchanges = _exchange_ns(path, timeline)
+    spent = path.spent_ns()
+    transfers = sum(spent.get(kind, 0.0) for kind in ("issue", "first byte", "moving")) - exchanges
     engines = sum(spent.get(kind, 0.0) for kind in ("execute", "result", "weights", "table"))
+    if exchanges > max(transfers, engines):
+        return "collectives"
     return "DMA latency" if transfers > engines else "dependence"
+
+
+def _exchange_ns(path: Path, timeline: Timeline) -> float:
+    """Time of the critical path that collectives spend."""
+    own = (path.event >= 0) & (path.kind != list(KINDS).index("signal"))
+    return float(path.duration_ns[own][is_collective(timeline)[path.event[own]]].sum())

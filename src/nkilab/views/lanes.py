@@ -1,6 +1,7 @@
 """The lanes of a timeline as the vendor's profiler draws them: engines, then DMA queues.
 
 TensorE has two: Tensor for the weights that load, TensorMatrix for the multiplications, because they overlap.
+Products that run side by side, on tiles of its array, have a lane each: TensorMatrix, TensorMatrix 2, ...
 
 Source: neuron-profile user guide, "Difference between TensorE and TensorMatrixE rows in timeline".
 """
@@ -24,6 +25,10 @@ ENGINE_LANES = {
     "sync": "Sync",
 }
 WEIGHTS = "Tensor"
+# Position of the multiplications among lanes: behind the weights.
+_PRODUCTS = ENGINES.index("tensor") + 1
+# Times are sums of the same terms in another order.
+_SAME = 1e-6
 _QUEUE_NAMES = {
     "load": "Load",
     "store": "Store",
@@ -66,6 +71,15 @@ def lanes_of(timeline: Timeline) -> Lanes:
     key = np.where(is_hidden(timeline), 0, key)
     names = [WEIGHTS, *ENGINE_LANES.values(), *map(queue_name, range(queues))]
     engines = [ENGINES[0], *ENGINES[:-1], *["dma"] * queues]
+    products = np.flatnonzero(key == _PRODUCTS)
+    row = _rows(timeline.start_ns[products], timeline.busy_ns[products])
+    beside = int(row.max(initial=0))
+    # further rows of products stand below the first
+    key = np.where(key > _PRODUCTS, key + beside, key)
+    key[products] += row
+    below = _PRODUCTS + 1
+    names[below:below] = [f"{names[_PRODUCTS]} {n + 2}" for n in range(beside)]
+    engines[below:below] = [ENGINES[0]] * beside
     used = np.unique(key)
     lane = np.searchsorted(used, key).astype(np.int16)
     return Lanes(
@@ -74,6 +88,20 @@ def lanes_of(timeline: Timeline) -> Lanes:
         lane,
         _until(timeline, lane),
     )
+
+
+def _rows(start: np.ndarray, busy: np.ndarray) -> np.ndarray:
+    """Per product the first row that is free when it starts."""
+    row = np.zeros(len(start), np.int64)
+    end = start + busy
+    if not np.any(start[1:] < end[:-1] - _SAME):
+        return row
+    free: list[float] = []
+    for place, (begins, ends) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        own = next((n for n, since in enumerate(free) if since <= begins + _SAME), len(free))
+        free[own : own + 1] = [ends]
+        row[place] = own
+    return row
 
 
 def _until(timeline: Timeline, lane: np.ndarray) -> np.ndarray:

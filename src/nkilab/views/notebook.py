@@ -4,45 +4,34 @@ from __future__ import annotations
 
 from html import escape
 
-from .quantities import duration
+from .quantities import duration, micro
 from .report import report_html
 from .run import Run
-from .svg import timeline_svg
+from .svg import timelines_html
 from .words import verdict
 
 # A longer page makes a notebook slow to open; the short form stands for it.
 _LONGEST = 12_000_000
 _HEIGHT = 780
-# Timelines of a short form.
-_MOST_CORES = 4
 
 
 def short_html(run: Run) -> str:
     """Latency, why, and the timeline, without scripts."""
     low, high = run.interval_us
-    reasons = "".join(f"<li>{escape(sentence)}</li>" for sentence in verdict(run))
+    reasons = "".join(f"<li>{escape(micro(sentence))}</li>" for sentence in verdict(run))
     notes = "".join(f"<li>{escape(note)}</li>" for note in run.notes)
     return (
         f"<div><p><b>{escape(run.summary.kernel)}</b> on {escape(run.summary.machine)}: "
-        f"<b>{duration(run.timeline.latency_ns)}</b> predicted, {duration(low * 1000)} to "
-        f"{duration(high * 1000)} (timing model {escape(run.summary.model)})</p>"
+        f"<b>{micro(duration(run.timeline.latency_ns))}</b> predicted, {micro(duration(low * 1000))} to "
+        f"{micro(duration(high * 1000))} (timing model {escape(run.summary.model)})</p>"
         f"<ul>{reasons}{notes}</ul>{_pictures(run)}</div>"
     )
 
 
 def _pictures(run: Run) -> str:
-    """The timeline; of several cores those of the slowest, on one scale, under their names."""
-    if run.together is None:
-        return timeline_svg(run)
-    slowest = sorted(run.runs, key=lambda named: -named[1].timeline.latency_ns)[:_MOST_CORES]
-    last = run.timeline.latency_ns
-    pictures = [
-        f"<p>{escape(name)}</p>{timeline_svg(own, end_ns=last, title=name)}"
-        for name, own in run.runs
-        if any(own is one for _, one in slowest)
-    ]
-    speed_up = run.together.speed_up()
-    return (f"<p>{escape(speed_up)}</p>" if speed_up else "") + "".join(pictures)
+    """The timeline of every core, and how much faster they are than one."""
+    speed_up = "" if run.together is None else run.together.speed_up()
+    return (f"<p>{escape(micro(speed_up))}</p>" if speed_up else "") + timelines_html(run)
 
 
 def framed_html(run: Run) -> str:

@@ -91,6 +91,9 @@ def slices(run: Run) -> Iterator[Slice]:
         details = tell(event)
         if event in moved:
             details["bytes"] = moved[event]
+            if visible[event] > stops[event]:
+                # its slice ends where that of the next transfer of the queue begins
+                details["last_byte_ns"] = visible[event]
         else:
             details["visible_ns"] = visible[event]
         yield Slice(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _SCALES = {
     "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
     "flops": ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")),
@@ -18,6 +20,11 @@ def quantity(value: float, unit: str) -> str:
     if unit == "count":
         return f"{value:,.0f}"
     return f"{value:.4g} {_PLAIN[unit]}".rstrip()
+
+
+def micro(text: str) -> str:
+    """A text of the program, which writes "us", with the sign of the unit, for pages and pictures."""
+    return re.sub(r"(\d) us\b", r"\1 µs", text)
 
 
 def duration(nanoseconds: float) -> str:

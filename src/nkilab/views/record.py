@@ -45,6 +45,7 @@ def _spent(spent: Spent) -> dict[str, Any]:
         "what": spent.text,
         "engine": spent.engine,
         "is_spill": spent.is_spill,
+        "is_collective": spent.is_collective,
         "time_us": spent.time_ns / 1000,
         "share": spent.share,
         "lines": [{"where": where, "time_us": time / 1000} for where, time in spent.lines],

@@ -8,13 +8,15 @@ from math import ceil, log10
 import numpy as np
 
 from .colours import PALETTE, label_colours
-from .quantities import duration
+from .quantities import duration, micro
 from .run import Run
 from .traffic import mean_rate
 
 _GUTTER, _RULER, _LANE, _GAP = 118, 22, 22, 5
 # More events than this per lane are drawn as how busy the lane is, not one by one.
 _MOST = 400
+# Cores whose timelines are drawn.
+_MOST_CORES = 4
 # Colours of text and lanes of all pictures.
 STYLE = (
     ".nkilab{font:12px system-ui,sans-serif}.nkilab text{fill:#44505c}.nkilab .lane{fill:#8c9aa81f}"
@@ -45,8 +47,9 @@ def timeline_svg(
     body = _ruler(edges, len(run.lanes.names))
     for number, name in enumerate(run.lanes.names):
         body += _lane(run, number, name, edges)
-    height = _RULER + len(run.lanes.names) * (_LANE + _GAP) + 26
-    body += _legend(run, height - 8)
+    legend, below = _legend(run, _RULER + len(run.lanes.names) * (_LANE + _GAP) + 18, width)
+    body += legend
+    height = below + 8
     told = escape(title or f"Timeline of {run.summary.kernel} on {run.summary.machine}")
     style = f"<style>{STYLE}</style>" if has_style else ""
     return (
@@ -54,6 +57,24 @@ def timeline_svg(
         f'width="{width}" role="img" aria-label="{told}"><title>{told}</title>'
         f"{style}"
         f"{''.join(body)}</svg>"
+    )
+
+
+def timelines_html(run: Run, end_ns: float | None = None, title: str = "", *, has_style: bool = True) -> str:
+    """The timeline of a run; of several cores those of the slowest, on one scale, under their names.
+
+    Args:
+        run, end_ns, title, has_style: see `timeline_svg`.
+    """
+    last = run.timeline.latency_ns if end_ns is None else end_ns
+    if run.together is None:
+        return timeline_svg(run, end_ns=last, title=title, has_style=has_style)
+    slowest = sorted(run.runs, key=lambda named: -named[1].timeline.latency_ns)[:_MOST_CORES]
+    return "".join(
+        f"<p>{escape(name)}</p>"
+        + timeline_svg(own, end_ns=last, title=f"{title} {name}".strip(), has_style=has_style)
+        for name, own in run.runs
+        if any(own is one for _, one in slowest)
     )
 
 
@@ -73,7 +94,9 @@ def _ruler(edges: np.ndarray, lanes: int) -> list[str]:
 
 def _moment(at: float, step: float) -> str:
     """A time with as many digits as its neighbours on the ruler need."""
-    size, unit = next((s, u) for s, u in ((1e6, "ms"), (1e3, "us"), (1.0, "ns")) if at >= s or s == 1.0)
+    size, unit = next(
+        (s, u) for s, u in ((1e6, "ms"), (1e3, "µs"), (1.0, "ns")) if max(at, step) >= s or s == 1.0
+    )
     places = max(0, ceil(-log10(step / size) - 1e-9))
     return f"{at / size:.{places}f} {unit}"
 
@@ -104,7 +127,7 @@ def _event(run: Run, event: int, x: float, top: int, wide: float) -> str:
     timeline = run.timeline
     label = timeline.labels[timeline.label[event]]
     lasts = duration(float(timeline.end_ns[event] - timeline.start_ns[event]))
-    told = f"{label} at {run.program.place_of(int(timeline.row[event]))}: {lasts}"
+    told = f"{label} at {run.program.place_of(int(timeline.row[event]))}: {micro(lasts)}"
     colour = _colours(run)[int(timeline.label[event])]
     shape = (
         f'<rect x="{x:.1f}" y="{top}" width="{max(0.6, wide - (wide > 2)):.1f}" height="{_LANE}" '
@@ -132,10 +155,13 @@ def _busy(share: np.ndarray, top: int, colour: str) -> str:
     return f'<path d="{"".join(path)}" fill="{colour}"/>'
 
 
-def _legend(run: Run, y: float) -> list[str]:
+def _legend(run: Run, y: int, width: int) -> tuple[list[str], int]:
+    """What colours stand for, in as many rows as are needed, and where the last row stands."""
     body, x = [], float(_GUTTER)
     for colour, label in zip(_colours(run), run.timeline.labels, strict=True):
+        if x > _GUTTER and x + 20 + 7.6 * len(label) > width:
+            x, y = float(_GUTTER), y + 16
         body.append(f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" rx="2" fill="{colour}"/>')
         body.append(f'<text x="{x + 14:.0f}" y="{y}">{escape(label)}</text>')
-        x += 26 + 7.0 * len(label)
-    return body
+        x += 30 + 7.6 * len(label)
+    return body, y

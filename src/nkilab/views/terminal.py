@@ -80,10 +80,12 @@ def summary_table(summary: Summary) -> Any:
     shown = [(n, quantity(v, METRICS[n].unit)) for n, v in summary.values.items() if v or n == "total_time"]
     half = -(-len(shown) // 2)
     left, right = shown[:half], [*shown[half:], ("", "")]
-    table = rich("table").Table(width=WIDTH, pad_edge=True)
-    for _ in range(2):
+    widths = [max(map(len, column)) for side in (left, right) for column in zip(*side, strict=True)]
+    # two spaces and a border each, and one border more
+    table = rich("table").Table(width=WIDTH, pad_edge=sum(widths) + 3 * len(widths) + 1 <= WIDTH)
+    for value in widths[1::2]:
         table.add_column("metric", no_wrap=True)
-        table.add_column("value", justify="right", no_wrap=True)
+        table.add_column("value", justify="right", no_wrap=True, min_width=value)
     for a, b in zip(left, right, strict=False):
         table.add_row(*a, *b)
     return table

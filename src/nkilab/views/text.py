@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any, TextIO
 
 import numpy as np
@@ -41,12 +42,10 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
         _print_cores(run.together, console)
     console.print()
     for sentence in verdict(run):
-        console.print(sentence)
+        console.print(fill(sentence, WIDTH))
     console.print(summary_table(run.summary))
     console.print("timeline: how busy each engine and DMA queue is")
-    for name, own in run.runs:
-        console.print(f"{name}:" if name else "", end="\n" if name else "")
-        console.print(lane_bars(own, last=run.timeline.latency_ns))
+    _print_lanes(run, run.timeline.latency_ns, console)
     console.print("\ncritical path: what the time went to")
     console.print(_path_table(run))
     console.print("engines: where their time went, from the launch on")
@@ -55,6 +54,13 @@ def print_profile(run: Run, file: TextIO | None = None) -> None:
     console.print(f"costliest lines: {len(shown)} of {len(run.lines)}, by time on the critical path")
     console.print(_line_table(run))
     print_findings(run.summary, console)
+
+
+def _print_lanes(run: Run, last: float, console: Any) -> None:
+    """Print the lanes of every core until a moment."""
+    for name, own in run.runs:
+        console.print(f"{name}:" if name else "", end="\n" if name else "")
+        console.print(lane_bars(own, last=last))
 
 
 def _print_cores(together: Together, console: Any) -> None:
@@ -83,7 +89,7 @@ def print_difference(difference: Difference, file: TextIO | None = None) -> None
     longest = max(run.timeline.latency_ns for run in both)
     for name, run in zip(difference.names, both, strict=True):
         console.print(f"\n{name}: {run.summary.kernel} on {run.summary.machine}")
-        console.print(lane_bars(run, last=longest))
+        _print_lanes(run, longest, console)
     sides = {first: "right", second: "right", "change": "right"}
     console.print("\nmetrics that differ")
     rows = [(one.name, *metric_cells(one)) for one in difference.metrics()[:_METRICS]]

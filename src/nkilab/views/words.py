@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..place.slots import DMA, ENGINES
-from .bound import BOUNDS
+from .bound import BOUNDS, is_collective
 from .path import KINDS
 from .quantities import duration
 from .run import Run
@@ -22,6 +22,7 @@ HINTS = {
     "DMA bandwidth": "move fewer bytes: keep in SBUF what is used again, block the loops",
     "HBM bandwidth": "move fewer bytes: keep in SBUF what is used again, also for the other core",
     "DMA issue": "make fewer and larger transfers: load several tiles at once",
+    "collectives": "exchange fewer bytes, or in parts, while engines work on the next one",
     "DMA latency": "start transfers earlier: load the next tile while this one is worked on",
     "dependence": "let engines work on different tiles at once: use more tiles and PSUM banks",
     "nothing": "",
@@ -30,6 +31,8 @@ ENGINE_NAMES = {
     "tensor": "TensorE", "vector": "VectorE", "scalar": "ScalarE", "gpsimd": "GpSimdE", "sync": "SyncE",
     "dma": "DMA",
 }  # fmt: skip
+# Transfers that a kernel asks for, that planning inserts, and those of collectives are told apart.
+_SORTS = ("", "spill", "collective")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Spent:
         engine: who spends it, of `ENGINES`; "" for launch, end and signals.
         is_spill: whether it is spent on transfers that planning inserted; lines are then those they stand
             before.
+        is_collective: whether it is spent on collectives.
         time_ns: in all.
         share: of the latency, from 0 to 1.
         lines: "file.py:41" of its source lines with their times, the longest first.
@@ -49,6 +53,7 @@ class Spent:
     kind: str
     engine: str
     is_spill: bool
+    is_collective: bool
     time_ns: float
     share: float
     lines: tuple[tuple[str, float], ...]
@@ -60,9 +65,10 @@ class Spent:
             return f"{ENGINE_NAMES[self.engine]} executes instructions"
         if self.kind == "result":
             return f"a result travels through {ENGINE_NAMES[self.engine]} until others see it"
-        return (
-            KINDS[self.kind].replace("a transfer", "a spill or reload") if self.is_spill else KINDS[self.kind]
+        what = (
+            "a spill or reload" if self.is_spill else "a collective" if self.is_collective else "a transfer"
         )
+        return KINDS[self.kind].replace("a transfer", what)
 
 
 def spent_on_path(run: Run) -> tuple[Spent, ...]:
@@ -71,20 +77,25 @@ def spent_on_path(run: Run) -> tuple[Spent, ...]:
     if not len(path):
         return ()
     own = path.event >= 0
-    engine, is_spill, line = np.full(len(path), -1), np.zeros(len(path), np.int64), np.full(len(path), -1)
+    engine, sort, line = np.full(len(path), -1), np.zeros(len(path), np.int64), np.full(len(path), -1)
     engine[own] = timeline.engine[path.event[own]]
     engine[path.kind == list(KINDS).index("signal")] = -1
     inserted = timeline.node[path.event[own]].astype(np.int64) - len(run.program)
-    is_spill[own] = (inserted >= 0) & (inserted < len(run.plan.transfers)) & (engine[own] == DMA)
+    sort[own] = np.where(
+        (inserted >= 0) & (inserted < len(run.plan.transfers)) & (engine[own] == DMA),
+        _SORTS.index("spill"),
+        np.where(is_collective(timeline)[path.event[own]], _SORTS.index("collective"), 0),
+    )
+    sort[engine < 0] = 0
     line[own] = np.asarray(run.program.line_column, np.int64)[path.row[own]]
-    key = (path.kind.astype(np.int64) * 100 + engine + 1) * 2 + is_spill
+    key = (path.kind.astype(np.int64) * 100 + engine + 1) * len(_SORTS) + sort
     found = [_spent(run, key == one, one, line) for one in np.unique(key).tolist()]
     return tuple(sorted(found, key=lambda s: -s.time_ns))
 
 
 def _spent(run: Run, here: np.ndarray, key: int, line: np.ndarray) -> Spent:
     """What one kind of pieces takes, and where."""
-    key, is_spill = divmod(key, 2)
+    key, sort = divmod(key, len(_SORTS))
     kind, owner = divmod(key, 100)
     lasts = run.path.duration_ns[here]
     by_line = np.bincount(line[here] + 1, lasts)
@@ -92,7 +103,15 @@ def _spent(run: Run, here: np.ndarray, key: int, line: np.ndarray) -> Spent:
     lines = tuple((_where(run, n - 1), float(by_line[n])) for n in order if n)
     total = float(lasts.sum())
     name = ENGINES[owner - 1] if owner else ""
-    return Spent(list(KINDS)[kind], name, bool(is_spill), total, run.timeline.share(total), lines)
+    return Spent(
+        list(KINDS)[kind],
+        name,
+        _SORTS[sort] == "spill",
+        _SORTS[sort] == "collective",
+        total,
+        run.timeline.share(total),
+        lines,
+    )
 
 
 def _where(run: Run, line: int) -> str:

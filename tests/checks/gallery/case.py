@@ -48,7 +48,8 @@ def case(*args: str, grid: int = 0, **options: Any) -> Callable[[Any], Any]:
     Args:
         args: "f32[128,512]" per parameter that is a tensor.
         grid: cores or instances.
-        options: `target`, `replay`, `numerics` of the check; `version` as `--nki`; `ranks` of the launch.
+        options: `target`, `replay`, `numerics` of the check; `version` as `--nki`; `ranks` of the launch;
+            `elsewhere`, a rule with the line of its module, outside of the kernel, that it points to.
     """
 
     def keep(kernel: Any) -> Any:
@@ -58,6 +59,9 @@ def case(*args: str, grid: int = 0, **options: Any) -> Callable[[Any], Any]:
             found = _MARK.search(line)
             if found:
                 expected |= {(rule, number) for rule in found[1].split(", ")}
+        for rule, text in options.pop("elsewhere", {}).items():
+            module_lines = inspect.getsource(inspect.getmodule(kernel.function)).splitlines()
+            expected.add((rule, 1 + [line.strip() for line in module_lines].index(text)))
         module = kernel.function.__module__.rpartition(".")[2]
         name = f"{module}.{kernel.name}"
         launched = kernel[grid] if grid else kernel

@@ -397,10 +397,21 @@ def wrong_shared_hbm_in_a_branch(x):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     wants = True
     if wants:
-        extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)  # finds: shared-hbm-level
+        extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)  # finds: shared-hbm-branch
         nl.store(extra, nl.load(x[0]))
     for i in nl.affine_range(4):
         nl.store(out[i], nl.load(x[i]))
+    return out
+
+
+@case(X)
+@nki.jit
+def wrong_shared_hbm_in_a_loop(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.static_range(4):
+        extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)  # finds: shared-hbm-level
+        nl.store(extra, nl.load(x[i]))
+        nl.store(out[i], nl.load(extra))
     return out
 
 

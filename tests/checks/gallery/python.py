@@ -72,6 +72,32 @@ def wrong_numbers_are_keys(x):
 
 @case(X)
 @nki.jit
+def wrong_tiles_are_kept_by_their_number(x):
+    out = hbm()
+    tiles = {}
+    for i in range(4):
+        tiles[i] = sb((128, 128))  # finds: dictionary-key
+        nisa.dma_copy(tiles[i], x[:, i * 128 : i * 128 + 128])
+    for i in range(4):
+        nisa.dma_copy(out[:, i * 128 : i * 128 + 128], tiles[i])
+    return out
+
+
+@case(X)
+@nki.jit
+def right_tiles_are_kept_by_their_name(x):
+    out = hbm()
+    tiles = {}
+    for i in range(4):
+        tiles[f"tile {i}"] = sb((128, 128))
+        nisa.dma_copy(tiles[f"tile {i}"], x[:, i * 128 : i * 128 + 128])
+    for i in range(4):
+        nisa.dma_copy(out[:, i * 128 : i * 128 + 128], tiles[f"tile {i}"])
+    return out
+
+
+@case(X)
+@nki.jit
 def right_words_are_keys(x):
     tile, out = sb(), hbm()
     scales = {"one": 2.0, "two": 4.0}
@@ -171,6 +197,46 @@ def wrong_the_clock_decides(x):
     tile, out = sb(), hbm()
     nisa.dma_copy(tile, x)
     nisa.tensor_scalar(tile, tile, op0=nl.multiply, operand0=float(time.time() > 0))  # finds: impure-kernel
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@case(X)
+@nki.jit
+def right_the_argument_is_the_result(x):
+    tile = sb()
+    nisa.memset(tile, 0.0)
+    nisa.dma_copy(x, tile)
+
+
+CALLS = [0]
+
+
+@case(X)
+@nki.jit
+def wrong_calls_are_counted(x):
+    tile, out = sb(), hbm()
+    CALLS[0] += 1  # finds: impure-kernel
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+def logged(kernel):
+    """What decorates a kernel runs on the host, and may be any Python."""
+    try:
+        CALLS.append(1)
+    finally:
+        del CALLS[1:]
+    return kernel
+
+
+@case(X)
+@logged
+@nki.jit
+def right_a_decorator_may_be_any_python(x):
+    tile, out = sb(), hbm()
+    nisa.dma_copy(tile, x)
     nisa.dma_copy(out, tile)
     return out
 

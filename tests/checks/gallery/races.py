@@ -179,14 +179,14 @@ def right_a_tensor_of_nested_loops_is_one(x):
     return out
 
 
-@case("f32[128,512]")
+@case("f32[2,128,512]")
 @nki1.jit
 def right_two_loads_go_through_one_queue(x):
     """What the first load brought is of no use; the second one comes behind it in the queue of loads."""
     out = nl1.ndarray((128, 512), x.dtype, buffer=nl1.shared_hbm)
     a, b = beta_1_tile(0), beta_1_tile(0)
-    a[...] = nl1.load(x)
-    b[...] = nl1.load(x)
+    a[...] = nl1.load(x[0])
+    b[...] = nl1.load(x[1])
     nl1.store(out, b)
     return out
 

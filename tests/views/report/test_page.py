@@ -94,7 +94,7 @@ def test_the_page_holds_every_event_with_its_times(name: str) -> None:
 def test_the_page_names_operands_by_their_tiles() -> None:
     tables, columns = read(report_html(run_of(loaded_copied_stored())))
     start = columns["operandStart"]
-    named = [tables["names"][i] for i in columns["operandName"]]
+    named = [tables["names"][columns["storageName"][i]] for i in columns["operandStorage"]]
     # written operands come first
     assert [named[start[row] : start[row + 1]] for row in range(3)] == [["a", "x"], ["b", "a"], ["out", "b"]]
 

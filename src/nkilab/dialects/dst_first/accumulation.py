@@ -27,7 +27,6 @@ def matmul_finish(
     attributes: tuple[Any, ...],
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
-    unknown: dict[str, Any],
     where: Site | None = None,
     known: Known | None = None,
 ) -> None:

@@ -211,7 +211,7 @@ def copy(x: Any, dtype: Any = None) -> Tensor:
     return result
 
 
-def reduction(name: str, operator: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
+def reduction(operator: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
     """A reduction of the last free axes on VectorE."""
     tile = a_tile(x)
     result: Tensor = common.reduced(RESULTS, operator, tile, axis, _held(dtype, tile), bool(keepdims))
@@ -234,7 +234,7 @@ def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
 
 def all_of(x: Any, axis: Any, dtype: Any = None) -> Tensor:
     """1 where all elements over the last free axes are not 0."""
-    return reduction("all", "logical_and", x, axis, dtype, False)
+    return reduction("logical_and", x, axis, dtype, False)
 
 
 def _totals(operator: str, axis: Any) -> Callable[[Any], Any]:
@@ -254,8 +254,7 @@ def rms_norm(
 ) -> Tensor:
     """x / sqrt(sum of squares over the last free axes / n + epsilon) * w; computed in float32."""
     tile, weights = a_tile(x), a_tile(w, "w")
-    if compute_dtype is not None:
-        as_dtype(compute_dtype)
+    common.notice_precision("rms_norm", compute_dtype)
     held, total = _held(dtype, tile), _totals("add", axis)
     result: Tensor = common.rms_norm(RESULTS, tile, weights, total, n, epsilon, held)
     return result

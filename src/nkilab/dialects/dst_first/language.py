@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -95,7 +95,7 @@ def _of_vector_engine(name: str) -> Callable[..., Tensor]:
 
 def _reducing(name: str, operator: str) -> Callable[..., Tensor]:
     def call(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
-        return functions.reduction(name, operator, x, axis, dtype, keepdims)
+        return functions.reduction(operator, x, axis, dtype, keepdims)
 
     return _told(call, f"The {name} over the last free axes, on VectorE.")
 
@@ -139,9 +139,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 _WORDS = ("average", "bypass", "prelu")
 
 
-@contextmanager
-def no_reorder() -> Iterator[None]:
+@placed("no_reorder")
+def no_reorder() -> AbstractContextManager[None]:
     """Instructions in this block run in program order, which is the order they have here anyway."""
+    return _in_order()
+
+
+@contextmanager
+def _in_order() -> Iterator[None]:
     program = current().program
     first = len(program)
     yield
@@ -175,7 +180,8 @@ LANGUAGE: dict[str, Any] = {
     **{n: Word(n) for n in _WORDS},
     **{n: Function(n, f) for n, f in _FUNCTIONS.items()},
     **REGIONS, "MemoryRegion": MemoryRegion, "NkiTensor": Tensor, "NKIObject": NKIObject,
-    "ds": indexing.ds, "device_print": device_print, "par_dim": par_dim, "no_reorder": no_reorder,
+    "ds": placed("ds")(indexing.ds), "device_print": device_print, "par_dim": par_dim,
+    "no_reorder": no_reorder,
     "affine_range": loops.affine_range, "sequential_range": loops.sequential_range,
     "static_range": loops.static_range, "range": range, "program_id": programs.program_id,
     "num_programs": num_programs, "program_ndim": programs.program_ndim, "tile_size": tile_size,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any
 
-from ...errors import NkilabError, did_you_mean
+from ...errors import NkilabError
 from ...isa import REGISTRY
 from ...isa.data_movement import DmaCopy
 from ...isa.declare import Attribute, Instruction
@@ -20,7 +20,7 @@ from ...trace.source import Site
 from ..calls import surface
 from ..enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from ..environment import check_precision
-from ..kernel import Kernel, NkiValidationError, raise_typed
+from ..kernel import Kernel, NkiValidationError, jit_options, raise_typed
 from ..meetings import MEETINGS, meeting_finish
 from ..places import placed
 from ..versions import require, version_of
@@ -43,7 +43,6 @@ def _dma_finish(
     attributes: tuple[Any, ...],
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
-    unknown: dict[str, Any],
     where: Site | None = None,
     known: Known | None = None,
 ) -> None:
@@ -116,20 +115,6 @@ OTHER_MODULES: dict[str, dict[str, Any]] = {
 }
 
 
-# Keywords of nki.jit in the stubs and in published kernels. What only advises a compiler is ignored without a
-# word; a word that nobody knows may be a slip.
-_KEYWORDS = {
-    "platform_target", "experimental_flags", "additional_compile_opt", "kernel_return", "show_compiler_tb",
-    "enable_out_of_bound_check", "debug_kernel", "artifacts_dir", "schedule",
-}  # fmt: skip
-
-
-def _notice_unknown(given: dict[str, Any]) -> None:
-    for word in given.keys() - _KEYWORDS:
-        hint = did_you_mean(word, sorted(_KEYWORDS))
-        ask().notice(f"nki.jit ignores the keyword {word}" + (f"; {hint}" if hint else ""))
-
-
 def names(version: str) -> dict[str, Any]:
     """The names of `nki` for one asked version."""
 
@@ -140,8 +125,7 @@ def names(version: str) -> dict[str, Any]:
                 require("platform_target", version, "nki.jit")
             except NkilabError as error:
                 raise_typed(error)
-        _notice_unknown(kwargs)
-        options = {"mode": mode, **kwargs}
+        options = jit_options(mode, kwargs)
         if fn is None:
             return lambda f: _kernel(f, options)
         return _kernel(fn, options)

@@ -19,6 +19,7 @@ from ...trace.builder import record
 from ...trace.origins import arguments_behind
 from ...trace.session import current, running
 from ...trace.source import place_of, user_frame
+from ..history import NEWEST, order
 from ..indexing import whole_number
 from ..loops import LoopRange
 from ..places import placed
@@ -57,7 +58,7 @@ class VirtualRegister(View):
 
     def _in_python(self, word: str) -> int:
         session = running()
-        if session is not None and session.version == "0.7":
+        if session is not None and order(session.version or NEWEST) >= order("0.7"):
             raise SpellingError(
                 f"a register is used in {word}, which NKI 0.7 does not have: its value is not known "
                 "while the kernel is traced",
@@ -153,8 +154,8 @@ def _register(given: Any, name: str) -> VirtualRegister:
 def register_move(dst: Any, src: Any = None, imm: Any = None) -> None:
     """Put an integer or another register's value into the register dst; NKI 0.1 and 0.2 call it imm."""
     given = imm if src is None else src
-    if given is None:
-        raise SpellingError("src is not given")
+    if given is None or (src is not None and imm is not None):
+        raise SpellingError("src is not given" if given is None else "src and imm are given; they are one")
     value = given if isinstance(given, VirtualRegister) else whole_number(given, "src")
     record(current(), RegisterMove, [_register(dst, "dst"), value], (), ())
 

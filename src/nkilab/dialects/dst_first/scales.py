@@ -31,7 +31,6 @@ def scaled_finish(
     attributes: tuple[Any, ...],
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
-    unknown: dict[str, Any],
     where: Site | None = None,
     known: Known | None = None,
 ) -> None:

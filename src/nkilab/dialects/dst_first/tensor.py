@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,11 +13,11 @@ from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
 from ...trace.affine import REPEATS, Affine
-from ...trace.session import current, running
+from ...trace.session import Session, current, running
 from ...trace.source import place_of, user_frame
 from ..history import order
 from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
-from ..places import described
+from ..places import described, placed
 from . import dynamic, view_methods
 from .assignment import assign
 from .regions import REGIONS, MemoryPointer, MemoryRegion, address_of
@@ -109,12 +110,7 @@ class Tensor(View):
 
     def _subscripted(self, key: Any) -> Tensor:
         try:
-            try:
-                return basic(self, key, keeps_on_chip_rank=True)
-            except UseError:
-                if not any(map(dynamic.is_dynamic, _parts(key))):
-                    raise
-                return dynamic.subscripted(self, key)
+            return _plain_or_dynamic(self, key)
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "subscript") from None
 
@@ -179,13 +175,13 @@ class Tensor(View):
         """Whether its address depends on a value that is known at run time only."""
         return bool(self.layout.indices)
 
+    @placed("reshape", is_method=True)
     def reshape(self, shape: Any = None, dtype: Any = None, *, new_shape: Any = None) -> Tensor:
         """A view of the same elements under another shape; on chip the partition axis stays."""
-        try:
-            view = self if dtype is None else reinterpreted(self, as_dtype(dtype))
-            return self._reshaped(view, as_shape(new_shape if shape is None else shape))
-        except NkilabError as error:
-            raise error.located(place_of(user_frame()), "reshape", [self.describe()]) from None
+        if shape is not None and new_shape is not None:
+            raise UseError("shape and new_shape are both given; they are two words for one")
+        view = self if dtype is None else reinterpreted(self, as_dtype(dtype))
+        return self._reshaped(view, as_shape(new_shape if shape is None else shape))
 
     def _reshaped(self, view: Tensor, extents: tuple[int, ...]) -> Tensor:
         axis = self.layout.partition_axis
@@ -199,13 +195,11 @@ class Tensor(View):
             view = view_methods.leading_part(view, extents)
         return reshaped(view, extents, axis)
 
+    @placed("view", is_method=True)
     def view(self, dtype: Any, shape: Any = None) -> Tensor:
         """The same bytes read as another data type; the last axis scales, unless a shape is given."""
-        try:
-            view = reinterpreted(self, as_dtype(dtype))
-            return view if shape is None else self._reshaped(view, as_shape(shape))
-        except NkilabError as error:
-            raise error.located(place_of(user_frame()), "view", [self.describe()]) from None
+        view = reinterpreted(self, as_dtype(dtype))
+        return view if shape is None else self._reshaped(view, as_shape(shape))
 
     reinterpret_cast = view
 
@@ -271,6 +265,16 @@ class PartitionRow(Tensor):
         return reshaped(view, (1, *extents), 0)
 
 
+def _plain_or_dynamic(tensor: Tensor, key: Any) -> Tensor:
+    """A view by subscripts that are known, or that registers and tiles hold."""
+    try:
+        return basic(tensor, key, keeps_on_chip_rank=True)
+    except UseError:
+        if not any(map(dynamic.is_dynamic, _parts(key))):
+            raise
+        return dynamic.subscripted(tensor, key)
+
+
 def _parts(key: Any) -> list[Any]:
     """The subscripts of a key, and the starts of those that are slices."""
     keys = key if isinstance(key, tuple) else (key,)
@@ -300,15 +304,8 @@ for _dunder, _word in {"neg": "-", "invert": "~", "lt": "<", "le": "<=", "gt": "
 
 
 def _view_method(called: str, make: Callable[..., Any]) -> Callable[..., Tensor]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        try:
-            view: Tensor = make(self, *args, **kwargs)
-        except NkilabError as error:
-            raise error.located(place_of(user_frame()), called, [self.describe()]) from None
-        return view
-
+    method: Callable[..., Tensor] = placed(called, is_method=True)(make)
     method.__name__ = method.__qualname__ = called
-    method.__doc__ = make.__doc__
     return method
 
 
@@ -326,27 +323,29 @@ def _access_pattern(
     session = running()
     version = session.version if session is not None else ""
     is_relative = not version or order(version) < order(ABSOLUTE_SINCE)
-    if scalar_offset is None and vector_offset is None:
-        try:
-            if type(offset) is Affine:
-                # what lies inside, and in the same partitions, at both ends does so between them
-                ends = [
-                    view_methods.access_pattern(tensor, pattern, end, held, is_relative=is_relative).layout
-                    for end in offset.bounds
-                ]
-                offset = offset.value if ends[0] is ends[1] else offset.refuse()
-            view = view_methods.access_pattern(tensor, pattern, offset, held, is_relative=is_relative)
-            if session is not None:
-                made = (view.storage.number, view.offset, view.layout)
-                session.program.marks.patterns.add(made)
-                if REPEATS in session.keyed:
-                    session.keyed[REPEATS].patterns.append(made)
-            return view
-        except view_methods.OutOfReachError as error:
-            return view_methods.Unreachable(error)
-    return dynamic.access_pattern(
-        tensor, pattern, offset, scalar_offset, vector_offset, indirect_dim, held, is_relative=is_relative
-    )
+    if scalar_offset is not None or vector_offset is not None:
+        return dynamic.access_pattern(
+            tensor, pattern, offset, scalar_offset, vector_offset, indirect_dim, held, is_relative=is_relative
+        )
+    patterned = partial(view_methods.access_pattern, tensor, pattern, dtype=held, is_relative=is_relative)
+    try:
+        if type(offset) is Affine:
+            # what lies inside, and in the same partitions, at both ends does so between them
+            first, last = (patterned(end).layout for end in offset.bounds)
+            offset = offset.value if first is last else offset.refuse()
+        view = patterned(offset)
+    except view_methods.OutOfReachError as error:
+        return view_methods.Unreachable(error)
+    if session is not None:
+        _note_pattern(session, view)
+    return view
+
+
+def _note_pattern(session: Session, view: Tensor) -> None:
+    made = (view.storage.number, view.offset, view.layout)
+    session.program.marks.patterns.add(made)
+    if REPEATS in session.keyed:
+        session.keyed[REPEATS].patterns.append(made)
 
 
 # NKI 0.5 documents that a pattern is written for the storage, whatever view it is called on. The kernels of

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NoReturn, TypeVar
 
-from ...errors import RuleError, UseError
+from ...errors import RuleError, UseError, did_you_mean
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
 from ..indexing import OUT_OF_BOUND, whole_number
@@ -180,23 +180,42 @@ def leading_part(view: V, extents: tuple[int, ...]) -> V:
 
 def rearrange(view: V, src: Sequence[Any], dst: Sequence[Any], sizes: dict[str, int] | None = None) -> V:
     """Split, reorder and join axes by name, groups as tuples: ("p", ("a", "b")) to ("p", "b", "a")."""
-    names: list[str] = []
-    known_sizes = dict(sizes or {})
-    for axis, group in reversed(list(enumerate(src))):
-        if not isinstance(group, str):
-            extents = [known_sizes.get(n, -1) for n in group]
-            view = reshape_dim(view, axis, extents)
-    for group in src:
-        names.extend([group] if isinstance(group, str) else list(group))
-    wanted = [n for group in dst for n in ([group] if isinstance(group, str) else list(group))]
+    groups, joined = _groups(src), _groups(dst)
+    names, wanted = [n for group in groups for n in group], [n for group in joined for n in group]
     if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
         raise UseError(f"rearrange from {src} to {dst}: both sides name the same axes once")
+    rank = len(view.layout.shape)
+    if len(groups) != rank:
+        raise UseError(f"src is {src}, {len(groups)} axes; the tensor has {rank}")
+    given = dict(sizes or {})
+    for name in given.keys() - set(names):
+        raise UseError(
+            f"sizes names {name}; the axes are {', '.join(names)}", hint=did_you_mean(str(name), names)
+        )
+    for axis, group in reversed(list(enumerate(groups))):
+        if len(group) > 1:
+            view = reshape_dim(view, axis, [given.get(n, -1) for n in group])
     view = permute(view, [names.index(n) for n in wanted])
-    for axis, group in enumerate(dst):
-        count = 1 if isinstance(group, str) else len(group)
-        if count > 1:
-            view = flatten_dims(view, axis, axis + count - 1)
+    for name, extent in zip(wanted, view.layout.shape, strict=True):
+        if given.get(name, extent) != extent:
+            raise UseError(f"sizes gives {name} {given[name]} elements; it has {extent}")
+    for axis, group in enumerate(joined):
+        if len(group) > 1:
+            view = flatten_dims(view, axis, axis + len(group) - 1)
     return view
+
+
+def _groups(side: Sequence[Any]) -> list[list[str]]:
+    """The names of each axis of one side of `rearrange`.
+
+    Raises:
+        UseError: if there is none, or something else stands there.
+    """
+    groups = [[group] if isinstance(group, str) else group for group in side]
+    for group in groups:
+        if not isinstance(group, list | tuple) or not group or not all(isinstance(n, str) for n in group):
+            raise UseError(f"an axis of rearrange is {group!r}; it is a name or a tuple of names")
+    return [list(group) for group in groups]
 
 
 class OutOfReachError(UseError):

@@ -176,22 +176,26 @@ def history() -> dict[str, tuple[Event, ...]]:
     """What happened to every name, oldest first."""
     told: dict[str, list[Event]] = {}
     for release in RELEASES:
-        for mark, name, parameters, is_word, note in _lines(release):
-            events = told.setdefault(name, [])
-            if mark == "+" or (mark == "-" and parameters is not None):
-                assert events, f"{release.name}.txt: {name} has no parameters to add to"
-                extras = parameters if mark == "+" else ""
-                event = replace(events[-1], release=release, extras=extras or "")
-                if events[-1].release is release:
-                    events.pop()
-            elif mark == "-":
-                event = Event(release, "gone", note=note)
-            else:
-                kind = "word" if is_word else "name" if parameters is None else "function"
-                held = _kept_extras(events, release)
-                event = Event(release, kind, parameters or "", note, mark != "?", held)
-            events.append(event)
+        for line in _lines(release):
+            _add_event(told.setdefault(line[1], []), release, line)
     return {name: tuple(events) for name, events in told.items()}
+
+
+def _add_event(events: list[Event], release: Release, line: tuple[str, str, str | None, bool, str]) -> None:
+    """Add what a line of a release says to what happened to its name before."""
+    mark, name, parameters, is_word, note = line
+    if mark == "+" or (mark == "-" and parameters is not None):
+        assert events, f"{release.name}.txt: {name} has no parameters to add to"
+        extras = parameters if mark == "+" else ""
+        event = replace(events[-1], release=release, extras=extras or "")
+        if events[-1].release is release:
+            events.pop()
+    elif mark == "-":
+        event = Event(release, "gone", note=note)
+    else:
+        kind = "word" if is_word else "name" if parameters is None else "function"
+        event = Event(release, kind, parameters or "", note, mark != "?", _kept_extras(events, release))
+    events.append(event)
 
 
 def order(version: str) -> int:

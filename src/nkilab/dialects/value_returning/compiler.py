@@ -10,7 +10,7 @@ from ...errors import RuleError
 from ...tiles.tile import PSUM, SBUF
 from ...trace.session import running
 from ..indexing import whole_number
-from ..kernel import OPTIONS, Kernel
+from ..kernel import OPTIONS, Kernel, notice_unknown
 from ..places import placed
 from .creation import Buffer, psum, sbuf
 from .direct import Allocator, modulo
@@ -18,6 +18,7 @@ from .direct import Allocator, modulo
 
 def _decorator(name: str, doc: str) -> Callable[..., Any]:
     def decorate(func: Any = None, **kwargs: Any) -> Any:
+        notice_unknown(f"nki.compiler.{name}", kwargs, ("log_level",))
         if func is None:
             return decorate
         # on a kernel, or on a function that nki.jit decorates later
@@ -154,11 +155,15 @@ class Directive:
             session.program.marks.blocks.append((first, len(session.program)))
 
 
+@placed("allocation_scope")
+@placed("allocation_scope")
 def allocation_scope() -> Directive:
     """A block whose tiles the stack allocator frees together, for `with`."""
     return Directive("allocation_scope")
 
 
+@placed("no_reorder")
+@placed("no_reorder")
 def no_reorder() -> Directive:
     """Instructions that stay in the order of the text, for `with` or as directives= of a loop."""
     return Directive("no_reorder")

@@ -13,7 +13,6 @@ from ...tiles.tile import SBUF
 from ...trace.builder import record
 from ...trace.session import current
 from .. import tile_functions as common
-from ..places import placed
 from .functions import RESULTS, a_tile, tile_of
 from .grids import box_of
 from .reductions import reduction
@@ -43,8 +42,7 @@ def _under(mask: Any, operands: list[Any], dtype: Any, compute: Callable[..., Te
     return out
 
 
-@placed("where")
-def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Elements of x where condition is not 0, of y (a tile or a number) elsewhere, in a new SBUF tile."""
     chosen, other, predicate = a_tile(x), tile_of(y), a_tile(condition)
     kind = other.layout.dtype if isinstance(other, Tensor) else weak_dtype(other)
@@ -59,15 +57,13 @@ def _kept(called: str, operator: str, axis: Any) -> Callable[[Any], Tensor]:
     return lambda tile: settled(reduction(called, operator, tile, axis, np.float32, None, True))
 
 
-@placed("softmax")
-def softmax(
-    x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **ignored: Any
-) -> Tensor:
+def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None) -> Tensor:
     """exp(x - max) / sum of exp(x - max) over free axes, in float32 up to the last rounding.
 
     What a mask leaves out takes no part in the sum.
     """
     given = a_tile(x)
+    common.notice_precision("softmax", compute_dtype)
     held = as_dtype(dtype or compute_dtype or given.layout.dtype)
 
     def compute(tile: Tensor) -> Tensor:
@@ -77,7 +73,6 @@ def softmax(
     return _under(mask, [given], held, compute)
 
 
-@placed("rms_norm")
 def rms_norm(
     x: Any,
     w: Any,
@@ -88,13 +83,13 @@ def rms_norm(
     dtype: Any = None,
     compute_dtype: Any = None,
     mask: Any = None,
-    **ignored: Any,
 ) -> Tensor:
     """x / sqrt(sum of squares over free axes / n + epsilon) * w, in float32 up to the last rounding.
 
     What a mask leaves out takes no part in the sum.
     """
     given = a_tile(x)
+    common.notice_precision("rms_norm", compute_dtype)
     held = as_dtype(dtype or compute_dtype or given.layout.dtype)
 
     def compute(tile: Tensor, weights: Tensor) -> Tensor:
@@ -103,8 +98,7 @@ def rms_norm(
     return _under(mask, [given, a_tile(w)], held, compute)
 
 
-@placed("dropout")
-def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """x with elements set to 0 with probability `rate`; the bits are not those of the hardware."""
     given = a_tile(x)
     held = given.layout.dtype if dtype is None else as_dtype(dtype)

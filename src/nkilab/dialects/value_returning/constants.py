@@ -16,13 +16,12 @@ from ...trace.builder import record
 from ...trace.session import current
 from .. import tile_functions as common
 from ..indexing import allocated_shape, whole_number
-from ..places import placed
 from .functions import RESULTS, whole_tile
+from .grids import box_of
 from .tensor import Tensor, fresh, settled
 
 
-@placed("shared_constant")
-def shared_constant(constant: Any, dtype: Any = None, **ignored: Any) -> Tensor:
+def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
     """An HBM tensor with the elements of a NumPy array, which may not be written.
 
     Raises:
@@ -39,23 +38,22 @@ def shared_constant(constant: Any, dtype: Any = None, **ignored: Any) -> Tensor:
     return Tensor(storage, 0, whole_layout(storage))
 
 
-@placed("shared_identity_matrix")
-def shared_identity_matrix(n: Any, dtype: Any = np.uint8, **ignored: Any) -> Tensor:
+def shared_identity_matrix(n: Any, dtype: Any = np.uint8) -> Tensor:
     """An HBM tensor [n, n] with ones on the diagonal."""
     return shared_constant(np.eye(whole_number(n, "n")), dtype)
 
 
-@placed("rand")
-def rand(shape: Any, dtype: Any = np.float32, **ignored: Any) -> Tensor:
+def rand(shape: Any, dtype: Any = np.float32) -> Tensor:
     """A tile of uniform numbers in [0, 1), multiples of 2**-24; the bits are not those of the hardware."""
     return common.uniform(RESULTS, allocated_shape(shape), as_dtype(dtype), SBUF)
 
 
-@placed("random_seed")
-def random_seed(seed: Any, *, mask: Any = None, **ignored: Any) -> None:
-    """Start the random generators from one 32-bit number."""
+def random_seed(seed: Any, *, mask: Any = None) -> None:
+    """Start the random generators from one 32-bit number, unless a mask over [1, 1] leaves it out."""
     session = current()
     session.flush()
+    if mask is not None and box_of(mask, (1, 1))[0] is None:
+        return
     if isinstance(seed, Tensor):
         tile = whole_tile(seed)
     elif isinstance(seed, int | np.integer):
@@ -65,10 +63,7 @@ def random_seed(seed: Any, *, mask: Any = None, **ignored: Any) -> None:
     record(session, SetRngSeed, [None, tile], (), ())
 
 
-@placed("gather_flattened")
-def gather_flattened(
-    data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any
-) -> Tensor:
+def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """Per partition, the elements of the flattened free axes of data that uint32 indices name."""
     held, places = whole_tile(data), whole_tile(indices)
     if mask is not None:

@@ -56,7 +56,7 @@ def par_dim(extent: Any) -> PartitionDim:
     return PartitionDim(whole_number(extent, "extent"))
 
 
-def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Any:
+def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Any:
     """A tensor whose elements are not written yet.
 
     Args:
@@ -119,9 +119,7 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
     return Tensor(storage, 0, layout(plain, strides, held, chosen.memory, axis, 0))
 
 
-def full(
-    shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any
-) -> Tensor:
+def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tile filled with a number; see `ndarray` for the arguments."""
     session = current()
     chosen = _chosen(session, buffer)
@@ -151,12 +149,12 @@ def blocks_of(tensor: Tensor) -> list[Tensor]:
     return [tile for i in range(tensor.shape[0]) for tile in blocks_of(tensor[i])]
 
 
-def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tile of zeros; see `ndarray` for the arguments."""
     return full(shape, 0, dtype, buffer=buffer, name=name)
 
 
-def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tile of ones; see `ndarray` for the arguments."""
     return full(shape, 1, dtype, buffer=buffer, name=name)
 
@@ -172,13 +170,11 @@ def _buffer_like(a: Tensor) -> Buffer:
     return {SBUF: sbuf, PSUM: psum, HBM: hbm}[a.layout.memory]
 
 
-@placed("empty_like")
-def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor of the shape of another, not written yet."""
     return ndarray(_like(a), dtype or a.layout.dtype, buffer=buffer or _buffer_like(a), name=name)
 
 
-@placed("zeros_like")
-def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tile of zeros of the shape of another."""
     return full(_like(a), 0, dtype or a.layout.dtype, buffer=buffer or _buffer_like(a), name=name)

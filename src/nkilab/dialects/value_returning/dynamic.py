@@ -146,9 +146,12 @@ def _with_grids(view: View, key: tuple[Any, ...]) -> tuple[Any, ...]:
         if not isinstance(part, slice | DynamicSlice):
             made.append(part)
             continue
-        run = range(part.start, part.start + part.size) if isinstance(part, DynamicSlice) else (
-            range(*part.indices(size)) if (part.stop or 0) <= size else range(part.start or 0, part.stop)
-        )  # fmt: skip
+        if isinstance(part, DynamicSlice):
+            run = range(part.start, part.start + part.size)
+        elif (part.stop or 0) <= size:
+            run = range(*part.indices(size))
+        else:
+            run = range(part.start or 0, part.stop, part.step or 1)
         if not run:
             raise UseError(f"a slice of {view.describe()} is empty; an access has at least one element")
         shape = tuple(len(run) if a == at else 1 for a in range(rank))

@@ -27,7 +27,7 @@ from .direct import BIAS_KEY, TRANSPOSE_KEY, is_direct, refuse_blocks, require_a
 from .grids import box_of
 from .reductions_over_loops import LoopReduction
 from .subscripts import cropped, inside_bounds
-from .tensor import Tensor, checked, fresh, refuse_indices, settled
+from .tensor import Tensor, checked, fresh, refuse_indices, settled, shape_given
 from .transfers import PLAIN_DMA, copy_row, dma_attributes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -162,7 +162,7 @@ def whole_tile(x: Any) -> Tensor:
     return inside_bounds(a_tile(x))
 
 
-def negative(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def negative(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """-x, element by element."""
     x = checked("negative", lambda: a_tile(x), x)
     return binary("multiply", x, -1, dtype or x.layout.dtype, mask)
@@ -176,26 +176,24 @@ def _unary_operator(name: str, x: Any, dtype: Any, mask: Any, default: DType | N
     return fresh(session, TensorScalar, [None, x, None, None], attributes, (), dtype=held, mask=mask)
 
 
-def invert(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def invert(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """~x, bit by bit."""
     return _unary_operator("invert", x, dtype, mask, None)
 
 
-def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
+def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
     """1 where x is 0, else 0."""
     return _unary_operator("logical_not", x, dtype, mask, BOOL)
 
 
-def reciprocal(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def reciprocal(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """1 / x on VectorE."""
     x = checked("reciprocal", lambda: inside_or_masked(a_tile(x), mask), x)
     held = checked("reciprocal", lambda: result_dtype(dtype, x.layout.dtype), x)
     return fresh(current(), Reciprocal, [None, x], (), (), dtype=held, mask=mask)
 
 
-def load(
-    src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.error, **ignored: Any
-) -> Tensor:
+def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.error) -> Tensor:
     """A new SBUF tile with the elements of an HBM tensor; a tensor of one axis loads as [P, 1].
 
     Args:
@@ -260,7 +258,7 @@ def hbm_side(name: str, called: str, tensor: Any) -> Tensor:
     return tensor
 
 
-def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error, **ignored: Any) -> None:
+def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error) -> None:
     """Write a tile to an HBM tensor; a tile in PSUM passes through SBUF, a number fills.
 
     Args:
@@ -304,14 +302,14 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error,
     copy_row(session, dst, value, mask, attributes)
 
 
-def copy(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """A copy of a tile in a new SBUF tile."""
     src = checked("copy", lambda: inside_or_masked(a_tile(src), mask), src)
     held = checked("copy", lambda: result_dtype(dtype, src.layout.dtype), src)
     return fresh(current(), TensorCopy, [None, src], ("unknown",), (), mask=mask, memory=SBUF, dtype=held)
 
 
-def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """A new SBUF tile [F, P] with the transpose of an HBM tensor [P, F]."""
     session = current()
     try:
@@ -322,12 +320,7 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored
                 f"src is {len(src.shape)}-dimensional {list(src.shape)}; load_transpose2d takes two axes",
                 key="err_exceed_max_supported_dimension",
             )
-        if mask is not None:
-            box, rest = box_of(mask, src.shape)
-            if box is None or rest is not None:
-                raise UseError("the mask of load_transpose2d is not a rectangle")
-            src = cropped(src, box)
-        turned = common.transposed(src)
+        turned = common.transposed(_masked_to_a_rectangle(src, mask))
         most = session.machine.limit("partitions")
         if turned.shape[0] > most:
             raise LimitError(
@@ -344,7 +337,16 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **ignored
     )  # fmt: skip
 
 
-def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def _masked_to_a_rectangle(src: Tensor, mask: Any) -> Tensor:
+    if mask is None:
+        return src
+    box, rest = box_of(mask, src.shape)
+    if box is None or rest is not None:
+        raise UseError("the mask of load_transpose2d is not a rectangle")
+    return cropped(src, box)
+
+
+def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """The transpose of a tile of two axes, up to [128, 128]."""
     session = current()
     x = checked("transpose", lambda: inside_or_masked(_two_axes(x), mask), x)
@@ -366,7 +368,7 @@ def _two_axes(x: Any) -> Tensor:
     return tile
 
 
-def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **ignored: Any) -> Tensor:
+def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Tensor:
     """x @ y in PSUM, float32; x is [M, K], which TensorE transposes, or [K, M] with transpose_x."""
     x = checked("matmul", lambda: a_tile(x), x)
     y = checked("matmul", lambda: a_tile(y), y)
@@ -380,7 +382,7 @@ def in_sbuf(tile: Tensor) -> Tensor:
     return settled(common.in_sbuf(RESULTS, tile))
 
 
-def broadcast_to(src: Any, *, shape: Any, **ignored: Any) -> Tensor:
+def broadcast_to(src: Any, *, shape: Any) -> Tensor:
     """A tile repeated to a larger shape; one partition is repeated by TensorE, free axes by their stride."""
     src = checked("broadcast_to", lambda: a_tile(src), src)
     target = checked("broadcast_to", lambda: as_shape(shape), src)
@@ -391,22 +393,20 @@ def broadcast_to(src: Any, *, shape: Any, **ignored: Any) -> Tensor:
     return checked("broadcast_to", lambda: broadcast(src, target), src)
 
 
-def broadcast_method(self: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
+@placed("broadcast_to", is_method=True)
+def broadcast_method(self: Tensor, *extents: Any, shape: Any = None) -> Tensor:
     """A view repeated along axes of one, as NumPy broadcasts; one partition is repeated by TensorE.
 
     In a kernel that gives addresses, where there is no tile for the result, it stays a view.
     """
-    given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+    given = checked("broadcast_to", lambda: shape_given(extents, shape), self)
     if not is_direct(current()):
         return broadcast_to(self, shape=given)
     settled(self)
     return checked("broadcast_to", lambda: broadcast(inside_bounds(self), as_shape(given)), self)
 
 
-@placed("loop_reduce")
-def loop_reduce(
-    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any
-) -> LoopReduction:
+def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> LoopReduction:
     """Reduce a tile over the iterations of loops: the tile it is assigned to becomes op(itself, x).
 
     Raises:
@@ -428,9 +428,15 @@ def expand_dims(data: Any, axis: Any) -> Tensor:
     return data.expand_dims(axis)
 
 
-def device_print(prefix: str, x: Any, *, mask: Any = None, **ignored: Any) -> None:
-    """Print a tile to standard output, after `prefix`."""
-    session = current()
-    x = checked("device_print", lambda: a_tile(x), x)
-    if session.has_data:
-        print(f"{prefix}{np.array(x)}")
+def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
+    """Print a tile to standard output, after `prefix`, or the part of it that a mask lets through."""
+    tile = a_tile(x)
+    if mask is not None:
+        box, rest = box_of(mask, tile.shape)
+        if rest is not None:
+            raise UseError("the mask of device_print is not a rectangle of the tile")
+        if box is None:
+            return
+        tile = cropped(tile, box)
+    if current().has_data:
+        print(f"{prefix}{np.array(inside_bounds(tile))}")

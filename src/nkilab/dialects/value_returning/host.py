@@ -32,6 +32,8 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
     return out if given.shape else out[()]
 
 
+@placed("sizeinbytes")
+@placed("sizeinbytes")
 def sizeinbytes(dtype: Any) -> int:
     """Bytes of one element of a data type."""
     return as_dtype(dtype).itemsize

@@ -18,11 +18,11 @@ from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.dtypes import as_dtype
 from ...tiles.views import broadcast, reshaped
 from ...trace.builder import record
-from ...trace.session import Session, ask, current
+from ...trace.session import Session, current
 from ...trace.source import Site, place_of, user_frame
 from ..calls import Finish, surface
 from ..enums import dge_mode, engine, nc_version, oob_mode
-from ..history import history
+from ..history import BETA1, history
 from ..indexing import allocated_shape
 from ..places import placed
 from .direct import BIAS_KEY, TRANSPOSE_KEY, Blocks, refuse_blocks, require_automatic
@@ -51,13 +51,10 @@ def finish(
     attributes: tuple[Any, ...],
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
-    unknown: dict[str, Any],
     where: Site | None = None,
 ) -> Tensor:
     """What a value-returning call does with its arguments."""
     dtype, mask = extras
-    for word in unknown:
-        ask().notice(f"{cls.name} ignores the keyword {word}")
     operands = [
         o if o is None or (type(o) is Tensor and o.pending is None) else _settled(o) for o in operands
     ]
@@ -153,13 +150,10 @@ def _finish_in_place(
     attributes: tuple[Any, ...],
     values: tuple[Any, ...],
     extras: tuple[Any, ...],
-    unknown: dict[str, Any],
     where: Site | None = None,
 ) -> None:
     """What a call does whose caller gives the result."""
     _, mask = extras
-    for word in unknown:
-        ask().notice(f"{cls.name} ignores the keyword {word}")
     operands = [_settled(o) for o in operands]
     refuse_indices(cls.name, dict(zip(cls.operands, operands, strict=True)))
     rest = None
@@ -189,16 +183,13 @@ def _over_operand(operand: str) -> Finish:
         attributes: tuple[Any, ...],
         values: tuple[Any, ...],
         extras: tuple[Any, ...],
-        unknown: dict[str, Any],
         where: Site | None = None,
     ) -> Tensor:
         dtype, mask = extras
         operands = [_settled(o) for o in operands]
         given = operands[list(cls.operands).index(operand)]
         if mask is None or not isinstance(given, Tensor):
-            return finish(session, cls, operands, attributes, values, extras, unknown, where)
-        for word in unknown:
-            ask().notice(f"{cls.name} ignores the keyword {word}")
+            return finish(session, cls, operands, attributes, values, extras, where)
         try:
             layouts = [o.layout if isinstance(o, Tensor) else None if o is None else NUMBER for o in operands]
             held = None if dtype is None else as_dtype(dtype)
@@ -243,7 +234,7 @@ def _surface(cls: type[Instruction]) -> Callable[..., Any]:
         ending,
         keyword_only_from=spelling.keyword_only_from,
         extra=EXTRA,
-        swallows=True,
+        version=BETA1,
         defaults=spelling.defaults,
         words=spelling.words,
     )
@@ -254,9 +245,9 @@ _OWN = [name for name, cls in REGISTRY.items() if cls.module == "isa" and f"isa.
 SURFACES = {name: _surface(REGISTRY[name]) for name in (*NAMES, *_OWN)}
 
 
-@placed("affine_select")
+@placed("affine_select", "isa.affine_select")
 def affine_select(
-    pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any
+    pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None
 ) -> Tensor:
     """on_true_tile where an affine comparison of index grids holds, on_false_value elsewhere."""
     session = current()
@@ -276,6 +267,7 @@ def affine_select(
     return fresh(session, AffineSelect, operands, attributes, values, dtype=held, mask=mask)
 
 
+@placed("dma_copy", "isa.dma_copy")
 def dma_copy(
     *,
     dst: Any,
@@ -284,23 +276,15 @@ def dma_copy(
     dst_rmw_op: Any = None,
     oob_mode: Any = oob_mode.error,
     dge_mode: Any = dge_mode.unknown,
-    **ignored: Any,
 ) -> None:
     """Copy src to dst with the DMA engines, between HBM and SBUF; see `nkilab explain dma_copy`."""
     session = current()
-    for word in ignored:
-        ask().notice(f"dma_copy ignores the keyword {word}")
-    try:
-        canonical = dma_attributes(dst_rmw_op=dst_rmw_op, oob_mode=oob_mode, dge_mode=dge_mode)
-    except NkilabError as error:
-        raise error.located(place_of(user_frame()), "dma_copy") from None
+    canonical = dma_attributes(dst_rmw_op=dst_rmw_op, oob_mode=oob_mode, dge_mode=dge_mode)
     copy_row(session, _settled(dst), _settled(src), mask, canonical)
 
 
-@placed("memset")
-def memset(
-    shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engine.unknown, **ignored: Any
-) -> Tensor:
+@placed("memset", "isa.memset")
+def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engine.unknown) -> Tensor:
     """A tile filled with a constant; its first axis is the partition."""
     session = current()
     extents, held = allocated_shape(shape), as_dtype(dtype)
@@ -308,8 +292,8 @@ def memset(
     return fresh(session, Memset, [None], (canonical,), (value,), dtype=held, mask=mask, shape=extents)
 
 
-@placed("iota")
-def iota(expr: Any, dtype: Any, *, mask: Any = None, **ignored: Any) -> Tensor:
+@placed("iota", "isa.iota")
+def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
     """A tile of the values of an index expression; its first axis is the partition.
 
     A program id or a variable of a loop is one value, [1, 1].
@@ -329,6 +313,8 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None, **ignored: Any) -> Tensor:
     )  # fmt: skip
 
 
+@placed("get_nc_version")
+@placed("get_nc_version")
 def get_nc_version() -> nc_version:
     """The generation of the chip that is modelled."""
     return nc_version(current().machine.generation)

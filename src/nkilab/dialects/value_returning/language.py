@@ -11,6 +11,7 @@ import numpy as np
 from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import NUMBERS, TFLOAT32
 from .. import indexing, loops, programs
+from ..places import placed
 from ..tile_size import tile_size
 from . import assignment, composites, constants, creation, functions, grids, host, reductions, run_time
 from . import programs as value_programs
@@ -27,10 +28,10 @@ _REDUCING = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum
 
 
 def _binary(name: str) -> Callable[..., Tensor]:
-    def call(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    def call(x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
         return functions.binary(name, x, y, dtype, mask)
 
-    def call_by_position(x: Any, y: Any, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    def call_by_position(x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tensor:
         return functions.binary(name, x, y, dtype, mask)
 
     doc = f"`x {name} y`, element by element, in float32; also an operator token."
@@ -38,16 +39,14 @@ def _binary(name: str) -> Callable[..., Tensor]:
 
 
 def _unary(name: str) -> Callable[..., Tensor]:
-    def call(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    def call(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
         return functions.unary(name, x, dtype, mask)
 
     return _named(call, name, f"`{name}(x)`, element by element, on ScalarE; also an operator token.")
 
 
 def _reducing(name: str, operator: str) -> Callable[..., Tensor]:
-    def call(
-        x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any
-    ) -> Tensor:
+    def call(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
         return reductions.reduction(name, operator, x, axis, dtype, mask, keepdims)
 
     return _named(call, name, f"The {name} over free axes, on VectorE; also an operator token.")
@@ -56,7 +55,12 @@ def _reducing(name: str, operator: str) -> Callable[..., Tensor]:
 def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return function
+    return _served(function)
+
+
+def _served(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of this module alone, whose wrong arguments are told as a kernel's author sees them."""
+    return placed(function.__name__, f"language.{function.__name__}")(function)
 
 
 DTYPES: dict[str, Any] = {
@@ -85,28 +89,29 @@ NAMES: dict[str, Any] = {
     **{n: _unary(n) for n in ACTIVATIONS if n not in ("copy", "reciprocal", "gelu_apprx_sigmoid_dx")},
     **{n: _reducing(n, op) for n, op in _REDUCING.items()},
     **{
-        f.__name__: f
+        f.__name__: _served(f)
         for f in (
             functions.negative, functions.invert, functions.logical_not, functions.reciprocal,
             reductions.mean, reductions.var, reductions.all_of, functions.load, functions.store,
             functions.copy, functions.load_transpose2d, functions.transpose, functions.matmul,
             functions.broadcast_to, functions.expand_dims, functions.loop_reduce, functions.device_print,
             creation.ndarray, creation.zeros, creation.ones, creation.full, creation.zeros_like,
-            creation.empty_like, creation.par_dim, grids.arange, indexing.ds, loops.affine_range,
-            loops.sequential_range, loops.static_range, programs.program_id, programs.num_programs,
-            programs.program_ndim, programs.nc, programs.spmd_dim, finfo,
+            creation.empty_like, finfo, constants.shared_constant, constants.shared_identity_matrix,
+            constants.rand, constants.random_seed, constants.gather_flattened, composites.where,
+            composites.softmax, composites.rms_norm, composites.dropout, grids.gemm_grid,
+            grids.gemm_stationary_grid, value_programs.all_reduce, run_time.atomic_rmw,
         )
     },
     **{
         f.__name__: f
         for f in (
-            constants.shared_constant, constants.shared_identity_matrix, constants.rand,
-            constants.random_seed, constants.gather_flattened, composites.where, composites.softmax,
-            composites.rms_norm, composites.dropout, host.static_cast, host.bfp16, grids.gemm_grid,
-            grids.gemm_stationary_grid, value_programs.all_reduce, run_time.atomic_rmw,
+            creation.par_dim, grids.arange, loops.affine_range, loops.sequential_range,
+            loops.static_range, programs.program_id, programs.num_programs, programs.program_ndim,
+            programs.nc, programs.spmd_dim, host.static_cast, host.bfp16,
         )
     },
     "mgrid": grids.mgrid,
+    "ds": placed("ds")(indexing.ds),
     "tile_size": tile_size,
     "fp32": fp32,
     "sbuf": creation.sbuf, "psum": creation.psum, "hbm": creation.hbm,

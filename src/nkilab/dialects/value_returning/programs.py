@@ -18,6 +18,7 @@ from ...tiles.tile import SBUF
 from ...trace.session import TURNS, Session, TurnsNeeded, ask, current
 from ...trace.source import Site
 from ..calls import surface
+from ..history import BETA1
 from ..indexing import whole_number
 from ..meetings import meeting_finish
 from ..places import placed
@@ -28,10 +29,9 @@ from .tensor import Tensor, fresh, settled
 from .transfers import PLAIN_DMA, copy_row
 
 
-@placed("all_reduce")
 def all_reduce(
     x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
-    parallel_reduce: bool = True, asynchronous: bool = False, **ignored: Any,
+    parallel_reduce: bool = True, asynchronous: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tile reduced over the program instances along axes of the grid, in their order, in float32.
 
@@ -43,6 +43,9 @@ def all_reduce(
     operator = operator_named(op)
     if not operator.reduces:
         raise RuleError(f"op is {operator}; it may not reduce")
+    for word, is_usual in (("parallel_reduce", parallel_reduce), ("asynchronous", not asynchronous)):
+        if not is_usual:
+            ask().notice(f"nl.all_reduce ignores {word}: the instances take turns, and the result is there")
     axes = program_axes if isinstance(program_axes, tuple | list) else (program_axes,)
     axes = tuple(sorted({whole_number(a, "a program axis") for a in axes}))
     session, tile = current(), whole_tile(x)
@@ -67,7 +70,7 @@ def _over_instances(session: Session, tile: Tensor, operator: Any, axes: tuple[i
         return total
     theirs, partner = ndarray(total.shape, total.dtype, buffer=sbuf), 1 - session.rank
     values = (partner, partner, f"{number} of {what}")
-    meeting_finish(session, Sendrecv, [total, theirs], ("dma",), values, (), {})
+    meeting_finish(session, Sendrecv, [total, theirs], ("dma",), values, ())
     first, second = (theirs, total) if session.rank else (total, theirs)
     return _both(session, first, second, operator, tile)
 
@@ -79,15 +82,13 @@ def _both(session: Session, first: Tensor, second: Tensor, operator: Any, tile: 
 
 
 @placed("_tiled_offloaded_memcpy")
-def tiled_offloaded_memcpy(src: Any, dst: Any, dtype: Any = None, **ignored: Any) -> None:
+def tiled_offloaded_memcpy(src: Any, dst: Any, dtype: Any = None) -> None:
     """Copy src to dst by DMA; both have one shape, and the type of dst is the result's.
 
     Raises:
         RuleError: if the shapes differ.
     """
     _same_shape(src, dst)
-    for word in ignored:
-        ask().notice(f"_tiled_offloaded_memcpy ignores the keyword {word}")
     if dtype is not None and as_dtype(dtype) is not dst.layout.dtype:
         raise RuleError(f"dtype is {as_dtype(dtype)}; dst holds {dst.layout.dtype}")
     copy_row(current(), settled(dst), settled(src), None, PLAIN_DMA)
@@ -102,7 +103,7 @@ def _same_shape(src: Any, dst: Any) -> None:
 
 
 @placed("_tiled_offloaded_fma")
-def tiled_offloaded_fma(*srcs: Any, scales: Any, dst: Any, **ignored: Any) -> None:
+def tiled_offloaded_fma(*srcs: Any, scales: Any, dst: Any) -> None:
     """dst = scales[0] * srcs[0] + scales[1] * srcs[1] + ..., HBM tensors of one shape, in float32.
 
     The hardware adds while it moves; here each tile passes through SBUF.
@@ -163,13 +164,11 @@ builtin_custom_op = _unmodelled(
 
 def _meeting(
     session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
-    values: tuple[Any, ...], extras: tuple[Any, ...], unknown: dict[str, Any], where: Site | None = None,
+    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None,
 ) -> None:  # fmt: skip
     """What a call does at which the programs of several cores meet."""
-    for word in unknown:
-        ask().notice(f"{cls.name} ignores the keyword {word}")
     tiles = [whole_tile(o) if isinstance(o, Tensor) else o for o in operands]
-    meeting_finish(session, cls, tiles, attributes, values, extras, unknown, where)
+    meeting_finish(session, cls, tiles, attributes, values, extras, where)
 
 
 _WHOLE = "is a kernel of the vendor's whose source is not public"
@@ -177,9 +176,9 @@ _WHOLE = "is a kernel of the vendor's whose source is not public"
 PRIVATE: dict[str, Any] = {
     # as `nki` spells them from 0.1 on, where they are public
     "sendrecv": surface(
-        Sendrecv, ("src", "dst", "send_to_rank", "recv_from_rank", "pipe_id"), _meeting, swallows=True
+        Sendrecv, ("src", "dst", "send_to_rank", "recv_from_rank", "pipe_id"), _meeting, version=BETA1
     ),
-    "core_barrier": surface(CoreBarrier, ("data", "cores", "engine"), _meeting, swallows=True),
+    "core_barrier": surface(CoreBarrier, ("data", "cores", "engine"), _meeting, version=BETA1),
     "cc_div": _unmodelled("cc_div", "has no published meaning"),
     "do_while": _unmodelled(
         "do_while", "has no published meaning", "write a loop over nki.typing.scalar instead"

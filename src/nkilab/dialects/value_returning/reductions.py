@@ -86,9 +86,7 @@ def _axes_last(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return derived(x, x.offset, shape, strides, known.partition_axis)
 
 
-def mean(
-    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any
-) -> Tensor:
+def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
     """The mean over free axes: a sum in float32, then a product."""
     x = checked("mean", lambda: a_tile(x), x)
     total = settled(reduction("mean", "add", x, axis, np.float32, mask, keepdims))
@@ -106,7 +104,7 @@ def _averaged(x: Tensor, axis: Any, mask: Any) -> int:
     return count
 
 
-def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """The variance over free axes, kept as axes of one: the mean square of what differs from the mean."""
     x = checked("var", lambda: a_tile(x), x)
     centre = settled(mean(x, axis, dtype=np.float32, mask=mask, keepdims=True))
@@ -115,7 +113,7 @@ def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **ignored: An
     return mean(squares, axis, dtype=dtype or x.dtype, mask=mask, keepdims=True)
 
 
-def all_of(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
+def all_of(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
     """1 where all elements over free axes are not 0."""
     return reduction("all", "logical_and", x, axis, dtype, mask)
 

@@ -10,7 +10,7 @@ from ...tiles.dtypes import as_dtype
 from ...tiles.tile import SBUF
 from ...tiles.views import broadcast
 from ...trace.builder import record
-from ...trace.session import ask, current
+from ...trace.session import current
 from ..enums import engine as engines
 from ..places import placed
 from .functions import hbm_side, inside_or_masked, tile_of
@@ -27,17 +27,15 @@ def _engine(given: Any) -> tuple[Any, ...]:
     return tuple(a.canonical(n, given if n == "engine" else a.default) for n, a in declared.items())
 
 
-@placed("tensor_copy_dynamic_src")
+@placed("tensor_copy_dynamic_src", "isa.tensor_copy_dynamic_src")
 def tensor_copy_dynamic_src(
-    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **ignored: Any
+    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown
 ) -> Tensor:
     """A copy of a part of a tile, at an offset within each partition that another tile's element gives.
 
     Raises:
         RuleError: if src is not indexed with a tile.
     """
-    for word in ignored:
-        ask().notice(f"tensor_copy_dynamic_src ignores the keyword {word}")
     tile = inside_or_masked(settled(src) if isinstance(src, Tensor) else tile_of(src), mask)
     if not isinstance(tile, Tensor) or not tile.indices:
         raise RuleError(
@@ -51,17 +49,15 @@ def tensor_copy_dynamic_src(
     )  # fmt: skip
 
 
-@placed("tensor_copy_dynamic_dst")
+@placed("tensor_copy_dynamic_dst", "isa.tensor_copy_dynamic_dst")
 def tensor_copy_dynamic_dst(
-    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **ignored: Any
+    *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown
 ) -> None:
     """Copy a tile to a part of another, at an offset within each partition that a tile's element gives.
 
     Raises:
         RuleError: if dst is not indexed with a tile, or dtype is not its type.
     """
-    for word in ignored:
-        ask().notice(f"tensor_copy_dynamic_dst ignores the keyword {word}")
     target, source = tile_of(dst), tile_of(src)
     if not isinstance(target, Tensor) or not target.indices:
         raise RuleError(
@@ -78,8 +74,7 @@ def tensor_copy_dynamic_dst(
     record(current(), TensorCopy, [target, inside_bounds(source)], _engine(engine), (), rest)
 
 
-@placed("atomic_rmw")
-def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **ignored: Any) -> None:
+def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
     """dst = op(dst, value) in HBM, at rows that a tile of indices chooses; op adds.
 
     Raises:

@@ -18,7 +18,7 @@ from ...trace.builder import check_form, record
 from ...trace.session import Known, Session, current, running
 from ...trace.source import Site, place_of, user_frame, user_site
 from ..indexing import as_shape, basic
-from ..places import described
+from ..places import described, placed
 from ..tile_functions import result_layout
 from .grids import Box, box_of
 from .reshapes import expand, reshape
@@ -180,12 +180,14 @@ class Tensor(View):
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "subscript") from None
 
-    def reshape(self, *shape: Any, **kwargs: Any) -> Tensor:
-        """A view of the same elements in the same order under another shape."""
-        given = kwargs.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+    @placed("reshape", is_method=True)
+    def reshape(self, *extents: Any, shape: Any = None) -> Tensor:
+        """A view of the same elements in the same order under another shape, extents or one tuple of them."""
+        given = checked("reshape", lambda: shape_given(extents, shape), self)
         settled(self)
         return checked("reshape", lambda: reshape(inside_bounds(self), as_shape(given)), self)
 
+    @placed("expand_dims", is_method=True)
     def expand_dims(self, axis: Any) -> Tensor:
         """A view with an axis of one at `axis`; an axis of a tile may not precede its partition axis."""
         settled(self)
@@ -195,16 +197,19 @@ class Tensor(View):
         """Itself, with an axis of one behind a lone partition axis: published kernels index so."""
         return self.expand_dims(1) if self.ndim == 1 else self
 
+    @placed("astype", is_method=True)
     def astype(self, dtype: Any) -> Tensor:
         """A copy in another data type."""
         held = checked("astype", lambda: as_dtype(dtype), self)
         return fresh(current(), TensorCopy, [None, self], ("unknown",), (), dtype=held)
 
+    @placed("view", is_method=True)
     def view(self, dtype: Any) -> Tensor:
         """The same bytes read as another data type; the last axis scales."""
         settled(self)
         return checked("view", lambda: reinterpreted(inside_bounds(self), as_dtype(dtype)), self)
 
+    @placed("assert_shape", is_method=True)
     def assert_shape(self, shape: Any) -> Tensor:
         """Itself, if it has this shape.
 
@@ -246,6 +251,19 @@ class Tensor(View):
 
     __array_ufunc__ = None
     __hash__ = object.__hash__
+
+
+def shape_given(extents: tuple[Any, ...], shape: Any) -> Any:
+    """The shape that a method takes as extents, as one tuple of them, or as shape=.
+
+    Raises:
+        UseError: if it is given twice.
+    """
+    if shape is not None and extents:
+        raise UseError("the shape is given by position and as shape=; it is given once")
+    if shape is not None:
+        return shape
+    return extents[0] if len(extents) == 1 and not isinstance(extents[0], int) else extents
 
 
 def has_data(tensor: Tensor) -> bool:

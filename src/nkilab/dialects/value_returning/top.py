@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import NkilabError, did_you_mean
+from ...errors import NkilabError
 from ...trace.session import ask
-from ..kernel import Kernel, raise_typed
+from ..kernel import Kernel, jit_options, notice_unknown, raise_typed
 from .host import FrameworkKernel
 from .tensor import Tensor
 
@@ -28,12 +28,6 @@ _KNOWN = {
     "additional_compile_opt", "artifacts_dir", "save_neff_name", "save_trace_name", "warmup", "iters",
     "num_execs", "working_directory", "overwrite", "profile_nth", "debug_kernel", "show_compiler_tb",
 }  # fmt: skip
-
-
-def _notice_unknown(measure: str, given: dict[str, Any]) -> None:
-    for word in given.keys() - _KNOWN:
-        hint = did_you_mean(word, sorted(_KNOWN))
-        ask().notice(f"nki.{measure} ignores the keyword {word}" + (f"; {hint}" if hint else ""))
 
 
 class Measured:
@@ -74,14 +68,16 @@ def names(version: str) -> dict[str, Any]:
 
     def jit(func: Any = None, mode: str = "auto", **kwargs: Any) -> Any:
         """Make a function a kernel; usable bare, with arguments, or as a call."""
-        options = {"mode": mode, **kwargs}
+        options = jit_options(mode, kwargs)
         if func is None:
             return lambda f: _as_kernel(f, version, options)
         return _as_kernel(func, version, options)
 
     def _measuring(measure: str) -> Callable[..., Any]:
         def decorate(kernel: Any = None, **kwargs: Any) -> Any:
-            _notice_unknown(measure, kwargs)
+            # the stubs call the kernel of nki.profile func
+            kernel = kwargs.pop("func", None) if kernel is None else kernel
+            notice_unknown(f"nki.{measure}", kwargs, _KNOWN)
             if kernel is None:
                 return lambda f: decorate(f, **kwargs)
             return Measured(_as_kernel(kernel, version, {}), measure, kwargs)

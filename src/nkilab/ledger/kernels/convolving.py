@@ -104,7 +104,7 @@ def conv_groups(x, weights, bias, group):
         for g in nl.affine_range(rows // group):
             stacks = stacked_rows(x, image, g * group, group)
             place = slice(g * group, (g + 1) * group)
-            for o in nl.affine_range(outs // 128):
+            for o in nl.static_range(outs // 128):
                 product = group_of(taps[o], stacks, columns)
                 made = nisa.tensor_copy(product, dtype=x.dtype)
                 made = nisa.tensor_scalar(made, op0=np.add, operand0=biases[o], dtype=x.dtype)

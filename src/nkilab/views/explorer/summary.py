@@ -13,6 +13,7 @@ import numpy as np
 
 from ...tiles.tile import HBM
 from ...timing.work import QUEUES
+from ..bound import covered, is_collective
 from ..metrics import METRICS
 from ..run import Run
 from .events import OUTPUTS, Columns, moved_bytes
@@ -33,10 +34,11 @@ def summary_row(run: Run) -> dict[str, Any]:
         scale = {"us": 1e-6, "percent": 0.01}.get(METRICS[name].unit, 1)
         found[name] = value * scale
     found |= _time_metrics(run) | _dma_metrics(run) | _flop_metrics(run) | _size_metrics(run)
+    found |= _collective_metrics(run)
     nothing: tuple[str, ...] = ("software_dynamic_dma",)
-    if not (run.traffic.kind == QUEUES.index("collective")).any():
-        # what the vendor counts as an operation of a collective, no prediction tells
-        nothing += ("cc_op", "cc_cores_instruction")
+    if not found["cc_op_count"]:
+        # what programs CC-cores run for a collective, no prediction tells
+        nothing += ("cc_cores_instruction",)
     result: dict[str, Any] = {}
     for field in TABLES["Summary"]:
         given = found.get(field.name, 0 if field.name.startswith(nothing) else None)
@@ -47,7 +49,7 @@ def summary_row(run: Run) -> dict[str, Any]:
 def _time_metrics(run: Run) -> dict[str, float]:
     timeline = run.timeline
     sync = timeline.of_engine("sync")
-    covered = _covered(timeline.start_ns, timeline.end_ns)
+    active = covered(timeline.start_ns, timeline.end_ns)
     span = float(timeline.end_ns.max() - timeline.start_ns.min()) if len(timeline) else 0.0
     activate = [n for n, label in enumerate(timeline.labels) if label == "ACTIVATE"]
     acts = np.isin(timeline.label, activate)
@@ -59,20 +61,11 @@ def _time_metrics(run: Run) -> dict[str, float]:
         "sync_engine_instruction_count": len(sync),
         "activate_instruction_time": float((timeline.end_ns - timeline.start_ns)[acts].sum()) * 1e-9,
         "total_exec_time": span * 1e-9,
-        "total_active_time": covered * 1e-9,
-        "total_active_time_percent": timeline.share(covered),
+        "total_active_time": active * 1e-9,
+        "total_active_time_percent": timeline.share(active),
         "trace_count": len(timeline),
         "event_count": 0,
     }
-
-
-def _covered(start: np.ndarray, end: np.ndarray) -> float:
-    """The length of the union of intervals that ascend by their start."""
-    if not len(start):
-        return 0.0
-    reached = np.maximum.accumulate(end)
-    since = np.maximum(start, np.append(start[:1], reached[:-1]))
-    return float(np.maximum(end - since, 0.0).sum())
 
 
 def _dma_metrics(run: Run) -> dict[str, float]:
@@ -108,6 +101,26 @@ def _dma_metrics(run: Run) -> dict[str, float]:
     }
 
 
+def _collective_metrics(run: Run) -> dict[str, float]:
+    """Collectives from the first byte that ranks exchange to the last; a call is one operation."""
+    timeline = run.timeline
+    own = is_collective(timeline)
+    start, end = timeline.start_ns[own], timeline.end_ns[own]
+    active = covered(start, end)
+    # parts of one call start apart and are one operation
+    _, operation = np.unique(timeline.row[own], return_inverse=True)
+    count = int(operation.max(initial=-1)) + 1
+    first, last = np.full(count, np.inf), np.zeros(count)
+    np.minimum.at(first, operation, start)
+    np.maximum.at(last, operation, end)
+    return {
+        "cc_op_time": float((last - first).sum()) * 1e-9,
+        "cc_op_active_time": active * 1e-9,
+        "cc_op_active_time_percent": timeline.share(active),
+        "cc_op_count": count,
+    }
+
+
 def _flop_metrics(run: Run) -> dict[str, float]:
     summary = run.summary
     return {
@@ -115,6 +128,7 @@ def _flop_metrics(run: Run) -> dict[str, float]:
         "mfu_inst_max_achievable_estimated_percent": summary["mfu_max_achievable_estimated_percent"] / 100,
         # statistics of a framework's graph, which a kernel alone does not have
         "mfu_hlo_estimated_percent": 0.0,
+        "mfu_hlo_max_achievable_estimated_percent": 0.0,
     }
 
 
@@ -135,20 +149,24 @@ def _size_metrics(run: Run) -> dict[str, float]:
     }
 
 
-def tensors(run: Run) -> Columns:
-    """Tensors in HBM that the kernel gets or returns, and how often they are loaded."""
-    program = run.program
+def _loads(run: Run) -> dict[int, list[int]]:
+    """Per storage in HBM the bytes of each load of the kernel's from it."""
+    program, timeline, traffic = run.program, run.timeline, run.traffic
     loads: dict[int, list[int]] = {}
-    timeline, traffic = run.timeline, run.traffic
-    for event, size, kind in zip(
-        traffic.event.tolist(), traffic.total_bytes.tolist(), traffic.kind.tolist(), strict=True
-    ):
+    columns = (traffic.event, traffic.total_bytes, traffic.kind)
+    for event, size, kind in zip(*(c.tolist() for c in columns), strict=True):
         if QUEUES[kind] != "load" or timeline.node[event] >= len(program):
             continue
-        for access in program.accesses(int(timeline.row[event])):
-            if access.layout.memory == HBM and access.is_read:
-                loads.setdefault(access.storage, []).append(size)
-                break
+        accesses = program.accesses(int(timeline.row[event]))
+        read = next((a for a in accesses if a.layout.memory == HBM and a.is_read), None)
+        if read is not None:
+            loads.setdefault(read.storage, []).append(size)
+    return loads
+
+
+def tensors(run: Run) -> Columns:
+    """Tensors in HBM that the kernel gets or returns, and how often they are loaded."""
+    program, loads = run.program, _loads(run)
     shown = [
         (n, s) for n, s in enumerate(program.storages) if s.memory == HBM and s.scope in ("input", *OUTPUTS)
     ]

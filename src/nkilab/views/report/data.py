@@ -39,7 +39,7 @@ def page_data(run: Run) -> tuple[dict[str, Any], Columns]:
     colours = dict(zip(labels, label_colours(labels), strict=True))
     columns = Columns()
     tables = {
-        "schema": "nkilab.report/2",
+        "schema": "nkilab.report/3",
         "tick": tick,
         "focus": next(place for place, (_, one) in enumerate(shown) if one.timeline is run.timeline),
         "together": _together(run, shown),
@@ -81,8 +81,8 @@ def _part(name: str, run: Run, columns: Columns, tick: float, colours: dict[str,
     _rows(run, columns, names)
     _path(run, columns, place, tick)
     _transfers(run, columns, order, place, tick)
-    _stays(run.occupancy.sbuf, "sbuf", run, columns, names, tick)
-    _stays(run.occupancy.psum, "psum", run, columns, names, tick)
+    _stays(run.occupancy.sbuf, "sbuf", run, columns, tick)
+    _stays(run.occupancy.psum, "psum", run, columns, tick)
     tables = _tables(run)
     return {
         "core": name,
@@ -143,12 +143,13 @@ def _rows(run: Run, columns: Columns, names: _Names) -> None:
     columns.add("rowForm", program.form_column, "i4", is_delta=True)
     columns.add("operandStart", program.operand_start, is_delta=True)
     storages = np.asarray(program.storage_column, np.int64)
-    columns.add("operandName", held[storages] if len(storages) else storages, is_delta=True)
+    columns.add("operandStorage", storages, is_delta=True)
+    columns.add("storageName", held, is_delta=True)
     columns.add("rowPosition", program.position_column, "i4", is_delta=True)
     columns.add("loopOuter", np.array([outer for outer, _, _ in program.positions]), "i4", is_delta=True)
     columns.add("loopValue", np.array([value for _, _, value in program.positions]), "i4", is_delta=True)
     moved = np.array([t.storage for t in run.plan.transfers], np.int64)
-    columns.add("insertedName", held[moved] if len(moved) else moved)
+    columns.add("insertedStorage", moved)
 
 
 def _path(run: Run, columns: Columns, place: np.ndarray, tick: float) -> None:
@@ -176,10 +177,9 @@ def _transfers(run: Run, columns: Columns, order: np.ndarray, place: np.ndarray,
     columns.add("rate", np.maximum(rate, 0.0), "f4")
 
 
-def _stays(stays: Stays, memory: str, run: Run, columns: Columns, names: _Names, tick: float) -> None:
-    held = np.array([names(run.tile_names[s]) for s in stays.storage.tolist()], np.int64)
+def _stays(stays: Stays, memory: str, run: Run, columns: Columns, tick: float) -> None:
     lines = np.array([run.program.storages[s].line for s in stays.storage.tolist()], np.int64)
-    columns.add(f"{memory}Name", held, is_delta=True)
+    columns.add(f"{memory}Storage", stays.storage, is_delta=True)
     columns.add(f"{memory}Line", lines, is_delta=True)
     columns.add(f"{memory}Start", stays.start_ns / tick, is_delta=True)
     columns.add(f"{memory}Length", (stays.end_ns - stays.start_ns) / tick)

@@ -15,8 +15,8 @@ from .data import page_data
 
 # In the order in which they stand in the page.
 SCRIPTS = (
-    "base.js", "data.js", "colours.js", "lanes.js", "timeline.js", "pointer.js", "memory.js", "details.js",
-    "source.js", "panels.js", "search.js", "main.js",
+    "base.js", "data.js", "colours.js", "lanes.js", "arrows.js", "timeline.js", "pointer.js",
+    "memory.js", "details.js", "source.js", "panels.js", "search.js", "main.js",
 )  # fmt: skip
 
 

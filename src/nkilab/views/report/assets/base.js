@@ -75,6 +75,21 @@ function niceStep(span, most) {
   return power * [1, 2, 5, 10].find((factor) => span / (power * factor) <= most);
 }
 
+// Bytes of a memory on chip, in the powers of two that it is made of.
+const binary = (count) => (count >= 1024 ? `${digits(count / 1024)} KiB` : `${digits(count)} B`);
+
+// A name of several words in no more than `room` pixels: its last words tell it from its neighbours.
+function shortened(ink, name, room) {
+  if (ink.measureText(name).width <= room) return name;
+  for (let at = name.search(/[ _]/); at >= 0; ) {
+    const rest = `…${name.slice(at + 1)}`;
+    if (ink.measureText(rest).width <= room) return rest;
+    const next = name.slice(at + 1).search(/[ _]/);
+    at = next < 0 ? -1 : at + 1 + next;
+  }
+  return fitted(ink, name, room);
+}
+
 // As much of a text as is no wider than `room` pixels; "" where a few letters are too wide.
 function fitted(ink, text, room) {
   const wide = ink.measureText(text).width;

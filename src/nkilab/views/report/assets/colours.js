@@ -98,10 +98,18 @@ const theme = {
     this.dimmed = this.colours.map((colour) => colour + "30");
     this.softer = this.colours.map((colour) => colour + "c8");
     this.tails = this.colours.map((colour) => colour + "55");
-    this.onColour = isDark ? "#10141a" : "#ffffff";
+    this.inks = this.colours.map(inkOn);
     this.changed.send();
   },
 };
+
+// Text on a colour: black or white, whichever stands out more (WCAG 2.2, relative luminance).
+function inkOn(colour) {
+  const parts = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255);
+  const [r, g, b] = parts.map((p) => (p <= 0.04045 ? p / 12.92 : ((p + 0.055) / 1.055) ** 2.4));
+  const light = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  return 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 ? "#ffffff" : "#000000";
+}
 
 // Per piece of the critical path the position of its colour.
 function pathColours() {
@@ -109,6 +117,15 @@ function pathColours() {
   return Uint8Array.from(D.pathKind, (kind, i) => {
     const event = D.pathEvent[i];
     return pathColour(T.pathKinds[kind][0], event >= 0 ? engines[laneOf(event)] : "");
+  });
+}
+
+// Per piece of the critical path what it is called in its lane: who executes, or what else happens.
+function pathNames() {
+  const engines = T.lanes.map(([, engine]) => T.engineNames[engine]);
+  return Array.from(D.pathKind, (kind, i) => {
+    const name = T.pathKinds[kind][0];
+    return name === "execute" ? engines[laneOf(D.pathEvent[i])] : name;
   });
 }
 

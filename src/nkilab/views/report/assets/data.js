@@ -56,6 +56,9 @@ function columnsOf(buffer, directory, offset) {
     columns[name] = made;
     at += Math.ceil(made.byteLength / 4) * 4;
   }
+  // tiles of one line have one name
+  for (const own of ["operand", "inserted", "sbuf", "psum"])
+    columns[`${own}Name`] = columns[`${own}Storage`].map((storage) => columns.storageName[storage]);
   return columns;
 }
 
@@ -83,17 +86,18 @@ function laneOf(event) {
   return lane;
 }
 
-// Operands of an event: name, tile, layout, whether it is written.
+// Operands of an event: name, tile, layout, whether it is written, storage.
 function operandsOf(event) {
   const inserted = insertedOf(event);
-  if (inserted >= 0) return [["tile", T.names[D.insertedName[inserted]], "", false]];
+  if (inserted >= 0) {
+    const storage = D.insertedStorage[inserted];
+    return [["tile", T.names[D.storageName[storage]], "", false, storage]];
+  }
   const row = rowOf(event);
-  return formOf(event)[1].map(([name, layout, isWritten], place) => [
-    name,
-    T.names[D.operandName[D.operandStart[row] + place]],
-    layout,
-    isWritten,
-  ]);
+  return formOf(event)[1].map(([name, layout, isWritten], place) => {
+    const storage = D.operandStorage[D.operandStart[row] + place];
+    return [name, T.names[D.storageName[storage]], layout, isWritten, storage];
+  });
 }
 
 // Values of the loops around an event, the outermost first.

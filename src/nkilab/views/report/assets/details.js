@@ -116,7 +116,7 @@ const details = {
       ]);
     }
     if (event >= firstTransfer()) fields.push(...this.transferFields(event));
-    fields.push(["operands", "Operands", ...operandsOf(event).map(this.operand)]);
+    fields.push(["operands", "Operands", ...operandsOf(event).map((one) => this.operand(one, event))]);
     const loops = loopsOf(event);
     if (loops.length) fields.push(["loops", "Iteration of the loops", loops.join(" › ")]);
     const attributes = insertedOf(event) < 0 ? formOf(event)[2] : "";
@@ -146,9 +146,11 @@ const details = {
     ];
   },
 
-  operand([name, tile, layout, isWritten]) {
+  // A tile, and where it lies meanwhile.
+  operand([name, tile, layout, isWritten, storage], event) {
     const text = `${isWritten ? "→ " : ""}${name} = ${tile}${layout ? `: ${layout}` : ""}`;
-    return element("div", { class: "operand" }, text);
+    const stay = memory.stayText(storage, D.start[event], D.start[event] + D.length[event]);
+    return element("div", { class: "operand" }, text, stay && element("div", { class: "note" }, stay));
   },
 
   dependences(event) {

@@ -12,20 +12,30 @@ function drawEvents(ink, lane, box, view) {
   let i = Math.max(lane.first, lowerBound(start, lane.first, last, view.t0) - 1);
   while (i > lane.first && start[i - 1] + length[i - 1] > view.t0) i--;
   const bucket = { column: -1, isLit: false, spent: new Float64Array(theme.colours.length) };
-  const wide = [];
-  for (; i < last && start[i] < view.t1; i++) {
-    const left = (start[i] - view.t0) * scale;
-    const width = busy[i] * scale;
-    const isLit = !lane.mask || lane.mask[i] === 1;
-    if (width < NARROW) {
-      const column = Math.max(0, Math.floor(left));
+  // an event may begin in one column of pixels and end in the next
+  const pour = (left, width, colour, isLit) => {
+    const end = left + width;
+    let from = Math.max(left, bucket.column, 0);
+    do {
+      const column = Math.floor(from);
       if (column !== bucket.column) flush(ink, bucket, box, column);
       // what is searched for shows through whatever shares its column
       if (isLit && !bucket.isLit) {
         bucket.spent.fill(0);
         bucket.isLit = true;
       }
-      if (isLit === bucket.isLit) bucket.spent[lane.colourOf(i)] += Math.max(width, 1e-9);
+      const to = Math.min(end, column + 1);
+      if (isLit === bucket.isLit) bucket.spent[colour] += Math.max(to - from, 1e-9);
+      from = column + 1;
+    } while (from < end);
+  };
+  const wide = [];
+  for (; i < last && start[i] < view.t1; i++) {
+    const left = (start[i] - view.t0) * scale;
+    const width = busy[i] * scale;
+    const isLit = !lane.mask || lane.mask[i] === 1;
+    if (width < NARROW) {
+      if (left + width >= 0) pour(left, width, lane.colourOf(i), isLit);
       continue;
     }
     if (left + length[i] * scale < 0) continue;
@@ -75,8 +85,8 @@ function drawTexts(ink, lane, wide, box, view, scale) {
     const from = Math.max((lane.start[i] - view.t0) * scale, 0);
     const room = Math.min((lane.start[i] + lane.busy[i] - view.t0) * scale, box.width) - from - 8;
     if (room < 18) continue;
-    ink.fillStyle = lane.mask && lane.mask[i] !== 1 ? theme.faint : theme.onColour;
-    ink.fillText(fitted(ink, lane.textOf(i), room), box.x + from + 4, box.y + box.height / 2 + 0.5);
+    ink.fillStyle = lane.mask && lane.mask[i] !== 1 ? theme.faint : theme.inks[lane.colourOf(i)];
+    ink.fillText(shortened(ink, lane.textOf(i), room), box.x + from + 4, box.y + box.height / 2 + 0.5);
   }
 }
 

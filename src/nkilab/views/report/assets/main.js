@@ -88,7 +88,10 @@ function listenToKeys() {
       $("search").select();
     } else if (event.key === "?") $("keys").showModal();
     else if (event.key === "t") theme.set(!theme.isDark);
-    else if (event.target !== timeline.canvas && "nNpcf".includes(event.key)) ACTIONS[event.key]();
+    else if (event.target === timeline.canvas || !(event.key in ACTIONS)) return;
+    // where nothing has the focus all keys mean the timeline, but those that scroll the page
+    else if ("nNpcf".includes(event.key)) ACTIONS[event.key]();
+    else if (event.target === document.body && !/^Arrow(Up|Down)$/.test(event.key)) ACTIONS[event.key]();
   });
 }
 
@@ -132,6 +135,8 @@ async function start() {
     window.nkilab = {
       timeline,
       search,
+      theme,
+      shortened,
       parts,
       get focus() {
         return focus;

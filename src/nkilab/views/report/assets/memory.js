@@ -35,6 +35,7 @@ const memory = {
       address: D[`${name}Address`],
       size: D[`${name}Size`],
       tile: D[`${name}Name`],
+      storage: D[`${name}Storage`],
       line: D[`${name}Line`],
       longest,
       whole: name === "sbuf" ? T.sbufBytes : T.psumBanks * T.psumBankBytes,
@@ -94,7 +95,7 @@ const memory = {
         height - (height > 3 ? 1 : 0),
       );
       if (right - left > 50 && height > 12)
-        this.name(ink, map, i, box.x + left + 4, top + height / 2, right - left - 8);
+        this.name(ink, map, i, box.x + left + 4, top + height / 2, right - left - 8, isLit);
     }
   },
 
@@ -105,11 +106,11 @@ const memory = {
     return Array.from(D.operandName.subarray(D.operandStart[row], D.operandStart[row + 1]));
   },
 
-  name(ink, map, i, x, y, room) {
+  name(ink, map, i, x, y, room, isLit) {
     const text = T.names[map.tile[i]];
     ink.font = "11px system-ui, sans-serif";
     ink.textBaseline = "middle";
-    ink.fillStyle = theme.onColour;
+    ink.fillStyle = isLit ? theme.inks[map.line[i] % theme.inks.length] : theme.faint;
     ink.fillText(fitted(ink, text, room), x, y);
   },
 
@@ -122,7 +123,7 @@ const memory = {
     ink.textBaseline = "top";
     ink.fillText("0", 6, box.y);
     ink.textBaseline = "bottom";
-    ink.fillText(map.name === "sbuf" ? bytes(map.whole) : `${T.psumBanks} banks`, 6, box.y + box.height);
+    ink.fillText(map.name === "sbuf" ? binary(map.whole) : `${T.psumBanks} banks`, 6, box.y + box.height);
   },
 
   stayAt(map, event) {
@@ -144,12 +145,30 @@ const memory = {
     return -1;
   },
 
+  // Where a tile lies while an event goes on; null if it is in HBM.
+  stayText(storage, from, to) {
+    for (const map of this.maps) {
+      let i = lowerBound(map.start, 0, map.start.length, to + 1) - 1;
+      for (; i >= 0 && map.start[i] >= from - map.longest; i--) {
+        if (map.storage[i] !== storage || map.start[i] + map.length[i] < from) continue;
+        const [start, end] = [map.start[i], map.start[i] + map.length[i]].map((at) => moment(ns(at)));
+        return `${this.placeText(map, i)}, from ${start} to ${end}`;
+      }
+    }
+    return null;
+  },
+
+  placeText(map, i) {
+    if (map.name === "psum") return `PSUM bank ${Math.floor(map.address[i] / T.psumBankBytes)}`;
+    return `${binary(map.size[i])} of SBUF at ${map.address[i]}`;
+  },
+
   hover(map, event) {
     const i = this.stayAt(map, event);
     if (i < 0) return showTip(null);
     showTip(event, [
       T.names[map.tile[i]],
-      `${bytes(map.size[i])} a partition at ${map.address[i]}`,
+      `${binary(map.size[i])} a partition at ${map.address[i]}`,
       `${duration(ns(map.start[i]))} to ${duration(ns(map.start[i] + map.length[i]))}: ${duration(ns(map.length[i]))}`,
       `made at ${whereOf(map.line[i])}`,
     ]);

@@ -4,7 +4,7 @@ function drawPanels() {
   const { profile } = T;
   const metric = new Map(T.metrics.map(([name, text]) => [name, micro(text)]));
   const [low, high] = profile.interval_us;
-  $("title").textContent = profile.kernel;
+  $("title").textContent = $("title").title = profile.kernel;
   $("subtitle").textContent =
     `on ${profile.target}, predicted from shapes by timing model ${profile.model_version}` +
     (P.together ? `; cards and panels tell of ${T.core}` : "");
@@ -33,9 +33,9 @@ function drawPanels() {
     card("Bound by", profile.summary.bound, "see below"),
     busy
       ? card(
-          `${T.engineNames[busy.engine]} busy`,
-          percent(busy.busy_us / span),
-          "from the launch to the last event",
+          `${T.engineNames[busy.engine]} active`,
+          metric.get(`${busy.engine}_engine_active_time_percent`) || percent(busy.busy_us / span),
+          `busy ${percent(busy.busy_us / span)} after the launch`,
         )
       : null,
     card(
@@ -323,7 +323,7 @@ function drawRoofline({ roofline }) {
     parts.push(
       drawing("line", { x1: left, x2: width - 12, y1: py(10 ** power), y2: py(10 ** power), class: "grid" }),
     );
-    parts.push(label(left - 5, py(10 ** power) + 4, `${digits(10 ** (power - 12))} T`, "end"));
+    parts.push(label(left - 5, py(10 ** power) + 4, digits(10 ** (power - 12)), "end"));
   }
   for (const [name, value] of peaks) {
     const knee = value / slope;
@@ -337,6 +337,10 @@ function drawRoofline({ roofline }) {
   }
   parts.push(drawing("circle", { cx: px(point[0]), cy: py(point[1]), r: 6, class: "point" }));
   parts.push(label((left + width) / 2, height - 4, "FLOP per byte to and from HBM", "middle"));
+  parts.push(label(4, 11, "TFLOP/s"));
+  const knee = Math.min(...peaks.map(([, value]) => value)) / slope;
+  const halfway = 10 ** ((x[0] + Math.log10(knee)) / 2);
+  parts.push(label(px(halfway) + 8, py(slope * halfway) + 12, `${digits(slope / 1e9, 3)} GB/s`));
   const picture = drawing(
     "svg",
     { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Roofline" },

@@ -45,6 +45,7 @@ const timeline = {
     const tables = T;
     const columns = D;
     const colours = pathColours();
+    const pathTexts = pathNames();
     const path = {
       core,
       number: -1,
@@ -57,7 +58,7 @@ const timeline = {
       busy: columns.pathLength,
       length: columns.pathLength,
       colourOf: (i) => colours[i],
-      textOf: (i) => tables.pathKinds[columns.pathKind[i]][0],
+      textOf: (i) => pathTexts[i],
     };
     return [
       path,
@@ -83,7 +84,8 @@ const timeline = {
     const bandwidth = T.profile.roofline.bytes_per_second.DMA / 1e9;
     const made = [
       {
-        name: "DMA GB/s",
+        name: "DMA",
+        top: `of ${digits(bandwidth, 3)} GB/s`,
         most: Math.max(bandwidth, 1) * P.tick,
         time: D.rateTime,
         value: scaled(D.rate, P.tick),
@@ -91,16 +93,18 @@ const timeline = {
         textOf: (v) => `${digits(v / P.tick, 3)} of ${digits(bandwidth, 3)} GB/s`,
       },
       {
-        name: "SBUF kB",
+        name: "SBUF",
+        top: `of ${binary(sbufBytes)}`,
         most: sbufBytes,
         time: D.sbufTime,
         value: D.sbufUsed,
         usesMost: true,
         colour: 2,
-        textOf: (v) => `${bytes(v)} of ${bytes(sbufBytes)} a partition`,
+        textOf: (v) => `${binary(v)} of ${binary(sbufBytes)} a partition`,
       },
       {
-        name: "PSUM banks",
+        name: "PSUM",
+        top: `of ${psumBanks} banks`,
         most: psumBanks * psumBankBytes,
         time: D.psumTime,
         value: D.psumUsed,
@@ -202,7 +206,7 @@ const timeline = {
   layout(width) {
     const isNarrow = width < 560;
     this.box = { x: isNarrow ? 0 : 118, y: 24, width: width - (isNarrow ? 0 : 118) - 8, height: 0 };
-    const gap = isNarrow ? 15 : 5;
+    const gap = isNarrow ? 17 : 5;
     let y = this.box.y + 4;
     this.titles = [];
     parts.forEach((part, core) => {
@@ -214,12 +218,12 @@ const timeline = {
       for (const lane of this.lanes) {
         if (lane.core !== core) continue;
         lane.shown = isOpen ? lane.height : 6;
-        lane.y = y + (isNarrow && isOpen ? 11 : 0);
+        lane.y = y + (isNarrow && isOpen ? 12 : 0);
         y += lane.shown + (isOpen ? gap : 1);
       }
       for (const series of this.series) {
         if (series.core !== core) continue;
-        series.y = y + (isNarrow ? 11 : 2);
+        series.y = y + (isNarrow ? 12 : 2);
         series.height = isOpen ? 34 : 0;
         y += isOpen ? series.height + gap + 2 : 0;
       }
@@ -243,7 +247,7 @@ const timeline = {
       drawSeries(ink, series, { ...this.box, y: series.y, height: series.height }, this.view);
       ink.strokeStyle = theme.rule;
       ink.strokeRect(this.box.x - 0.5, series.y - 0.5, this.box.width + 1, series.height + 1);
-      this.drawName(series.name, series.y, series.height);
+      this.drawName(series.name, series.y, series.height, series.top);
     }
     this.drawMarks();
   },
@@ -268,12 +272,20 @@ const timeline = {
     ink.fillText(`${core === focus ? "▾" : "▸"} ${name}`, 6, y + height / 2 + 0.5);
   },
 
-  drawName(name, y, height) {
-    this.ink.font = "12px system-ui, sans-serif";
-    this.ink.fillStyle = theme.ink;
-    this.ink.textBaseline = "middle";
-    if (this.isNarrow) this.ink.fillText(name, 2, y - 7);
-    else this.ink.fillText(name, 6, y + height / 2);
+  // The name of a lane; below it, or beside it where there is little room, what fills a series.
+  drawName(name, y, height, top = "") {
+    const { ink } = this;
+    ink.font = "12px system-ui, sans-serif";
+    ink.fillStyle = theme.ink;
+    ink.textBaseline = "middle";
+    const [x, at] = this.isNarrow ? [2, y - 7] : [6, y + height / 2 - (top ? 7 : 0)];
+    ink.fillText(name, x, at);
+    if (!top) return;
+    const beside = ink.measureText(`${name} `).width;
+    ink.font = "11px system-ui, sans-serif";
+    ink.fillStyle = theme.faint;
+    if (this.isNarrow) ink.fillText(top, x + beside, at);
+    else ink.fillText(top, x, at + 14);
   },
 
   laneOfEvent(event) {
@@ -300,7 +312,7 @@ const timeline = {
     ink.beginPath();
     ink.rect(this.box.x, 0, this.box.width, this.box.y + this.box.height);
     ink.clip();
-    if (this.selected >= 0) this.drawArrows(this.selected);
+    if (this.selected >= 0) drawArrows(this, this.selected);
     for (const [core, event, width] of [
       [this.hovered.core, this.hovered.event, 1.5],
       [focus, this.selected, 2.5],
@@ -313,39 +325,6 @@ const timeline = {
     }
     ink.restore();
     ink.lineWidth = 1;
-  },
-
-  // What the event waited for, the one that decided with a thick line; and what waits for it.
-  drawArrows(event) {
-    const node = nodeOf(event);
-    const decided = D.waited[event];
-    for (let at = D.waitStart[node]; at < D.waitStart[node + 1]; at++) {
-      if (D.waitNode[at] !== decided) this.drawArrow(D.nodeEvent[D.waitNode[at]], event, 1);
-    }
-    const after = waitingFor(node);
-    for (let i = 0; i < Math.min(after.length, 40); i++) this.drawArrow(event, D.nodeEvent[after[i]], 1);
-    if (decided >= 0) this.drawArrow(D.nodeEvent[decided], event, 2.5);
-  },
-
-  drawArrow(from, to, width) {
-    const a = this.place(from);
-    const b = this.place(to);
-    const ink = this.ink;
-    const x1 = Math.min(a.right, Math.max(b.left, a.left));
-    const bend = Math.max(14, Math.min(60, Math.abs(b.left - x1) / 2));
-    ink.strokeStyle = ink.fillStyle = width > 2 ? theme.mark : theme.ink;
-    ink.globalAlpha = width > 2 ? 1 : 0.55;
-    ink.lineWidth = width;
-    ink.beginPath();
-    ink.moveTo(x1, a.middle);
-    ink.bezierCurveTo(x1 + bend, a.middle, b.left - bend, b.middle, b.left, b.middle);
-    ink.stroke();
-    ink.beginPath();
-    ink.moveTo(b.left, b.middle);
-    ink.lineTo(b.left - 7, b.middle - 4);
-    ink.lineTo(b.left - 7, b.middle + 4);
-    ink.fill();
-    ink.globalAlpha = 1;
   },
 
   ticksAt(x) {

@@ -1,0 +1,322 @@
+"""What Beta 1 makes of Python in loops: bodies of affine_range and sequential_range are traced once.
+
+Loop variables are symbols then, and what Python does by itself happens once.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..migrate.source import Function
+from .branches import escapes, is_condition
+from .declare import Example, rule
+from .scope import Scope
+from .text_rules import Place, found_by
+
+_ONCE = "the body of the loop is traced once, with a symbol for the loop variable"
+_X1 = {"x": "f32[4,128,512]"}
+
+
+def _beta1(body: str) -> Example:
+    return Example(
+        f"out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n{body}\nreturn out", _X1, "neuronxcc"
+    )
+
+
+INDEX_BRANCH = rule(
+    "index-branch", "language", "error",
+    title="Python does not branch on the variable of a traced loop",
+    what="a while, an assert or a conditional expression asks for the value of a variable of affine_range or "
+    "sequential_range; or an if does, and asks for more than an affine comparison, binds a name that is used "
+    "after it, or leaves the loop",
+    why=f"{_ONCE}: an if on an affine comparison becomes a condition of the instructions in it; of all else "
+    "Python takes one branch for all iterations, or the compiler refuses the question",
+    fix="use nl.static_range, hide elements with mask=, or treat the special iteration outside of the loop",
+    source="NKI programming model, loops; err_control_flow_condition_depending_on_arange; attention with a "
+    "sliding window of NxD Inference",
+    wrong=_beta1("""
+for i in nl.affine_range(4):
+    tile = nl.load(x[i])
+    if i == 0:
+        tile = nl.exp(tile)
+    nl.store(out[i], tile)"""),
+    right=_beta1("""
+for i in nl.static_range(4):
+    tile = nl.load(x[i])
+    if i == 0:
+        tile = nl.exp(tile)
+    nl.store(out[i], tile)"""),
+)  # fmt: skip
+
+
+@found_by("neuronxcc", INDEX_BRANCH)
+def _index_branches(scope: Scope) -> Iterator[Place]:
+    for node in scope.nodes():
+        test = getattr(node, "test", None)
+        name = scope.symbol_in(test) if isinstance(test, ast.expr) else ""
+        if not name or not isinstance(test, ast.expr):
+            continue
+        word = {ast.If: "if", ast.While: "while", ast.Assert: "assert"}.get(
+            type(node), "a conditional expression"
+        )
+        told = f"{word} asks for {scope.words(test)}, and {name} is a symbol while the loop is traced"
+        if isinstance(node, ast.If) and is_condition(scope, test):
+            for what in escapes(scope, node):
+                yield node, f"{told}: {what}", ""
+        else:
+            yield node, told, ""
+
+
+INDEX_VALUE = rule(
+    "index-value", "language", "error",
+    title="Python does not compute with the variable of a traced loop",
+    what="the variable of affine_range or sequential_range, or what is computed from it, chooses from a list "
+    "or dictionary of Python's, is an exponent, is multiplied by another one, or goes into range, min, max, "
+    "int, float or another function of Python's that needs a number",
+    why=f"{_ONCE}, which has no value: sums, multiples, quotients and remainders of it index tensors, and "
+    "that is all",
+    fix="use nl.static_range, or keep the values in a tensor and index that",
+    source="NKI programming model, loops; nki.language.affine_range: the variable is symbolic",
+    wrong=_beta1("""
+scales = [1.0, 2.0, 3.0, 4.0]
+for i in nl.affine_range(4):
+    nl.store(out[i], nl.load(x[i]) * scales[i])"""),
+    right=_beta1("""
+scales = [1.0, 2.0, 3.0, 4.0]
+for i in nl.static_range(4):
+    nl.store(out[i], nl.load(x[i]) * scales[i])"""),
+)  # fmt: skip
+_NEED_NUMBERS = ("abs", "bool", "divmod", "float", "int", "max", "min", "pow", "range", "round", "sum")
+
+
+@found_by("neuronxcc", INDEX_VALUE)
+def _index_values(scope: Scope) -> Iterator[Place]:
+    _, lists = _python_values(scope)
+    for node in scope.nodes():
+        name = ""
+        match node:
+            case ast.Subscript(value=ast.Name(id=held), slice=chosen, ctx=ast.Load()) if held in lists:
+                name = scope.symbol_in(chosen)
+            case ast.Call(func=ast.Name(id=word), args=given) if word in _NEED_NUMBERS:
+                name = next((n for a in given if (n := scope.symbol_in(a))), "")
+            case ast.BinOp(op=ast.Pow()):
+                name = scope.symbol_in(node)
+            case ast.BinOp() if _is_product(scope, node):
+                name = scope.symbol_in(node.left)
+        if name and isinstance(node, ast.expr):
+            told = f"{scope.words(node)} needs the value of {name}"
+            yield node, f"{told}, which is a symbol while the loop is traced", ""
+
+
+def _is_product(scope: Scope, node: ast.BinOp) -> bool:
+    """Whether two symbols are multiplied, outside of a mask, which has a rule of its own."""
+    if not isinstance(node.op, ast.Mult) or not scope.symbol_in(node.right):
+        return False
+    return not any(isinstance(a, ast.keyword) and a.arg == "mask" for a in scope.source.around(node))
+
+
+TRACED_EFFECT = rule(
+    "traced-effect", "language", "error",
+    title="Python's own values do not change in a traced loop",
+    what="a list grows, an item of a list or dictionary is set, a number of Python's changes, or names "
+    "change places, inside an affine_range or sequential_range loop",
+    why=f"{_ONCE}: it happens once, not once per iteration",
+    fix="use nl.static_range, or keep the value in a tile",
+    source="NKI programming model, loops: Python side effects in traced loops are undefined",
+    wrong=_beta1("""
+tiles = []
+for i in nl.affine_range(4):
+    tiles.append(i * 2)
+    nl.store(out[i], nl.load(x[i]))"""),
+    right=_beta1("""
+tiles = []
+for i in nl.static_range(4):
+    tiles.append(i * 2)
+    nl.store(out[i], nl.load(x[i]))"""),
+)  # fmt: skip
+_ADDRESSES = ("buffer", "base_addr", "base_bank", "base_partition")
+GROWS = ("append", "extend", "insert", "pop", "remove", "update", "setdefault")
+
+
+@found_by("neuronxcc", TRACED_EFFECT)
+def _traced_effects(scope: Scope) -> Iterator[Place]:
+    plain, lists = _python_values(scope)
+    for loop in scope.traced_loops:
+        made = _made_within(loop)
+        for node in ast.walk(loop):
+            told = _effect(scope, node, plain - made, lists - made)
+            if told:
+                yield node, f"{told} once, not once per iteration", ""
+
+
+def _made_within(loop: ast.For) -> set[str]:
+    """Names that a loop binds to what does not depend on what they were."""
+    assigned = [n for n in ast.walk(loop) if isinstance(n, ast.Assign)]
+    return {
+        t.id for n in assigned for t in n.targets if isinstance(t, ast.Name) and not _names(n.value) & {t.id}
+    }
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _effect(scope: Scope, node: ast.AST, plain: set[str], lists: set[str]) -> str:
+    """What a node does to values of Python's: to numbers and to lists of these names; or ""."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=word)):
+            return f"{name}.{word} runs" if word in GROWS and name in lists else ""
+        case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name))]):
+            return f"{name}[...] = runs" if name in lists else ""
+        case ast.AugAssign(target=ast.Name(id=name)):
+            is_counted = name in plain
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            is_counted = name in plain and name in _names(value)
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+            names = [t.id for t in targets if isinstance(t, ast.Name)]
+            given = [v.id for v in values if isinstance(v, ast.Name)]
+            is_turn = len(names) > 1 and sorted(names) == sorted(given) and names != given
+            return f"{', '.join(names)} change places" if is_turn else ""
+        case _:
+            return ""
+    return f"{name} changes" if is_counted and not _is_address(scope, name) else ""
+
+
+def _is_address(scope: Scope, name: str) -> bool:
+    """Whether a number goes into addresses alone: each allocation is traced once, and keeps its first one."""
+    uses = [
+        n for n in scope.nodes() if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+    ]
+    return bool(uses) and all(
+        any(isinstance(a, ast.keyword) and a.arg in _ADDRESSES for a in scope.source.around(use))
+        for use in uses
+    )
+
+
+def _python_values(scope: Scope) -> tuple[set[str], set[str]]:
+    """Names that are bound to numbers, and to lists or dictionaries, outside of traced loops."""
+    inside = {n for loop in scope.traced_loops for n in ast.walk(loop)}
+    plain: set[str] = set()
+    lists: set[str] = set()
+    for node in scope.nodes():
+        if isinstance(node, ast.Assign) and node not in inside:
+            names = {t.id for t in node.targets if isinstance(t, ast.Name)}
+            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float):
+                plain |= names
+            elif _is_collection(node.value):
+                lists |= names
+    return plain, lists
+
+
+def _is_collection(node: ast.expr) -> bool:
+    """Whether an expression is a list or a dictionary of Python's: written out, or [None] * 4."""
+    if isinstance(node, ast.BinOp):
+        return _is_collection(node.left) or _is_collection(node.right)
+    is_called = (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _COLLECTIONS
+    )
+    return is_called or isinstance(node, ast.List | ast.Dict | ast.ListComp | ast.DictComp)
+
+
+_COLLECTIONS = ("list", "dict")
+
+
+MASK = rule(
+    "mask-expression", "language", "error",
+    title="a mask is an affine comparison",
+    what="mask= holds a remainder, a division or a product of variables of affine_range or sequential_range",
+    why="the compiler of Beta 1 makes bounds of a mask, which only sums and multiples of indices have",
+    fix="write the mask with sums and multiples of indices alone, or split the range",
+    source="err_unsupported_expression_in_mask",
+    wrong=_beta1("""
+i_p, i_f = nl.mgrid[0:128, 0:512]
+for i in nl.affine_range(4):
+    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= 128 * (i // 4))"""),
+    right=_beta1("""
+i_p, i_f = nl.mgrid[0:128, 0:512]
+for i in nl.affine_range(4):
+    nl.store(out[i, i_p, i_f], nl.load(x[i, i_p, i_f]), mask=i_p >= 0)"""),
+)  # fmt: skip
+
+
+@found_by("neuronxcc", MASK)
+def _masks(scope: Scope) -> Iterator[Place]:
+    masks = [n.value for n in scope.nodes() if isinstance(n, ast.keyword) and n.arg == "mask"]
+    parts = [(mask, p) for mask in masks for p in ast.walk(mask) if isinstance(p, ast.BinOp)]
+    for mask, part in parts:
+        is_quotient = isinstance(part.op, ast.Mod | ast.FloorDiv | ast.Div)
+        is_product = isinstance(part.op, ast.Mult) and bool(scope.symbol_in(part.right))
+        if (is_quotient or is_product) and scope.symbol_in(part.left):
+            yield mask, f"mask holds {scope.words(part)}, which is not affine", ""
+
+
+HBM_LEVEL = rule(
+    "shared-hbm-level", "language", "error",
+    title="tensors in shared_hbm are made at the top of the kernel",
+    what="a tensor in shared_hbm is made inside a loop, or in a function that the kernel calls",
+    why="the compiler of Beta 1 refuses it",
+    fix="make it at the top of the kernel and pass it on",
+    source="err_shared_hbm_must_in_kernel_level",
+    wrong=_beta1("""
+for i in nl.static_range(4):
+    part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+    nl.store(part, nl.load(x[i]))
+    nl.store(out[i], nl.load(part))"""),
+    right=_beta1("""
+part = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+for i in nl.static_range(4):
+    nl.store(part, nl.load(x[i]))
+    nl.store(out[i], nl.load(part))"""),
+)  # fmt: skip
+
+
+@found_by("neuronxcc", HBM_LEVEL)
+def _levels(scope: Scope) -> Iterator[Place]:
+    for node, function, within in _shared_tensors(scope):
+        if function is not scope.kernel:
+            name = function.name if function is not None else "?"
+            yield node, f"shared_hbm is allocated in {name}, which the kernel calls", ""
+        elif isinstance(within, ast.For | ast.While):
+            yield node, f"shared_hbm is allocated inside {type(within).__name__.lower()}", ""
+
+
+HBM_BRANCH = rule(
+    "shared-hbm-branch", "language", "advice",
+    title="tensors in shared_hbm are made outside of branches",
+    what="a tensor in shared_hbm is made inside an if",
+    why="the error pages of Beta 1 name an if beside loops and functions; the vendor's attention makes a "
+    "result so where Python decides on an argument",
+    fix="make it at the top of the kernel",
+    source="err_shared_hbm_must_in_kernel_level; nki-samples, flash_fwd",
+    wrong=_beta1("""
+if x.shape[0] > 1:
+    extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+    nl.store(extra, nl.load(x[0]))
+for i in nl.static_range(4):
+    nl.store(out[i], nl.load(x[i]))"""),
+    right=_beta1("""
+extra = nl.ndarray((128, 512), x.dtype, buffer=nl.shared_hbm)
+nl.store(extra, nl.load(x[0]))
+for i in nl.static_range(4):
+    nl.store(out[i], nl.load(x[i]))"""),
+)  # fmt: skip
+
+
+@found_by("neuronxcc", HBM_BRANCH)
+def _branches(scope: Scope) -> Iterator[Place]:
+    for node, function, within in _shared_tensors(scope):
+        if function is scope.kernel and isinstance(within, ast.If):
+            yield node, "shared_hbm is allocated inside if", ""
+
+
+def _shared_tensors(scope: Scope) -> Iterator[tuple[ast.Call, Function | None, ast.AST | None]]:
+    """Calls that make a tensor in shared_hbm, the function of each, and a loop around it, else a branch."""
+    for node in scope.nodes():
+        if isinstance(node, ast.Call) and any(
+            k.arg == "buffer" and scope.name_of(k.value) == "language.shared_hbm" for k in node.keywords
+        ):
+            around = list(scope.source.around(node))
+            loops = [a for a in around if isinstance(a, ast.For | ast.While)]
+            branches = [a for a in around if isinstance(a, ast.If)]
+            yield node, scope.source.function_of(node), next(iter([*loops, *branches]), None)
