@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import nkilab.einsum
-from nkilab.errors import SpecError, UnsupportedError
+from nkilab.errors import UnsupportedError
 from tests.einsum.specs import PRODUCT
 from tests.einsum.test_mapped import text_of
 
@@ -116,6 +116,11 @@ CASES: dict[str, tuple[str, Any]] = {
              {"K": 1000, "M": 300, "N": 40}, mapping=split("Z", K=[512, 128], M=[256, 64])),
         lambda a, b: a.T @ b,
     ),
+    "parts that are no multiple of the next part": (
+        spec("A: K M; B: K N; Z: M N", ["Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"],
+             {"K": 1000, "M": 1300, "N": 40}, mapping=split("Z", K=[512, 120], M=[600, 256])),
+        lambda a, b: a.T @ b,
+    ),
     "parts larger than the rank": (
         spec("A: M N; Z: M", ["Z[m] = A[m, n] ;; V add"], {"M": 3, "N": 20},
              mapping=split("Z", M=[512, 128], N=100)),
@@ -138,16 +143,21 @@ def test_a_mapping_stands_beside_every_form(name: str) -> None:
 
 
 def test_a_part_of_a_part_is_a_loop_of_its_own_and_ends_where_the_rank_ends() -> None:
-    text, _ = CASES["a rank split twice, the last parts shorter"]
+    text, _ = CASES["parts that are no multiple of the next part"]
     source = nkilab.einsum.compile(text).source
-    # 1000 = 512 + 3 * 128 + 104: the second part of 512 has 4 parts of 128, the last of which has 104
+    # 1000 = 512 + 488, 512 = 4 * 120 + 32, 488 = 4 * 120 + 8
     assert "k2_count = min(512, 1000 - z_sum_k2 * 512)" in source
-    assert "k1_count = min(128, z_sum_k2_count - z_sum_k1 * 128)" in source
-    assert "in range((z_sum_k2_count + 127) // 128):" in source
+    assert "k1_count = min(120, z_sum_k2_count - z_sum_k1 * 120)" in source
+    assert "in range((z_sum_k2_count + 119) // 120):" in source
+    # 1300 = 600 + 600 + 100, 600 = 256 + 256 + 88, 256 = 128 + 128: what lies on partitions has at most 128
+    assert "m2_count = min(256, z_sum_m3_count - z_sum_m2 * 256)" in source
+    assert "m1_count = min(128, z_sum_m2_count - z_sum_m1 * 128)" in source
 
 
 def test_what_is_planned_beside_a_mapping_is_told() -> None:
-    kernel = nkilab.einsum.compile(CASES["a block of turns beside it"][0])
+    # 64 is no multiple of 24: no plan has such tiles
+    text = CASES["a block of turns beside it"][0]
+    kernel = nkilab.einsum.compile(text.replace("uniform_shape(64)", "uniform_shape(64), uniform_shape(24)"))
     assert "completed: S, E without a mapping" in kernel.changes
     assert "completed: E handed on through HBM" in kernel.changes
 
@@ -159,48 +169,45 @@ def test_what_is_planned_beside_a_mapping_is_told() -> None:
                                                           "S[t+1, m] = Z[t, m] ;; M unary(tanh)"]}],
          "Z stands in the turns of t"),
         (["Z[t, m] = const(1)"], "Z reads no tensor"),
-        (["Z[1, m] = X[t, m] ;; V add"], "Z writes at other indices than variables"),
+        (["Z[0, m] = X[t, m] ;; V add"], "Z writes at other indices than variables"),
     ],
     ids=["turns", "constant", "index"],
 )  # fmt: skip
-def test_a_mapping_of_what_it_has_no_words_for_is_refused_where_it_stands(
+def test_an_instruction_that_no_plan_keeps_is_refused_where_it_stands(
     expressions: list[Any], told: str
 ) -> None:
-    ranks = "; ".join(f"{name}: {held}" for name, held in (("X", "T M"), ("S", "T1 M"), ("Z", "T M"))
+    first = "U M" if "Z[0" in str(expressions) else "T M"
+    ranks = "; ".join(f"{name}: {held}" for name, held in (("X", "T M"), ("S", "T1 M"), ("Z", first))
                       if f"{name}[" in str(expressions))  # fmt: skip
-    shape = {"T": 3, "M": 64, **({"T1": 4} if "T1" in ranks else {})}
-    text = spec(ranks, expressions, shape, mapping=split("Z", M=32),
-                options={"cascade-outputs": ["Z"]})  # fmt: skip
-    line = next(n for n, held in enumerate(text.split("\n"), 1) if held == "    Z:")
+    shape = {"T": 3, "M": 64, **{r: n for r, n in (("T1", 4), ("U", 1)) if r in ranks}}
+    text = spec(ranks, expressions, shape, options={"cascade-outputs": ["Z"]},
+                binding={"engine": [{"einsum": "Z", "instruction": "LoopReduce"}]})  # fmt: skip
+    line = next(n for n, held in enumerate(text.split("\n"), 1) if "LoopReduce" in held or "- einsum" in held)
     with pytest.raises(UnsupportedError) as refused:
         nkilab.einsum.compile(text)
     message = str(refused.value).split("\n")
-    assert message[0] == (f"{line}:5: mapping.partitioning.Z: {told}, and a mapping has no words for that")
-    assert message[-1] == ("  hint: leave mapping.partitioning.Z out: Z is then compiled without a mapping")
+    assert message[0].startswith(f"{line}:")
+    assert message[0].endswith(f": binding.engine[0]: {told}, and no plan keeps what is given for it")
+    assert message[-1] == "  hint: leave binding.engine[0] out"
 
 
 def test_the_entry_that_stands_in_the_way_is_found() -> None:
-    text = spec("A: K M; B: K N; Z: M N", ["Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"],
-                {"K": 300, "M": 64, "N": 40},
-                mapping={**split("Z", M=64), "loop-order": {"Z": ["K", "M1", "M0", "N"]}})  # fmt: skip
+    text = spec("A: I J K; U: K R; Z: I J R", ["Z[i, j, r] = A[i, j, k] . U[k, r] ;; M mul V add"],
+                {"I": 5, "J": 131, "K": 137, "R": 61},
+                mapping={"loop-order": {"Z": ["K", "R", "I", "J"]},
+                         "spacetime": {"Z": {"space": ["J"], "time": ["I", "R", "K"]}}})  # fmt: skip
     *_, line = (n for n, held in enumerate(text.split("\n"), 1) if held.startswith("    Z: ["))
     with pytest.raises(UnsupportedError) as refused:
         nkilab.einsum.compile(text)
-    # the order names K as a whole, and 300 elements do not fit on the partitions
+    # a loop over 61 columns outside of all others leaves nothing that TensorE multiplies by
     assert str(refused.value) == (
-        f"{line}:5: mapping.loop-order.Z: this and the rest of the mapping do not go together: A_tile in "
-        "A_tile has no partition rank; the first axis of a tile is the partition\n"
+        f"{line}:5: mapping.loop-order.Z: this and the rest of the mapping do not go together: U_tile in "
+        "U_tile has no partition rank; the first axis of a tile is the partition\n"
         "  hint: leave mapping.loop-order.Z out; with the rest it compiles"
     )
     held = YAML(typ="safe").load(text)
     del held["mapping"]["loop-order"]
     assert nkilab.einsum.compile(text_of(held)).source
-
-
-def test_a_part_of_a_part_leaves_nothing_over() -> None:
-    text = spec("A: M; Z: M", ["Z[m] = A[m] ;; M unary(exp)"], {"M": 1300}, mapping=split("Z", M=[600, 256]))
-    with pytest.raises(SpecError, match="a part of M is 600 here; parts of 256 leave 88 elements"):
-        nkilab.einsum.compile(text)
 
 
 def test_partitioning_may_be_left_out_where_others_name_its_parts() -> None:

@@ -137,7 +137,10 @@ def test_a_loop_has_two_buffers_of_its_tiles_where_there_is_room() -> None:
 
 
 def test_a_tensor_that_comes_back_from_hbm_before_it_is_stored_is_noticed() -> None:
-    kernel = nkilab.einsum.compile(CASES_WITH_A_MAPPING["one element that all read"][0]).tree
+    # 100 is no multiple of 32: no plan has such tiles, and the rules hand S on through HBM
+    text = CASES_WITH_A_MAPPING["one element that all read"][0]
+    text = text.replace("uniform_shape(128)", "uniform_shape(100), uniform_shape(32)")
+    kernel = nkilab.einsum.compile(text).tree
     assert kernel is not None
     body = kernel.body
     stored = next(s for s in body if isinstance(s, nodes.Store) and s.dst.buffer.role == "scratch")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import SpecError, UnsupportedError, UsageError
+from ..errors import UnsupportedError, UsageError
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from .checks.judge import GIVEN, judge
@@ -18,21 +18,22 @@ from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
 from .emit.text import Printer
 from .grades import Finding, Grade, enforce
-from .language.ast import Affine, Cascade, Iterate, Step, is_variable
+from .language.ast import Affine, Cascade, is_variable
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
-from .mapped.kernel import kernel_of
+from .mapped.kernel import Mapped, guide_of, kernel_of, planned
 from .mapped.parts import with_parts
 from .plan.context import Context
 from .plan.knobs import RULES, Knobs
 from .plan.lower import lower
+from .plan.normal import live
 from .probes import Verdict, verdicts
-from .prove import ProofError, prove
+from .prove import proved
 from .room import NoRoomError
-from .search import searched, with_axes_swapped
+from .search import searched, searched_by, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
@@ -91,9 +92,11 @@ def compile(
     found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
     enforce(found, strict=strict)
     if held.is_mapped:
-        _need_nothing_beside("search" if search else "dtypes" if dtypes and not is_partial else "")
-        held = _typed(known, dtypes) if is_partial else held
-        result = _mapped(held, cascade, machine, dialect, found, strict)
+        _need_nothing_beside("" if is_partial else "search" if search else "dtypes" if dtypes else "")
+        if is_partial:
+            _need_forward_indices(known.cascade)
+            held = _typed(known, dtypes)
+        result = _mapped(held, cascade, machine, dialect, found, strict, search)
         return replace(result, changes=(*parts, *result.changes))
     result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
     return replace(result, findings=found)
@@ -162,7 +165,7 @@ def _lowered(
     name, title = spec.kernel_name, title_of(cascade)
 
     def compiled(kernel: Kernel, choices: Sequence[str], tried: tuple[str, ...] = ()) -> CompiledEinsum:
-        proofs = _proved(kernel, cascade, machine)
+        proofs = proved(kernel, cascade, machine)
         return CompiledEinsum(
             spec, cascade, name, dialect, machine.name, types, PRINTERS[dialect](kernel).text(), tree=kernel,
             changes=tuple(choices), alternatives=tried, proofs=proofs,
@@ -196,43 +199,6 @@ def _that_fits(
             if share == 0.2:
                 raise
     raise AssertionError("the last share returns or raises")
-
-
-def _proved(kernel: Kernel, cascade: Cascade, machine: Machine) -> tuple[str, ...]:
-    """What was proved of a tree.
-
-    Raises:
-        SpecError: if the cascade leaves part of an output unwritten; other failed proofs are faults of ours.
-    """
-    try:
-        return tuple(prove(kernel, machine))
-    except ProofError as error:
-        name = str(error).partition(" ")[0]
-        if not str(error).endswith("is not stored whole") or name not in cascade.outputs:
-            raise
-        refused = SpecError(f"the output {name} is written in part only", hint="write the rest of it")
-        place = cascade.tensors[name].place
-        raise refused.located(str(place), f"einsum.declaration.{name}") from None
-
-
-def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
-    """A cascade without the Einsums that no output depends on, and the tensors that went with them."""
-    needed = set(cascade.outputs)
-    while True:
-        more = {t for e in cascade.einsums if e.name in needed for t in e.reads} - needed
-        if not more:
-            break
-        needed |= more
-    steps: list[Step] = []
-    for step in cascade.steps:
-        if isinstance(step, Iterate):
-            body = tuple(e for e in step.body if e.name in needed)
-            steps += [replace(step, body=body)] if body else []
-        elif step.name in needed:
-            steps.append(step)
-    gone = [t for t in cascade.written if t not in needed]
-    tensors = {name: t for name, t in cascade.tensors.items() if name not in gone}
-    return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
 
 
 def _need_forward_indices(cascade: Cascade) -> None:
@@ -280,20 +246,57 @@ def _typed(spec: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:
 
 
 def _mapped(
-    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], strict: bool
-) -> CompiledEinsum:
+    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], strict: bool,
+    search: float,
+) -> CompiledEinsum:  # fmt: skip
     """The kernel of a mapping, completed where parts of it are missing.
 
     Of a mapping that is given whole, extents that the specification leaves open stay parameters; to complete
     one, the extents that are given are taken as they are.
     """
-    made = kernel_of(spec, machine, title_of(cascade), found, strict)
-    types = {t: made.spec.dtypes.get(t, "float32") for t in cascade.tensors}
-    held = replace(made.spec, cascade=spec.cascade)
-    return CompiledEinsum(
-        held, cascade, spec.kernel_name, dialect, machine.name, types, PRINTERS[dialect](made.tree).text(),
-        tuple(made.tree.parameters), made.tree, made.findings, made.changes, proofs=made.proofs,
-    )  # fmt: skip
+
+    def result(made: Mapped) -> CompiledEinsum:
+        types = {t: made.spec.dtypes.get(t, "float32") for t in cascade.tensors}
+        return CompiledEinsum(
+            replace(made.spec, cascade=spec.cascade), cascade, spec.kernel_name, dialect, machine.name, types,
+            PRINTERS[dialect](made.tree).text(), tuple(made.tree.parameters), made.tree, made.findings,
+            made.changes, proofs=made.proofs,
+        )  # fmt: skip
+
+    def judge_of(made: Mapped) -> float:
+        return result(made).estimate.latency_us
+
+    if search:
+        return _searched(spec, machine, title_of(cascade), found, search, result)
+    return result(kernel_of(spec, machine, title_of(cascade), found, strict, judge_of))
+
+
+def _searched(
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], seconds: float,
+    result: Callable[[Mapped], CompiledEinsum],
+) -> CompiledEinsum:  # fmt: skip
+    """The best kernel that a search finds among the plans that keep what is given.
+
+    Raises:
+        UsageError: if the mapping leaves nothing to a search.
+    """
+    guide = guide_of(spec, machine, title)
+    plans = [] if guide is None else list(guide.plans())
+    if guide is None or not plans:
+        told = "is whole, or has open extents" if guide is None else "is followed by one kernel, not by plans"
+        raise UsageError(
+            f"search is given beside a mapping that {told}: nothing is left to try", hint="leave search out"
+        )
+
+    def judge_of(kernel: Kernel) -> float:
+        return result(planned(spec, replace(plans[0], kernel=kernel), found)).estimate.latency_us
+
+    best = searched_by(lambda knobs: guide.kept(plans[0].given, knobs), judge_of, seconds, plans[0].knobs)
+    held = replace(
+        plans[0], kernel=best.kernel, ctx=best.ctx, proofs=proved(best.kernel, guide.cascade, machine)
+    )
+    made = result(planned(spec, held, found))
+    return replace(made, changes=(*made.changes, best.told), alternatives=best.tried)
 
 
 def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:

@@ -16,8 +16,10 @@ from math import prod
 from typing import Any
 
 from .._lazy import islpy
-from ..errors import UnsupportedError
+from ..errors import SpecError, UnsupportedError
 from ..machine import Machine
+from .checks.layouts import START_PARTITIONS
+from .language.ast import Cascade
 from .room import proved_room, size_of
 from .sets import Access, ProofError, accesses_of, box, told, touched, turns
 from .sums import proved_sums
@@ -60,6 +62,23 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
         f"{sums} sums add every value once, and are read after that",
         f"tiles fit: {proved_room(kernel, machine)}",
     ]
+
+
+def proved(kernel: Kernel, cascade: Cascade, machine: Machine) -> tuple[str, ...]:
+    """What was proved of the tree of a cascade without, or with a partial, mapping.
+
+    Raises:
+        SpecError: if the cascade leaves part of an output unwritten; other failed proofs are faults of ours.
+    """
+    try:
+        return tuple(prove(kernel, machine))
+    except ProofError as error:
+        name = str(error).partition(" ")[0]
+        if not str(error).endswith("is not stored whole") or name not in cascade.outputs:
+            raise
+        refused = SpecError(f"the output {name} is written in part only", hint="write the rest of it")
+        place = cascade.tensors[name].place
+        raise refused.located(str(place), f"einsum.declaration.{name}") from None
 
 
 # claims
@@ -252,6 +271,24 @@ def _limits(kernel: Kernel, machine: Machine) -> None:
                 count = view.cuts[-1].count.value
                 if view.buffer.memory != SBUF or (count is not None and count > machine[limit]):
                     raise ProofError(f"{view.buffer.name} is no operand that TensorE takes")
+        if not isinstance(statement, nodes.Load | nodes.Store | nodes.Move | nodes.Gather | nodes.Loop):
+            _starts_right(statement)
 
 
-__all__ = ["Cut", "ProofError", "prove", "touched"]
+def _starts_right(statement: nodes.Statement) -> None:
+    """Refuse an engine's tile that begins on a partition where none of its size may begin."""
+    for view in (v for v in vars(statement).values() if isinstance(v, nodes.View)):
+        first = view.index[0]
+        if view.buffer.memory == HBM or not isinstance(first, Cut) or first.start.value == 0:
+            continue
+        rows = first.count.value or expr(view.buffer.shape[0]).value or 0
+        step, starts = next(((n, s) for n, s in START_PARTITIONS if rows <= n), (1, ()))
+        at = first.start.value
+        may_start = at in starts if at is not None else len(starts) > 1 and first.start.divides(step)
+        if not may_start:
+            raise ProofError(
+                f"{view.buffer.name} is read from partition {first.start} with {rows} partitions"
+            )
+
+
+__all__ = ["Cut", "ProofError", "prove", "proved", "touched"]

@@ -125,8 +125,27 @@ def searched(
     def built(knobs: Knobs) -> tuple[Kernel, Context]:
         return lower(cascade, dtypes, machine, name, title, knobs)
 
+    return searched_by(built, judge, seconds, Knobs(), seed)
+
+
+def searched_by(
+    built: Callable[[Knobs], tuple[Kernel, Context]],
+    judge: Callable[[Kernel], float],
+    seconds: float,
+    start: Knobs,
+    seed: int = 0,
+) -> Found:
+    """The kernel that the timing model likes best within some seconds.
+
+    Args:
+        built: makes a tree and its plan of choices; raises where a choice gives none.
+        judge: predicts the latency of a tree in microseconds.
+        seconds: of work.
+        start: the first choices, which give a kernel.
+        seed: of the combinations that are drawn at the end.
+    """
     search = _Search(built, judge, int(seconds * STATEMENTS_PER_SECOND))
-    search.first()
+    search.first(start)
     search.climb()
     search.draw(Random(seed))
     return search.found()
@@ -150,10 +169,10 @@ class _Search:
         """Whether nothing is left to spend."""
         return self.budget <= 0
 
-    def first(self) -> None:
+    def first(self, start: Knobs) -> None:
         """The kernel of the rules, whose faults are not passed over."""
-        kernel, ctx = self.built(Knobs())
-        self.take(Knobs(), kernel, ctx)
+        kernel, ctx = self.built(start)
+        self.take(start, kernel, ctx)
         self.rules_us = self.held.latency_us
 
     @property

@@ -9,7 +9,7 @@ from ..grades import Finding, Grade
 from ..language.spec import Spec
 from . import advice, engines, layouts, loops, memory
 from .model import Model
-from .names import check_cascade, check_references
+from .names import check_cascade, check_references, check_writers
 
 Check = Callable[[Model], Iterator[Finding]]
 
@@ -32,7 +32,7 @@ STAGES: tuple[tuple[Check, ...], ...] = (
 
 
 # what can be said of a mapping some parts of which are missing
-GIVEN = ((loops.check_splits, loops.check_orders, layouts.check_placements), (loops.check_fusion,))
+GIVEN = ((loops.check_parts, loops.check_orders, layouts.check_placements), (loops.check_fusion,))
 
 
 def judge(
@@ -48,6 +48,8 @@ def judge(
     found = list(check_cascade(spec))
     if not _has_error(found) and not spec.added:
         found += check_references(spec)
+        # a plan may keep what is given for each of several
+        found += check_writers(spec) if stages is STAGES else ()
     if not _has_error(found):
         found += _mapped(Model(spec, machine), stages)
         found += [*advice.check_format(spec), *advice.check_use(spec)]

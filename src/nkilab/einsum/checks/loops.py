@@ -14,6 +14,7 @@ from .names import node_of
 
 def check_splits(model: Model) -> Iterator[Finding]:
     """Splits leave no elements over, and their names are free."""
+    yield from check_parts(model)
     spec = model.spec
     for einsum, splits in spec.partitioning.items():
         for rank, shapes in splits.items():
@@ -21,10 +22,18 @@ def check_splits(model: Model) -> Iterator[Finding]:
             size = spec.cascade.sizes.get(rank)
             for number, part in enumerate(shapes):
                 whole = size if number == 0 else shapes[number - 1]
-                if whole is not None and whole % part and not (number == 0 and has_edge_tiles(model, rank)):
+                is_known = number == 0 or size is not None
+                if whole is not None and whole % part and not (is_known and has_edge_tiles(model, rank)):
                     at = node.items()[number] if isinstance(node.value, list) else node
                     name = rank if number == 0 else f"a part of {rank}"
                     yield found("split-remainder", at, rank=name, size=whole, part=part, rest=whole % part)
+
+
+def check_parts(model: Model) -> Iterator[Finding]:
+    """Names of parts are free."""
+    for einsum, splits in model.spec.partitioning.items():
+        for rank, shapes in splits.items():
+            node = node_of(model.spec, "mapping", "partitioning", einsum, rank)
             for part_name in (f"{rank}{n}" for n in range(len(shapes), -1, -1)):
                 if part_name in model.ranks.declared:
                     yield found(

@@ -54,11 +54,8 @@ class Model:
 
     @cached_property
     def einsums(self) -> dict[str, Einsum]:
-        """By name; of several that write one tensor the first."""
-        found: dict[str, Einsum] = {}
-        for einsum in self.spec.cascade.einsums:
-            found.setdefault(einsum.name, einsum)
-        return found
+        """By name; of several that write one tensor the one with the most variables."""
+        return {name: self.spec.cascade.einsum(name) for name in self.spec.cascade.written}
 
     @cached_property
     def ordered(self) -> dict[str, tuple[Group, ...]]:

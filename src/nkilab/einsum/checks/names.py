@@ -134,11 +134,8 @@ def check_references(spec: Spec) -> Iterator[Finding]:
 
 def _einsum(spec: Spec, name: str, node: Node) -> Iterator[Finding]:
     names = list(dict.fromkeys(e.name for e in spec.cascade.einsums))
-    times = sum(e.name == name for e in spec.cascade.einsums)
-    if not times:
+    if name not in names:
         yield found("no-einsum", node, name=name, names=names, close=close_to(name, names))
-    elif times > 1:
-        yield found("ambiguous-einsum", node, name=name, count=times)
 
 
 def _tensor(spec: Spec, name: str, node: Node) -> Iterator[Finding]:
@@ -148,9 +145,9 @@ def _tensor(spec: Spec, name: str, node: Node) -> Iterator[Finding]:
 
 
 def _rank(spec: Spec, einsum: str, rank: str, node: Node, *, is_split: bool = True) -> Iterator[Finding]:
-    held = next((e for e in spec.cascade.einsums if e.name == einsum), None)
-    if held is None:
+    if einsum not in spec.cascade.written:
         return
+    held = spec.cascade.einsum(einsum)
     splits = spec.partitioning.get(einsum, {}) if is_split else {}
     known = [
         f"{v.upper()}{n}" if v.upper() in splits else v.upper()
@@ -159,6 +156,22 @@ def _rank(spec: Spec, einsum: str, rank: str, node: Node, *, is_split: bool = Tr
     ]
     if rank not in known:
         yield found("no-rank", node, einsum=einsum, rank=rank, ranks=known, close=close_to(rank, known))
+
+
+def check_writers(spec: Spec) -> Iterator[Finding]:
+    """Where loops are built as given, one Einsum writes each tensor that something is given for."""
+    times = Counter(e.name for e in spec.cascade.einsums)
+    nodes = [(e, at_key(node_of(spec, "mapping", key, e)))
+             for key, held in (("partitioning", spec.partitioning), ("loop-order", spec.loop_order),
+                               ("spacetime", spec.spacetime)) for e in held]  # fmt: skip
+    nodes += [(e, within(held.node, "einsum")) for e, held in spec.engines.items()]
+    nodes += [(e, within(placed.node, "einsum")) for (_, e), placed in spec.placements.items()]
+    nodes += [(e, at) for f in spec.fusion
+              for group, node in zip(f.groups, within(f.node, "ranks").items())
+              for (e, _), at in zip(group, node.items())]  # fmt: skip
+    for name, node in nodes:
+        if times[name] > 1:
+            yield found("ambiguous-einsum", node, name=name, count=times[name])
 
 
 def _mapping_names(spec: Spec) -> Iterator[Finding]:

@@ -268,6 +268,10 @@ class Cascade:
         """All Einsums, those of iterate blocks too, in order."""
         return tuple(einsum for einsum, _ in self.walk())
 
+    def einsum(self, name: str) -> Einsum:
+        """The Einsum that writes a tensor; of several the one with the most rank variables."""
+        return max((e for e in self.einsums if e.name == name), key=lambda e: len(e.variables))
+
     def walk(self) -> Iterator[tuple[Einsum, Iterate | None]]:
         """Every Einsum with the block it stands in."""
         for step in self.steps:

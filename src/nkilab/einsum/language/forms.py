@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import SpecError, UsageError
 from .ast import Affine, Cascade, Einsum, Scalar, Tensor
 from .expressions import read_einsum
-from .sources import Source, source_of_file
+from .sources import Source, source_of_file, without_prose
 from .spec import Spec, read_spec, spec_of_cascade
 
 _NUMPY = re.compile(r"\s*[A-Za-z]*(\s*,\s*[A-Za-z]*)*\s*->\s*[A-Za-z]*\s*")
@@ -42,7 +42,7 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: t
     if _NUMPY.fullmatch(given):
         return spec_of_cascade(_from_subscripts(given))
     if re.search(r"^\s*einsum\s*:", given, re.M):
-        return read_spec(Source(given))
+        return read_spec(without_prose(Source(given)))
     if "=" in given and "[" in given:
         return spec_of_cascade(_from_expressions(given, scalars or {}, outputs))
     return read_spec(source_of_file(Path(given)))

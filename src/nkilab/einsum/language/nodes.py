@@ -192,7 +192,7 @@ def read_nodes(text: str, file: str = "", first_line: int = 1) -> Node:
 
 
 class _Guard:
-    """Refuses tags, aliases, which can make a small text large, and what is too deep or too much."""
+    """Refuses tags, anchors, aliases, which make a small text large, and what is too deep or too much."""
 
     def __init__(self, file: str, first_line: int) -> None:
         self.file, self.first, self.depth, self.count = file, first_line, 0, 0
@@ -212,6 +212,8 @@ class _Guard:
             told = f"the tag {tag} is refused; a specification holds texts, numbers, lists and mappings"
         elif kind == "AliasEvent":
             told = f"the alias *{event.anchor} is refused; write the value out"
+        elif getattr(event, "anchor", None):
+            told = f"the anchor &{event.anchor} is refused; nothing may refer to it"
         elif kind == "ScalarEvent" and event.value == "<<":
             told = "the key << is refused; write the keys out"
         elif kind == "DocumentStartEvent" and self.count > 2:

@@ -8,10 +8,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import FileError, SpecError
+from ...errors import FileError, SpecError, nearest
 
 _QUOTED = re.compile(r"(\"\"\"|''')(.*?)\1", re.S)
 _KEY = re.compile(r"^\s*einsum\s*:", re.M)
+_NAME = re.compile(r"\s*([\w-]+)\s*:")
+# the fence of a block of code in a document
+_FENCE = re.compile(r"\s*(```|~~~)")
+# keys at the head of a specification
+HEADS = ("einsum", "mapping", "format", "binding", "options")
 MOST_BYTES = 16 << 20
 
 
@@ -54,7 +59,7 @@ def source_of_file(path: Path) -> Source:
     else:
         found = _quoted(text, str(path), 1)
         if not found and _KEY.search(text):
-            return Source(text, str(path))
+            return without_prose(Source(text, str(path)))
     if len(found) != 1:
         told = f"{len(found)} texts" if found else "no text"
         raise SpecError(
@@ -64,9 +69,53 @@ def source_of_file(path: Path) -> Source:
     return found[0]
 
 
+def without_prose(source: Source) -> Source:
+    """The specification in a docstring that has prose above or below it; lines keep their numbers.
+
+    Prose stands apart by blank lines or the fence of a block of code. A paragraph is none where a line
+    begins, as deep as `einsum:`, with a key of a specification or a word close to one: it is read, and told.
+    """
+    lines = source.text.split("\n")
+    depth = next((_depth(line) for line in lines if _KEY.match(line)), 0)
+    held = _paragraphs(lines)
+    heads = [n for n, (a, b) in enumerate(held) if any(_is_head(line, depth) for line in lines[a:b])]
+    if not heads:
+        return source
+    last = heads[-1]
+    while last + 1 < len(held) and all(_depth(line) > depth for line in lines[slice(*held[last + 1])]):
+        last += 1
+    first, end = held[heads[0]][0], held[last][1]
+    kept = ["" if n < first or n >= end else line for n, line in enumerate(lines)]
+    return Source("\n".join(kept), source.file, source.first_line)
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _is_head(line: str, depth: int) -> bool:
+    """Whether a line begins with a key at the head of a specification, or with a word close to one."""
+    name = _NAME.match(line)
+    if name is None or _depth(line) != depth:
+        return False
+    return bool(nearest(name[1], HEADS, alike=0.75))
+
+
+def _paragraphs(lines: list[str]) -> list[tuple[int, int]]:
+    """First lines, and those behind the last, of what blank lines and fences stand around."""
+    found: list[tuple[int, int]] = []
+    begun = -1
+    for n, line in enumerate([*lines, ""]):
+        is_between = not line.strip() or bool(_FENCE.match(line))
+        if is_between and begun >= 0:
+            found.append((begun, n))
+        begun = -1 if is_between else n if begun < 0 else begun
+    return found
+
+
 def _quoted(text: str, file: str, first_line: int) -> list[Source]:
     return [
-        Source(match[2], file, first_line + text[: match.start(2)].count("\n"))
+        without_prose(Source(match[2], file, first_line + text[: match.start(2)].count("\n")))
         for match in _QUOTED.finditer(text)
         if _KEY.search(match[2])
     ]
@@ -78,7 +127,7 @@ def _python(text: str, path: Path) -> list[Source]:
     except SyntaxError as error:
         raise SpecError(f"this is no Python: {error.msg}").located(f"{path}:{error.lineno}", "spec") from None
     return [
-        Source(node.value, str(path), node.lineno)
+        without_prose(Source(node.value, str(path), node.lineno))
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _KEY.search(node.value)
     ]
@@ -96,6 +145,6 @@ def _notebook(text: str, path: Path) -> list[Source]:
         quoted = _quoted(source, name, 1)
         found.extend(quoted or ([Source(source, name)] if _KEY.match(source) else []))
         # a cell of its own counts before what stands among other code, such as a test's copy
-        if len(quoted) == 1 and source.strip().strip("\"'") == quoted[0].text:
+        if len(quoted) == 1 and _QUOTED.fullmatch(source.strip()):
             alone.extend(quoted)
     return alone if len(alone) == 1 else found

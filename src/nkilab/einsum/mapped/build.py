@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...errors import UnsupportedError
 from ...machine import Machine
-from ..language.ast import Access, Scalar
+from ..language.ast import Access, Operand, Scalar
 from ..language.operators import OPERATORS
 from ..language.spec import Spec
 from ..plan.build import Builder, Scope
@@ -23,6 +23,7 @@ from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, PSUM, SBUF, Alloc, Argument, Buffer, Cut, Kernel, Loop, Summed, Tally, View
 from ..written.ranks import Group, Ranks
 from .claims import asserts
+from .culprit import is_entry
 from .decide import Decisions, Plan
 from .layouts import digit, digits, extent_of, hbm_axes, merged
 from .views import Place, Views
@@ -155,11 +156,14 @@ class _Build:
             trips = total if each == 1 else name_of(f"(({total} + {each - 1}) // {each})")
         each = each if total is not None else 1
         made = Loop(variable, trips, body, is_ordered, count_name, count, comment, total, each)
+        outer = self.ctx.build.scopes[-1]
+        outer.opened = len(outer.body)
         self.ctx.build.add(made)
         self.ctx.build.scopes.append(Scope(body=body))
         self.views.variables = {**self.views.variables, group.variable: variable}
         self.emit(together, depth + 1)
         self.ctx.build.scopes.pop()
+        outer.opened = None
         self.views.counts = before
         self.ctx.build.taken -= {variable, count_name}
 
@@ -358,17 +362,11 @@ class _Build:
         einsum, name = plan.einsum, plan.einsum.name
         widest = self.view(name, name, plan) if name in self.views.places else None
         tile = Tile(self.ctx, lambda hint: self.like(plan, hint), lambda hint: self.like(plan, hint, 1))
-        operands = []
-        for operand in einsum.operands:
-            if not isinstance(operand, Access):
-                operands.append(Value(number=self.ctx.number(operand)))
-            elif operand.tensor in self.pending:
-                operands.append(self.pending.pop(operand.tensor))
-            else:
-                view = self.view(operand.tensor, name, plan)
-                is_column = view.cuts[-1].count.value == 1 and not self.is_one(plan)
-                operands.append(Value(view=view, is_column=is_column))
+        fetched = {operand: self.operand(operand, plan) for operand in dict.fromkeys(einsum.operands)}
+        operands = [fetched[operand] for operand in einsum.operands]
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+        held = self.spec.engines[name]
+        value.is_activation = held.instruction == "Activation" and is_entry(held.node.path)
         if einsum.condition is not None:
             value = self.selected(plan, value, tile)
         if self.is_fused(name):
@@ -380,6 +378,15 @@ class _Build:
             return
         assert widest is not None
         tile.into(value, widest)
+
+    def operand(self, operand: Operand, plan: Plan) -> Value:
+        """An operand of an element-wise Einsum: a number, what is computed on the way, or a view."""
+        if not isinstance(operand, Access):
+            return Value(number=self.ctx.number(operand))
+        if operand.tensor in self.pending:
+            return self.pending.pop(operand.tensor)
+        view = self.view(operand.tensor, plan.einsum.name, plan)
+        return Value(view=view, is_column=view.cuts[-1].count.value == 1 and not self.is_one(plan))
 
     def selected(self, plan: Plan, value: Value, tile: Tile) -> Value:
         """The value where the condition of an Einsum holds, its number elsewhere."""

@@ -240,11 +240,10 @@ class _Completion:
         ranks = [r for v in variables for r in self.ranks.names_after(einsum, v.upper())]
         for wanted in digits:
             held = [(r, self.digit(einsum, r)) for r in ranks]
-            whole = expr(wanted.extent).value
             inside = [
                 (r, d) for r, d in held
                 if d.base == wanted.base and d.stride >= wanted.stride
-                and (d == wanted or (whole is not None and d.stride < wanted.stride * whole))
+                and (d == wanted or (expr(wanted.extent).value is not None and wanted.spans(d.stride)))
             ]  # fmt: skip
             found += [r for r, d in sorted(inside, key=lambda p: -p[1].stride) if r not in found]
         return found
@@ -374,11 +373,15 @@ class _Completion:
         """The pieces, each load before the loop that it stays out of."""
         loads = [p for p in self.pieces.pieces if p.name in self.depths]
         found = [p for p in self.pieces.pieces if p.name not in self.depths]
-        for load in sorted(loads, key=lambda p: (-self.depths[p.name], self.spread_of(p) is not None)):
+        loads.sort(key=lambda p: (-self.depths[p.name], self.spread_of(p) is not None))
+        while loads:
+            # what reads a load has its place before
+            load = next(p for p in loads if not any(r in loads for r in self.pieces.readers(p.name)))
+            loads.remove(load)
             chain, depth = self.full_chain(load), self.depths[load.name]
             inside = {e for e, _ in chain[depth]} if depth < len(chain) else set()
             inside |= {p.name for p in self.pieces.readers(load.name)}
-            at = next(n for n, p in enumerate(found) if p.name in inside)
+            at = next((n for n, p in enumerate(found) if p.name in inside), len(found))
             found.insert(at, load)
         return found
 

@@ -58,6 +58,11 @@ def is_told(error: Exception) -> bool:
     return isinstance(error, NkilabError) and is_entry(error.called)
 
 
+def is_of_cascade(error: Exception) -> bool:
+    """Whether an error is one of the cascade, whatever the mapping is."""
+    return isinstance(error, SpecError) and error.called.startswith("einsum.")
+
+
 def is_entry(path: str) -> bool:
     """Whether a path leads to what is given for one Einsum or tensor."""
     is_part = path.startswith(("mapping.", "binding.", "format.")) and (path.count(".") > 1 or "[" in path)

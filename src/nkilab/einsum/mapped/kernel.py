@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ...machine import Machine
 from ..checks.judge import GIVEN, judge
+from ..checks.names import check_writers
 from ..grades import Finding, Grade, enforce
 from ..language.ast import Cascade
 from ..language.extents import sized
 from ..language.spec import Placement, Spec
 from ..plan.lower import lower
+from ..plan.normal import live
 from ..prove import prove
-from ..tree.nodes import Kernel
+from ..tree.nodes import Kernel, run_by
 from .build import build
 from .complete import completed, is_whole
-from .culprit import FAILURES, explained, is_entry, is_told
+from .culprit import FAILURES, explained, is_entry, is_of_cascade, is_told
+from .guided import Guide, Guided
 from .join import joined
 from .sections import Section, is_free, sections_of
 from .words import clipped
+
+# statements of a kernel that is timed beside others
+MOST_TIMED = 20_000
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,12 @@ class Mapped:
     proofs: tuple[str, ...]
 
 
-def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
+Judge = Callable[[Mapped], float]
+
+
+def kernel_of(
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool, judge_of: Judge
+) -> Mapped:  # fmt: skip
     """The kernel of a specification with a mapping.
 
     Args:
@@ -50,30 +62,70 @@ def kernel_of(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ..
         title: of the kernel.
         found: findings so far.
         strict: whether repairs are refused.
+        judge_of: predicts the latency of one of several kernels.
 
     Raises:
         SpecError: if what is given contradicts itself.
-        UnsupportedError: if a mapping has no words for an Einsum that one is given for.
+        UnsupportedError: if no kernel keeps all that is given.
     """
+    try:
+        return _made(spec, machine, title, found, strict, judge_of)
+    except FAILURES as error:
+        if is_whole(spec) or is_told(error) or is_of_cascade(error):
+            raise
+
+        def build(rest: Spec) -> Mapped:
+            enforce(judge(rest, machine, GIVEN))
+            return _made(rest, machine, title, (), False, None)
+
+        raise explained(spec, error, build) from error
+
+
+def guide_of(spec: Spec, machine: Machine, title: str) -> Guide | None:
+    """What plans a cascade under its mapping; None where that is whole, or extents are open."""
+    ranks = {r for t in spec.cascade.tensors.values() for r in t.ranks}
+    if is_whole(spec) or not ranks <= set(spec.cascade.sizes):
+        return None
+    return Guide(spec, live(sized(spec.cascade))[0], machine, title)
+
+
+def _made(
+    spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool,
+    judge_of: Judge | None,
+) -> Mapped:  # fmt: skip
+    """The fastest of the plans that keep what is given; completed by rules where there is none."""
+    guide = guide_of(spec, machine, title)
+    plans = [] if guide is None else list(guide.plans(is_brief=judge_of is None))
+    kernels = [planned(spec, p, found) for p in plans]
+    if judge_of is None or len(kernels) == 1:
+        return kernels[0] if kernels else _completed(spec, machine, title, found, strict)
+    if kernels:
+        try:
+            kernels.append(_completed(spec, machine, title, found, strict))
+        except (*FAILURES, AssertionError):
+            # plans keep what is given where rules do not reach it
+            pass
+        short = [k for k in kernels if run_by(k.tree.body) <= MOST_TIMED]
+        return min(short, key=judge_of) if short else kernels[0]
+    return _completed(spec, machine, title, found, strict)
+
+
+def planned(spec: Spec, guided: Guided, found: tuple[Finding, ...]) -> Mapped:
+    """The kernel of the planner, which lays tensors of HBM out as declared."""
+    placements = {k: replace(p, is_plain=True) for k, p in spec.placements.items()}
+    held = replace(spec, placements=placements)
+    told = "completed: by a plan that keeps all that is given"
+    return Mapped(guided.kernel, held, found, (told, *guided.ctx.choices), guided.proofs)
+
+
+def _completed(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
+    """The kernel with every loop, instruction and place as given, or added by rules."""
+    enforce(check_writers(spec))
     _need_used_inputs(spec.cascade)
     spec = clipped(spec)
     if not is_free(spec):
         # Einsums without a mapping are compiled for their extents
         spec = replace(spec, cascade=sized(spec.cascade))
-    try:
-        return _made(spec, machine, title, found, strict)
-    except FAILURES as error:
-        if is_whole(spec) or is_told(error):
-            raise
-
-        def build(rest: Spec) -> Mapped:
-            enforce(judge(rest, machine, GIVEN))
-            return _made(rest, machine, title, (), False)
-
-        raise explained(spec, error, build) from error
-
-
-def _made(spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], strict: bool) -> Mapped:
     maker = _Maker(machine, spec.kernel_name, title, strict, list(found))
     if is_free(spec):
         tree, whole = maker.mapped(spec)

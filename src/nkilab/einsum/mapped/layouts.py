@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..language.spec import Placement
 from ..tree.expr import Expr, Whole, expr, name_of
@@ -17,16 +17,24 @@ class Digit:
         base: the rank.
         stride: what one step of the digit is worth.
         extent: how many values it has.
+        high: elements that all its values pass over; None for stride * extent.
     """
 
     base: str
     stride: int
     extent: Whole
+    high: int | None = field(default=None, compare=False)
 
     @property
     def is_unit(self) -> bool:
         """Whether it has one value, so that its place does not matter."""
         return expr(self.extent).value == 1
+
+    def spans(self, stride: int) -> bool:
+        """Whether steps of a stride stay inside of it, as far as that is known."""
+        whole = expr(self.extent).value
+        high = self.high if self.high is not None or whole is None else self.stride * whole
+        return high is None or stride < high
 
 
 def extent_of(ranks: Ranks, einsum: str, rank: str) -> Expr:
@@ -47,7 +55,8 @@ def digit(ranks: Ranks, einsum: str, rank: str) -> Digit:
     base, number = found
     shapes = ranks.spec.partitioning[einsum][base]
     at = len(shapes) - number
-    return Digit(base, shapes[at] if at < len(shapes) else 1, extent)
+    high = shapes[at - 1] if at else ranks.spec.cascade.sizes.get(base)
+    return Digit(base, shapes[at] if at < len(shapes) else 1, extent, high)
 
 
 def digits(ranks: Ranks, einsum: str, names: tuple[str, ...]) -> list[Digit]:
@@ -68,7 +77,7 @@ def merged(found: list[Digit]) -> list[Digit]:
             and inner is not None
             and last.stride == one.stride * inner
         ):
-            result[-1] = Digit(one.base, one.stride, expr(last.extent) * inner)
+            result[-1] = Digit(one.base, one.stride, expr(last.extent) * inner, last.high)
         else:
             result.append(one)
     return [whole_rank(d) for d in result]
@@ -80,7 +89,7 @@ def whole_rank(held: Digit) -> Digit:
     if len(terms) == 1 and len(terms[0][0]) == 1:
         atom, factor = terms[0][0][0], terms[0][1]
         if atom == f"({held.base} // {factor})":
-            return Digit(held.base, held.stride, name_of(held.base))
+            return Digit(held.base, held.stride, name_of(held.base), held.high)
     return held
 
 

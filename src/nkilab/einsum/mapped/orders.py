@@ -47,17 +47,26 @@ class Orders:
                 columns |= set(piece.einsum.output.variables) - {piece.part}
                 parts.add(piece.part)
         rule: dict[str, tuple[int, ...]] = {}
-        for splits in self.given.partitioning.values():
-            for rank, shapes in splits.items():
-                rule.setdefault(rank, shapes)
         most, wide = int(self.machine["partitions"]), int(self.machine["moving_free_max"])
+        limits = {v.upper(): most if v in parts else wide for v in parts | columns}
+
+        def finer(rank: str, shapes: tuple[int, ...], home: str) -> tuple[int, ...]:
+            # parts that nothing names may be cut again, so that an instruction covers one
+            names = {f"{rank}{n}" for n in range(len(shapes) + 1)}
+            limit = limits.get(rank, shapes[-1])
+            return shapes if shapes[-1] <= limit or names & self.named(home) else (*shapes, limit)
+
+        for home, splits in self.given.partitioning.items():
+            for rank, shapes in splits.items():
+                rule.setdefault(rank, finer(rank, shapes, home))
         for variable in sorted(parts | columns):
             rank = variable.upper()
             limit = most if variable in parts else wide
             if sizes.get(rank, 1 << 40) > limit and rank not in rule and (rank in sizes or variable in parts):
                 rule[rank] = (limit,)
         for piece in self.pieces.pieces:
-            own = dict(self.given.partitioning.get(piece.home, {}))
+            held = self.given.partitioning.get(piece.home, {})
+            own = {rank: finer(rank, shapes, piece.home) for rank, shapes in held.items()}
             named = self.named(piece.home)
             for variable in piece.einsum.variables:
                 rank = variable.upper()
@@ -113,7 +122,15 @@ class Orders:
                 break
             total *= count
             found.insert(0, rank)
+            if self.is_cut(piece, variable):
+                break
         return found
+
+    def is_cut(self, piece: Piece, variable: str) -> bool:
+        """Whether parts of a rank are given and not named: then an instruction stays within one."""
+        base = variable.upper()
+        names = set(self.ranks.names_after(piece.name, base))
+        return base in self.given.partitioning.get(piece.home, {}) and not names & self.named(piece.home)
 
     def outer_of_edge(self, einsum: str, variable: str) -> str:
         """The part of a rank that a loop must run over, because the last turn is shorter; "" if none."""
@@ -244,7 +261,7 @@ class Orders:
         held = found or []
         return sorted(held, key=lambda d: order.index(d) if d in order else len(order) + held.index(d))
 
-    def innermost_of(self, einsum: str, variable: str, most: int) -> list[str]:
+    def innermost_of(self, einsum: str, piece: Piece, variable: str, most: int) -> list[str]:
         found: list[str] = []
         total = 1
         for rank in reversed(self.ranks.names_after(einsum, variable.upper())):
@@ -253,9 +270,11 @@ class Orders:
                 break
             total *= count
             found.insert(0, rank)
+            if self.is_cut(piece, variable):
+                break
         return [r for r in found if self.count(einsum, r) != 1] or found
 
     def partition_of(self, einsum: str, piece: Piece, variable: str = "") -> tuple[str, ...]:
         """The parts of a rank on the partitions."""
         most = int(self.machine["partitions"])
-        return tuple(self.innermost_of(einsum, variable or piece.part, most))
+        return tuple(self.innermost_of(einsum, piece, variable or piece.part, most))

@@ -115,10 +115,11 @@ def _refused(spec: Spec, einsum: Einsum, what: str) -> UnsupportedError:
     """The error for a mapping of what it has no words for, at the first place that gives it."""
     node = _first_given(spec, einsum.name)
     error = UnsupportedError(
-        f"{what}, and a mapping has no words for that",
-        hint=f"leave {node.path or 'the mapping'} out: {einsum.name} is then compiled without a mapping",
+        f"{what}, and no plan keeps what is given for it",
+        hint=f"leave {node.path or 'the mapping'} out",
     )
-    place = node.key_place if node.key_place.line else node.place
+    is_entry = node.path.endswith("]") or not node.key_place.line
+    place = node.place if is_entry else node.key_place
     error.located(str(place), node.path, (f"expression: {einsum.text or einsum}",))
     return error
 

@@ -191,5 +191,4 @@ class Views:
 
     def is_within(self, own: Digit, axis: Digit) -> bool:
         """Whether a digit runs inside of an axis."""
-        extent = expr(axis.extent).value
-        return extent is None or own.stride < axis.stride * extent
+        return axis.spans(own.stride)

@@ -37,7 +37,7 @@ def rows_beside(
     """
     columns = spans[product.free].most if product.free else BANK
     right = product.right
-    if right is None or 2 * columns > BANK or einsum.condition or not product.part:
+    if ctx.given.is_watched or right is None or 2 * columns > BANK or einsum.condition or not product.part:
         return "", 1
     if any(isinstance(o, Scalar) for o in einsum.operands) or spans[product.free].count.value is None:
         return "", 1

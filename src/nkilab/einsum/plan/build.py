@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -12,6 +12,7 @@ from typing import Any
 from ...tiles.dtypes import as_dtype
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import HBM, SBUF, Alloc, Buffer, Comment, Cut, Loop, Statement, View
+from .given import Ran, Turn
 
 RESERVED = {"nl", "nisa", "nki", "np", "min", "max", "range", "float"}
 
@@ -56,6 +57,7 @@ class Scope:
         cache: tiles that were fetched here, by what they hold.
         opened: place in `body` of the loop that is open; None if none is.
         bytes: of SBUF per partition that its tiles take.
+        turn: the loop whose body it is, if it runs over a variable.
     """
 
     bytes: int = 0
@@ -63,6 +65,7 @@ class Scope:
     names: set[str] = field(default_factory=set)
     cache: dict[Any, Any] = field(default_factory=dict)
     opened: int | None = None
+    turn: Turn | None = None
 
 
 class Builder:
@@ -71,6 +74,8 @@ class Builder:
     def __init__(self, taken: set[str]) -> None:
         self.scopes = [Scope()]
         self.taken = set(taken) | RESERVED
+        self.ran: list[Ran] = []
+        self.loops = 0
 
     @property
     def depth(self) -> int:
@@ -105,17 +110,22 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, hint: str, trips: int, *, is_sequential: bool = False, comment: str = ""
-    ) -> Iterator[Expr]:
+        self, hint: str, trips: int, *, is_sequential: bool = False, comment: str = "", over: str = "",
+        step: int = 1,
+    ) -> Iterator[Expr]:  # fmt: skip
         """A loop; yields its variable, or 0 where it would run once and is left out."""
         with self.tiles(hint, trips, 1, is_sequential=is_sequential, comment=comment) as span:
+            if over and trips > 1:
+                self.loops += 1
+                self.scopes[-1].turn = Turn(over, step, self.loops)
             yield span.start
 
     @contextmanager
     def tiles(
-        self, hint: str, extent: int, block: int, *, is_sequential: bool = False, comment: str = ""
-    ) -> Iterator[Span]:
-        """A loop over tiles of an extent; left out where there is one tile."""
+        self, hint: str, extent: int, block: int, *, is_sequential: bool = False, comment: str = "",
+        over: str = "",
+    ) -> Iterator[Span]:  # fmt: skip
+        """A loop over tiles of an extent, of the variable `over`; left out where there is one tile."""
         trips = -(-extent // block)
         if trips == 1:
             if comment:
@@ -124,7 +134,8 @@ class Builder:
             return
         variable = self.fresh(hint)
         start = name_of(variable) * block
-        scope = Scope(names={variable})
+        self.loops += 1
+        scope = Scope(names={variable}, turn=Turn(over, block, self.loops) if over else None)
         count_name, count = "", None
         if extent % block:
             count_name, count = self.fresh(f"{hint}_count"), at_most(block, extent - start)
@@ -141,6 +152,19 @@ class Builder:
             outer.opened = None
             # names of closed loops may be used again
             self.taken -= {variable, count_name}
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Open loops over variables, the outermost first."""
+        return tuple(s.turn for s in self.scopes if s.turn is not None)
+
+    def note(
+        self, einsum: str, spans: Mapping[str, Span], part: str, over: str = "",
+        statements: tuple[Statement, ...] = (),
+    ) -> None:  # fmt: skip
+        """Note that an Einsum is computed here."""
+        covers = {v: span.most for v, span in spans.items()}
+        self.ran.append(Ran(einsum, self.turns, part, over, covers, statements))
 
     @contextmanager
     def hoisted(self, depth: int) -> Iterator[None]:

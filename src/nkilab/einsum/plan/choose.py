@@ -57,6 +57,7 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
     """
     options = choices_for(ctx, einsums, spans)
     names = "; ".join(str(e) for e in einsums)
+    options = [o for o in options if all(ctx.given.side(e.name) in ("", o.part) for e in einsums)] or options
     if not options:
         raise UnsupportedError(f"no variable of {names} can lie on the partitions")
     return ctx.pick(
@@ -96,11 +97,11 @@ def _judged(
     loops = (*outputs, *inner)
     columns, rows = (spans[v].most if v else 1 for v in (free, part))
     chunk = _chunk(ctx, einsums, columns, reduced, part, spans, free)
-    blocks = dict.fromkeys(loops, 1)
+    blocks, names = dict.fromkeys(loops, 1), [e.name for e in einsums]
     if part and not is_settled(spans[part]):
-        blocks[part] = PARTITIONS
+        blocks[part] = ctx.given.fitting(names, part, PARTITIONS)
     if free and not is_settled(spans[free]):
-        blocks[free] = chunk
+        blocks[free] = chunk = ctx.given.fitting(names, free, chunk)
     rows, columns = min(rows, PARTITIONS), min(columns, chunk)
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
     total = prod(trips.values())

@@ -47,7 +47,7 @@ class Chunks:
         """Loops over chunks and over their blocks; `spans`, `staged` and `targets` are those of a block."""
         build, part, before, kept = self.ctx.build, self.choice.part, spans[self.choice.part], dict(targets)
         size = self.blocks * PARTITIONS
-        with build.tiles(part, before.most, size, comment=comment) as chunk:
+        with build.tiles(part, before.most, size, comment=comment, over=part) as chunk:
             start = before.start + chunk.start
             spans[part] = Span(start, expr(size), size)
             for access in self.loaded:
@@ -56,7 +56,7 @@ class Chunks:
             made = [self.made(einsum, spans) for einsum in self.stored]
             targets |= {e.name: Target(tile, None) for e, tile in zip(self.stored, made, strict=True)}
             whole = dict(spans)
-            with build.tiles(part, size, PARTITIONS) as block:
+            with build.tiles(part, size, PARTITIONS, over=part) as block:
                 spans[part] = Span(start + block.start, expr(PARTITIONS), PARTITIONS)
                 yield
             for einsum, tile in zip(self.stored, made, strict=True):

@@ -12,6 +12,7 @@ from ..language.ast import Access, Cascade, Einsum, Scalar
 from ..tree.expr import ZERO, Expr
 from ..tree.nodes import PSUM, SBUF, Buffer, Cut, Fill, Number, Summed, Tally, View
 from .build import Builder, Span, whole
+from .given import NOTHING, Given, Made
 from .knobs import RULES, Knobs
 from .storage import PARTITIONS, Storage, in_hbm, tile_shape
 
@@ -54,6 +55,8 @@ class Context:
         chip_dtypes: types of tensors on chip, where they differ.
         turns: per variable of a block, the turns whose operands come on chip together.
         points: choices that were made, in order.
+        given: what a mapping fixes.
+        made: tiles of tensors, in order.
     """
 
     cascade: Cascade
@@ -73,6 +76,8 @@ class Context:
     chip_dtypes: dict[str, str] = field(default_factory=dict)
     turns: dict[str, Span] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
+    given: Given = NOTHING
+    made: list[Made] = field(default_factory=list)
 
     def pick(self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str) -> Option:
         """One of some options, the best first: the first, unless a search wants another.
@@ -160,6 +165,7 @@ class Context:
     ) -> Storage:
         """Make a tile on chip that holds a tensor, or a part of it, in the present scope."""
         shape, has_blocks = tile_shape(extents, dims)
+        self.made.append(Made(tensor, memory, dims, self.build.turns))
         buffer = self.build.buffer(
             hint or f"{tensor.lower()}_tile",
             shape,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ..language.ast import Access, Einsum, Scalar
@@ -18,7 +18,7 @@ from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
 from .operands import Operands
-from .product import BANK, Product, block_sizes, matmul_dtype
+from .product import BANK, Blocks, Product, block_sizes, keeps_given, matmul_dtype
 from .reach import leaves
 from .stack import of_stack
 from .stage import stage, staged_bytes
@@ -28,22 +28,6 @@ from .want import Want
 
 # bytes per partition of results that one transfer stores
 MOST_STORED = 16 * 1024
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How much of the result is worked on at once, and whether the sum is cut too.
-
-    Args:
-        part, free: elements of a block of the result.
-        over: elements of a block of the sum.
-        is_free_first: whether the loop over blocks of columns stands outside.
-    """
-
-    part: int
-    free: int
-    over: int
-    is_free_first: bool = False
 
 
 class Contraction:
@@ -76,7 +60,7 @@ class Contraction:
             for variable in loops:
                 block = each if variable == self.beside else 1
                 span = stack.enter_context(
-                    build.tiles(variable, self.spans[variable].most, block, comment=comment)
+                    build.tiles(variable, self.spans[variable].most, block, comment=comment, over=variable)
                 )
                 start = self.spans[variable].start + span.start
                 self.spans[variable] = Span(start, span.count, span.most)
@@ -89,7 +73,7 @@ class Contraction:
             for variable, block in order[:: -1 if self.blocks.is_free_first else 1]:
                 if variable and not is_settled(self.spans[variable]) and block < self.spans[variable].most:
                     local = stack.enter_context(
-                        build.tiles(f"{variable}_block", self.spans[variable].most, block)
+                        build.tiles(f"{variable}_block", self.spans[variable].most, block, over=variable)
                     )
                     start = self.spans[variable].start + local.start
                     self.spans[variable] = Span(start, local.count, local.most)
@@ -115,7 +99,7 @@ class Contraction:
                     needed = self.needed(rows, columns, depth)
                     if depth < over:
                         needed += -(-rows // PARTITIONS) * columns * 4
-                    if needed > room:
+                    if needed > room or not self.is_given(Blocks(rows, columns, depth)):
                         continue
                     options.append((self.traffic(rows, columns, depth), Blocks(rows, columns, depth)))
             fewest = fewest or len(options)
@@ -128,10 +112,28 @@ class Contraction:
         cut = sorted(options[fewest:], key=lambda o: o[0])[:4]
         held = [blocks for _, blocks in (*whole[:12], *cut)]
         first = [b for b in held if b.part < part and b.free < free]
+        first = [b for b in first if self.is_given(replace(b, is_free_first=True))]
         return self.ctx.pick(
             f"blocks of {self.einsum}", [*held, *(replace(b, is_free_first=True) for b in first[:4])],
             lambda b: f"{b.part} x {b.free} x {b.over}",
         )  # fmt: skip
+
+    def is_given(self, blocks: Blocks) -> bool:
+        """Whether blocks go with the parts and the order of loops that a mapping gives."""
+        tiles = [*self.tile_order(), (self.product.over, self.tile(self.product.over, PARTITIONS))]
+        return keeps_given(self.ctx, self.einsum, self.product, blocks, tiles)
+
+    def tile(self, variable: str, most: int) -> int:
+        """Elements of a tile of TensorE along a variable."""
+        return self.ctx.given.fitting([self.einsum.name], variable, most)
+
+    def tile_order(self) -> list[tuple[str, int]]:
+        """The variables of the result with the sizes of its tiles, the outer loop first."""
+        product = self.product
+        width = self.column_block(self.spans[product.free]) if product.free else 1
+        held = {product.part: self.tile(product.part, PARTITIONS), product.free: width}
+        order = self.ctx.given.sorted([self.einsum.name], [product.part, product.free])
+        return [(v, held[v]) for v in order if v]
 
     def needed(self, rows: int, columns: int, depth: int) -> int:
         total = 0
@@ -139,11 +141,7 @@ class Contraction:
             (self.product.left, self.product.part, rows),
             (self.product.right, self.product.free, columns),
         ):
-            if (
-                access is not None
-                and self.is_staged(access, own)
-                and not leaves(self.ctx, access, self.spans)
-            ):
+            if access and self.is_staged(access, own) and not leaves(self.ctx, access, self.spans):
                 spans = self.block_spans(own, size, depth)
                 is_once = all(
                     spans[v].most == self.spans[v].most for v in access.variables
@@ -194,6 +192,8 @@ class Contraction:
     def is_staged(self, access: Access, own: str) -> bool:
         """Whether an operand is brought on chip for a whole block: it is read again, or lies otherwise."""
         chip = self.ctx.chip(access.tensor)
+        if chip is None and self.tile(self.product.over, PARTITIONS) != PARTITIONS:
+            return False  # what is staged lies in blocks of 128
         if chip is not None:
             q = chip.part_variable(access)
             is_right = q == self.product.over
@@ -239,7 +239,9 @@ class Contraction:
         build.add(nodes.Fill(View(total, tuple(nodes.Cut(ZERO, expr(e)) for e in total.shape)), 0.0))
         over = self.spans[product.over]
         before = dict(self.spans)
-        with build.tiles(f"{product.over}_block", over.most, self.blocks.over, is_sequential=True) as span:
+        with build.tiles(
+            f"{product.over}_block", over.most, self.blocks.over, is_sequential=True, over=product.over
+        ) as span:
             self.spans[product.over] = span
             self.staged()
             self.tiles(total)
@@ -263,31 +265,27 @@ class Contraction:
         """Tiles of the present block of the result, in loops."""
         product, build = self.product, self.ctx.build
         one = Span(ZERO, expr(1), 1)
-        rows, columns = (self.spans[v] if v else one for v in (product.part, product.free))
-        width = self.column_block(columns)
         with ExitStack() as stack:
-            tiles = []
-            for variable, span, block in ((product.part, rows, PARTITIONS), (product.free, columns, width)):
-                if span.most <= block:
-                    tiles.append(span)
-                    continue
-                local = stack.enter_context(_sub_tiles(build, variable, span, block))
-                tiles.append(Span(span.start + local.start, local.count, local.most))
-            yield tiles[0], tiles[1]
+            tiles = {"": one}
+            for variable, block in self.tile_order():
+                tiles[variable] = span = self.spans[variable]
+                if span.most > block:
+                    local = stack.enter_context(_sub_tiles(build, variable, span, block))
+                    tiles[variable] = Span(span.start + local.start, local.count, local.most)
+            yield tiles[product.part], tiles[product.free]
 
     def column_block(self, columns: Span) -> int:
         """Columns of a tile of the result: a bank of PSUM, or 128 where the result is turned and ragged."""
-        if columns.most <= BANK:
-            return BANK
-        is_turned = not self.is_straight()
-        return PARTITIONS if is_turned and columns.most % BANK else BANK
+        if columns.most > BANK and columns.most % BANK and not self.is_straight():
+            return self.tile(self.product.free, PARTITIONS)
+        return self.tile(self.product.free, BANK)
 
     def is_straight(self) -> bool:
-        product = self.product
-        order = [v for i in self.einsum.output.indices for v in i.variables]
-        for tile in (self.target.tile,):
-            if tile is not None and tile.part_variable(self.einsum.output) != product.part:
-                return False
+        product, output = self.product, self.einsum.output
+        order = [v for i in output.indices for v in i.variables]
+        tile = self.target.tile
+        if tile is not None and tile.part_variable(output) != product.part:
+            return False
         if self.target.hbm is not None and product.part and product.free:
             return order.index(product.part) < order.index(product.free)
         return True
@@ -327,6 +325,8 @@ class Contraction:
             return False
         if self.beside or not self.is_straight():
             return False
+        if self.tile(product.part, PARTITIONS) != PARTITIONS or self.tile(product.free, BANK) != BANK:
+            return False
         rows = self.spans[product.part]
         columns = self.spans[product.free] if product.free else Span(ZERO, expr(1), 1)
         index = next(i for i in self.einsum.output.indices if product.part in i.variables)
@@ -348,7 +348,7 @@ class Contraction:
         blocks = rows.most // PARTITIONS
         name, every = self.einsum.name.lower(), Cut(ZERO, expr(PARTITIONS))
         made = build.buffer(f"{name}_rows", (PARTITIONS, blocks, columns.most), hbm.buffer.dtype, nodes.SBUF)
-        with build.loop(product.part, blocks) as block:
+        with build.loop(product.part, blocks, over=product.part, step=PARTITIONS) as block:
             start = rows.start + block * PARTITIONS
             tile = Span(start, expr(PARTITIONS), PARTITIONS)
             psum = self.summed({**self.spans, product.part: tile}, tile, columns, True)
@@ -389,19 +389,20 @@ class Contraction:
         with ExitStack() as stack:
             running: list[str] = []
             for variable in (v for v in product.inner if v != self.stack):
-                span = stack.enter_context(build.tiles(variable, spans[variable].most, 1, is_sequential=True))
+                turns = build.tiles(variable, spans[variable].most, 1, is_sequential=True, over=variable)
+                span = stack.enter_context(turns)
                 spans = {**spans, variable: span}
                 running.extend(span.start.names)
             over = spans[product.over]
-            if over.most > PARTITIONS:
-                local = stack.enter_context(
-                    _sub_tiles(build, product.over, over, PARTITIONS, is_sequential=True)
-                )
+            depth = self.tile(product.over, PARTITIONS)
+            if over.most > depth:
+                local = stack.enter_context(_sub_tiles(build, product.over, over, depth, is_sequential=True))
                 running.extend(local.start.names)
                 spans = {**spans, product.over: Span(over.start + local.start, local.count, local.most)}
             stationary = self.operand(0, product.left, product.part, spans)
             moving = self.operand(1, product.right, product.free, spans)
             build.add(nodes.MatMul(view, stationary, moving, tuple(running)))
+            build.note(self.einsum.name, spans, self.product.part, self.product.over)
             self.tally(view, spans)
 
     def tally(self, into: View, spans: dict[str, Span]) -> None:
@@ -469,15 +470,9 @@ class Contraction:
     def scaled(self, view: View) -> View:
         """The result times scalars of the expression."""
         for scalar in (o for o in self.einsum.operands if isinstance(o, Scalar)):
-            made = part_of(
-                self.ctx.temporary(
-                    f"{self.einsum.name.lower()}_scaled",
-                    int(str(view.buffer.shape[0])),
-                    int(str(view.buffer.shape[-1])),
-                ),
-                view.cuts[0].count,
-                view.cuts[1].count,
-            )
+            rows, columns = (int(str(view.buffer.shape[axis])) for axis in (0, -1))
+            whole = self.ctx.temporary(f"{self.einsum.name.lower()}_scaled", rows, columns)
+            made = part_of(whole, view.cuts[0].count, view.cuts[1].count)
             self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
             view = made
         return view
@@ -488,7 +483,7 @@ def _sub_tiles(
 ) -> AbstractContextManager[Span]:
     total = span.count.value
     assert total is not None, "blocks divide what they cut, or are one tile"
-    return build.tiles(variable, total, block, is_sequential=is_sequential)
+    return build.tiles(variable, total, block, is_sequential=is_sequential, over=variable)
 
 
 def _of_total(

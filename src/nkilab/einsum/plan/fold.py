@@ -52,6 +52,8 @@ def is_folded(
         return False
     if spans[part].count.value is None or spans[part].most % PARTITIONS:
         return False
+    if any(ctx.given.is_cut([e.name], part) or ctx.given.has_instruction(e.name) for e in einsums):
+        return False
     made = {e.name for e in einsums}
     for einsum in einsums:
         if einsum.reduced or einsum.condition or any(a.gathers for a in einsum.accesses):

@@ -19,6 +19,7 @@ from .contraction import Contraction
 from .defer import deferred
 from .deliver import targets_of
 from .diagonal import diagonal_of
+from .given import NOTHING, Given
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
 from .knobs import RULES, Knobs
@@ -45,6 +46,7 @@ def lower(
     name: str,
     title: str = "",
     knobs: Knobs = RULES,
+    given: Given = NOTHING,
 ) -> tuple[Kernel, Context]:
     """The loop tree of a cascade.
 
@@ -55,15 +57,21 @@ def lower(
         name: of the kernel.
         title: its docstring.
         knobs: choices that a search makes.
+        given: what a mapping fixes.
 
     Raises:
         UnsupportedError: if an Einsum has a form that no nest covers.
     """
+    held = cascade if given.is_watched else rewritten(cascade, dtypes)
+    held = without_turns(normal(held, given.plain))
+    return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given).kernel()
+
+
+def rewritten(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
+    """A cascade with the same results that is faster to compute."""
     # float16 has no room for what a factor has yet to make smaller
     held = cascade if "float16" in dtypes.values() else deferred(cascade)
-    held = turned_once(held, dtypes)
-    rewritten = without_turns(normal(held))
-    return _Lowering(cascade, rewritten, dtypes, machine, name, title, knobs).kernel()
+    return turned_once(held, dtypes)
 
 
 class _Lowering:
@@ -76,11 +84,12 @@ class _Lowering:
         name: str,
         title: str,
         knobs: Knobs,
+        fixed: Given,
     ) -> None:
         held = {t: dtypes.get(t.removesuffix("_turned"), "float32") for t in cascade.tensors}
         taken = {*given.inputs, *given.outputs, *given.scalars, name}
         self.given, self.name, self.title = given, name, title
-        self.ctx = Context(cascade, machine, held, Builder(taken), knobs)
+        self.ctx = Context(cascade, machine, held, Builder(taken), knobs, given=fixed)
         self.group: Group | None = None
         self.units = Units(self.ctx)
         self.homes = Homes(self.ctx, self.units)
@@ -115,7 +124,9 @@ class _Lowering:
             self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
-        if ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE":
+        is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
+        # what is given an engine keeps it
+        if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
 
@@ -160,7 +171,11 @@ class _Lowering:
             for variable, extent, block in loops:
                 span = stack.enter_context(
                     ctx.build.tiles(
-                        variable, extent, block, comment=comment if -(-extent // block) > 1 else ""
+                        variable,
+                        extent,
+                        block,
+                        over=variable,
+                        comment=comment if -(-extent // block) > 1 else "",
                     )
                 )
                 if -(-extent // block) > 1:
@@ -198,26 +213,56 @@ class _Lowering:
 
     def loops_of(self, group: Group) -> list[tuple[str, int, int]]:
         """Variable, extent and block of each loop around a group; none where one nest does it all."""
-        if len(group.steps) == 1 and isinstance(group.steps[0], Einsum):
-            return []
-        if not any(isinstance(s, Iterate) for s in group.steps) and len(self.units.units(group.einsums)) == 1:
-            return []
-        cascade = self.ctx.cascade
-        shared = [v for v in group.shared if cascade.extent(v, group.einsums[-1]) > 1]
+        cascade, given, last = self.ctx.cascade, self.ctx.given, group.einsums[-1]
+        shared = [v for v in group.shared if cascade.extent(v, last) > 1]
         shared = [v for v in shared if not self.is_beyond(v, group)]
-        products = self.units.products_of(group)
+        names = [e.name for e in group.einsums]
+        forced = {v: b for v, b in given.around(names).items() if v in shared and b < cascade.extent(v, last)}
+        products: list[Einsum] = []
+        if not self.is_one_nest(group):
+            products = self.units.products_of(group)
+        elif not forced:
+            return []
+        loops = self.given_loops(group, forced, products)
+        if self.is_one_nest(group):
+            return loops
+        shared = [
+            v for v in shared
+            if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
+        ]  # fmt: skip
         single = batches(products, shared)
         rest = [v for v in shared if v not in single and not self.is_scattering(v, products)]
-        loops = [(v, cascade.extent(v, group.einsums[-1]), 1) for v in single]
-        names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
-        tiled = self.ctx.pick(f"the loop over tiles that {names} share", [*rest, ""]) if rest else ""
-        pointed = self.pointed(group, shared, single)
+        loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
+        told = ", ".join(dict.fromkeys(names))
+        tiled = self.ctx.pick(f"the loop over tiles that {told} share", [*rest, ""]) if rest else ""
+        pointed = "" if given.is_watched else self.pointed(group, shared, single)
         if pointed:
-            loops.append((pointed, cascade.extent(pointed, group.einsums[-1]), 1))
+            loops.append((pointed, cascade.extent(pointed, last), 1))
         elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
-        return loops
+        order = given.sorted(names, [v for v, _, _ in loops])
+        return sorted(loops, key=lambda held: order.index(held[0]))
+
+    def is_one_nest(self, group: Group) -> bool:
+        """Whether one nest does all that a group does."""
+        if len(group.steps) == 1 and isinstance(group.steps[0], Einsum):
+            return True
+        has_turns = any(isinstance(s, Iterate) for s in group.steps)
+        return not has_turns and len(self.units.units(group.einsums)) == 1
+
+    def given_loops(
+        self, group: Group, forced: Mapping[str, int], products: list[Einsum]
+    ) -> list[tuple[str, int, int]]:
+        """The loops that a mapping puts around a group, in its order."""
+        found = []
+        for variable in self.ctx.given.sorted((e.name for e in group.einsums), forced):
+            extent = self.ctx.cascade.extent(variable, group.einsums[-1])
+            block = forced[variable]
+            if not block:
+                block = self.group_block(group, variable, extent, products) if extent > PARTITIONS else 1
+            found.append((variable, extent, block))
+        return found
 
     def pointed(self, group: Group, shared: Sequence[str], single: Sequence[str]) -> str:
         """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""
@@ -333,7 +378,14 @@ class _Lowering:
         each, told = turns_at_once(ctx, block.body, block.variable, extent), f"turns of {block.variable}"
         with ExitStack() as stack:
             chunk = stack.enter_context(
-                ctx.build.tiles(f"{block.variable}_chunk", extent, each, is_sequential=True, comment=told)
+                ctx.build.tiles(
+                    f"{block.variable}_chunk",
+                    extent,
+                    each,
+                    is_sequential=True,
+                    comment=told,
+                    over=block.variable,
+                )
                 if each < extent
                 else nullcontext(whole(extent))
             )
@@ -341,7 +393,12 @@ class _Lowering:
                 ctx.turns[block.variable] = chunk
             turn = stack.enter_context(
                 ctx.build.tiles(
-                    block.variable, each, 1, is_sequential=True, comment=told if each == extent else ""
+                    block.variable,
+                    each,
+                    1,
+                    is_sequential=True,
+                    comment=told if each == extent else "",
+                    over=block.variable,
                 )
             )
             span = Span(chunk.start + turn.start, turn.count, 1)
@@ -413,10 +470,12 @@ class _Lowering:
             if product is not None:
                 Contraction(ctx, unit[0], product, mine).lower()
                 return
-        if not outer and len(unit) == 1 and self.is_diagonal(unit[0]):
+        may_be = not outer and len(unit) == 1 and not ctx.given.is_watched
+        if may_be and self.is_diagonal(unit[0]):
             return
         variables = {v for e in unit for v in e.variables}
         kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}
+        kept |= {e.name for e in unit if e.name in ctx.given.kept}
         Nest(ctx, Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}).lower()
 
 

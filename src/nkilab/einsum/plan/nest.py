@@ -93,7 +93,10 @@ class Nest:
                 chunks = chunks_of(
                     self.ctx, self.cluster.einsums, self.targets, choice, self.spans, self.staged
                 )
-            for variable in ordered(self.ctx, self.cluster.einsums, self.spans, choice, looped):
+            names = [e.name for e in self.cluster.einsums]
+            for variable in self.ctx.given.sorted(
+                names, ordered(self.ctx, self.cluster.einsums, self.spans, choice, looped)
+            ):
                 if chunks is not None:
                     stack.enter_context(chunks.turns(self.spans, self.staged, self.targets, comment))
                 else:
@@ -105,7 +108,7 @@ class Nest:
             self.staged |= self.windows()
             sums = [self.begun(e) for e in self.cluster.einsums if e.reduced and self.is_reduced(e)]
             with ExitStack() as inner:
-                for variable in [choice.part, *choice.loops, choice.free]:
+                for variable in self.ctx.given.sorted(names, [choice.part, *choice.loops, choice.free]):
                     if variable and variable in reduced and not self.is_settled(variable):
                         inner.enter_context(self.tiled(variable, "", is_sequential=True))
                 self.tile(sums)
@@ -171,6 +174,7 @@ class Nest:
             readers = sum(einsum.name in e.reads for e in self.cluster.einsums if e is not einsum)
             value.uses += max(readers - 1, 0) + (readers > 0 and einsum.name in self.cluster.kept)
             self.locals[einsum.name] = value
+            self.ctx.build.note(einsum.name, self.spans, self.choice.part)
             if einsum.name in self.cluster.kept:
                 self.settle_readers(einsum, tile)
                 target = self.targets[einsum.name].tile
@@ -205,7 +209,7 @@ class Nest:
         before = self.spans[variable]
         block = self.choice.block(variable)
         with self.ctx.build.tiles(
-            variable, extent, block, comment=comment, is_sequential=is_sequential
+            variable, extent, block, comment=comment, is_sequential=is_sequential, over=variable
         ) as span:
             count = before.count if span.most == extent else span.count
             self.spans[variable] = Span(before.start + span.start, count, span.most)
@@ -235,15 +239,23 @@ class Nest:
         tile = Tile(self.ctx, self.new, self.new_column, self.columns.most == 1)
         held = {one.einsum.name: one for one in sums}
         self.locals = {}
+        body = self.ctx.build.scopes[-1].body
         for einsum in self.cluster.einsums:
+            is_alone, before = self.ctx.given.has_instruction(einsum.name), len(body)
             value = self.mapped(einsum, tile)
             if einsum.name in held:
+                if is_alone:
+                    tile.view(value)
                 self.summed(held[einsum.name], value, tile)
-                continue
-            self.locals[einsum.name] = value
-            if einsum.name in self.cluster.kept:
-                self.settle_readers(einsum, tile)
-                self.keep(einsum, value, tile, self.sum_along(einsum, value, sums, tile))
+            else:
+                self.locals[einsum.name] = value
+                if is_alone and einsum.name not in self.cluster.kept:
+                    tile.view(value)
+                if einsum.name in self.cluster.kept:
+                    self.settle_readers(einsum, tile)
+                    self.keep(einsum, value, tile, self.sum_along(einsum, value, sums, tile))
+            own = tuple(body[before:]) if is_alone else ()
+            self.ctx.build.note(einsum.name, self.spans, self.choice.part, statements=own)
 
     def settle_readers(self, einsum: Einsum, tile: Tile) -> None:
         """Compute what reads the old elements of a tensor before they are overwritten."""
@@ -260,6 +272,8 @@ class Nest:
             return None
         for one in sums:
             other = one.einsum
+            if self.ctx.given.has_instruction(other.name):
+                continue
             is_plain = other.reads == (einsum.name,) and not other.map_op and other.condition is None
             if is_plain and other.reduce_op == "add" and set(other.reduced) == {self.choice.free}:
                 return one
@@ -273,7 +287,12 @@ class Nest:
             if operand not in fetched:
                 fetched[operand] = self.operand(operand)
             operands.append(fetched[operand])
+        if self.ctx.given.has_instruction(einsum.name):
+            for held in operands:
+                if held.is_pending_op:
+                    tile.view(held)
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
+        value.is_activation = self.ctx.given.instruction(einsum.name) == "Activation"
         if einsum.condition is not None:
             value = self.selected(einsum, value, tile)
         later = [e for e in self.cluster.einsums if e is not einsum]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -13,13 +13,13 @@ from .storage import PARTITIONS
 LONG = 1 << 14
 
 
-def normal(cascade: Cascade) -> Cascade:
-    """A cascade that means the same, in the form that nests expect."""
-    return _rows(_pairs(_live(cascade)))
+def normal(cascade: Cascade, plain: Collection[str] = ()) -> Cascade:
+    """A cascade that means the same, in the form that nests expect; `plain` variables stay whole."""
+    return _rows(_pairs(live(cascade)[0]), plain)
 
 
-def _live(cascade: Cascade) -> Cascade:
-    """The cascade without Einsums that no output depends on."""
+def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
+    """A cascade without the Einsums that no output depends on, and the tensors that went with them."""
     needed = set(cascade.outputs)
     while True:
         more = {t for e in cascade.einsums if e.name in needed for t in e.reads} - needed
@@ -30,10 +30,12 @@ def _live(cascade: Cascade) -> Cascade:
     for step in cascade.steps:
         if isinstance(step, Iterate):
             body = tuple(e for e in step.body if e.name in needed)
-            steps.extend([replace(step, body=body)] if body else [])
+            steps += [replace(step, body=body)] if body else []
         elif step.name in needed:
             steps.append(step)
-    return replace(cascade, steps=tuple(steps))
+    gone = [t for t in cascade.written if t not in needed]
+    tensors = {name: t for name, t in cascade.tensors.items() if name not in gone}
+    return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
 
 
 def _pairs(cascade: Cascade) -> Cascade:
@@ -112,7 +114,7 @@ def _rank_of(variable: str, accesses: Sequence[Access], cascade: Cascade) -> str
     raise AssertionError(variable)
 
 
-def _rows(cascade: Cascade) -> Cascade:
+def _rows(cascade: Cascade, plain: Collection[str]) -> Cascade:
     """Long vectors that are summed whole, as rows of equal length on all partitions."""
     for rank, size in cascade.sizes.items():
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
@@ -127,6 +129,8 @@ def _rows(cascade: Cascade) -> Cascade:
             if variable in i.variables
         )
         whole = [a for e in cascade.einsums for a in e.accesses if any(t.name == a.tensor for t in holders)]
+        if variable in plain:
+            continue
         if not holders or size < LONG or size % PARTITIONS or not is_vector or not is_plain:
             continue
         if any(variable not in a.variables for a in whole) or any(

@@ -11,7 +11,7 @@ from .product import Product
 from .reach import leaves, leaving
 from .stack import stacked, stacked_bytes, stacked_over
 from .stage import stage, staged_bytes, widened
-from .storage import Storage
+from .storage import PARTITIONS, Storage
 
 # part of the room on chip that an operand may take to be there before all else
 SMALL = 0.1
@@ -47,12 +47,16 @@ class Operands:
             spans = widened(self.ctx, access, self.spans) if access is not None else None
             if access is None or spans is None or leaves(self.ctx, access, self.spans):
                 continue
+            if self.ctx.given.fitting([self.einsum.name], product.over, PARTITIONS) != PARTITIONS:
+                continue
             if staged_bytes(self.ctx, access, spans, product.over, self.dtype) <= self.ctx.room() * 0.4:
                 found[n] = stage(self.ctx, access, spans, product.over, self.dtype)
         return found
 
     def loops(self, beside: str) -> list[str]:
         """Variables of the loops around products: first those alone in an index of what has edges."""
+        if self.ctx.given.is_watched:
+            return list(self.product.outer)
         accesses = [a for a in (self.product.left, self.product.right) if a is not None]
         edges = {v for a in accesses for i in leaving(self.ctx, a, self.spans) for v in i.variables}
         return sorted(self.product.outer, key=lambda v: (v == beside, v in edges))
@@ -60,6 +64,8 @@ class Operands:
     def chosen_stack(self) -> str:
         """The variable whose values go to the partitions beside those of the sum, if there is room; or ""."""
         product = self.product
+        if self.ctx.given.is_watched:
+            return ""
         found = stacked_over(self.ctx, self.einsum, product, self.spans)
         if not found:
             return ""
@@ -78,6 +84,8 @@ class Operands:
             is_staged: whether products want it whole, given the variable of the result that it has.
         """
         product = self.product
+        if self.ctx.given.is_watched:
+            return
         for n, (access, own) in enumerate(((product.left, product.part), (product.right, product.free))):
             if access is None or n in self.held or leaves(self.ctx, access, self.spans) or not product.outer:
                 continue

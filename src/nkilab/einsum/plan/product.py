@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -10,6 +10,7 @@ from ..language.ast import Access, Affine, Einsum
 from .build import Span
 from .choose import MOST_OPTIONS, is_barred, is_settled, transfer_ns
 from .context import Context
+from .given import Turn
 from .storage import PARTITIONS
 
 BANK = 512
@@ -41,6 +42,22 @@ class Product:
     cost_ns: float
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """How much of the result is worked on at once, and whether the sum is cut too.
+
+    Args:
+        part, free: elements of a block of the result.
+        over: elements of a block of the sum.
+        is_free_first: whether the loop over blocks of columns stands outside.
+    """
+
+    part: int
+    free: int
+    over: int
+    is_free_first: bool = False
+
+
 def product_of(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> Product | None:
     """How TensorE computes an Einsum: the cheapest way, or the one that a search wants; None if it cannot."""
     options = products_for(ctx, einsum, outer)
@@ -69,6 +86,8 @@ def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[P
     )
     for left, right in (pair, pair[::-1]):
         options.extend(_products(ctx, einsum, spans, left, right))
+    side = ctx.given.side(einsum.name)
+    options = [o for o in options if side in ("", o.part)] or options
     return sorted(options, key=lambda p: p.cost_ns)
 
 
@@ -213,3 +232,33 @@ def block_sizes(extent: int, unit: int) -> list[int]:
     units = range(extent // unit, 1, -1)
     divide = [u * unit for u in units if extent % (u * unit) == 0 and u * unit < extent]
     return [extent, *divide, *([unit] if unit < extent else [])]
+
+
+def keeps_given(
+    ctx: Context, einsum: Einsum, product: Product, blocks: Blocks, tiles: Sequence[tuple[str, int]]
+) -> bool:
+    """Whether blocks and tiles go with the parts and the order of loops that a mapping gives.
+
+    Args:
+        ctx: the plan, with the loops that are open.
+        einsum: what is computed.
+        product: how.
+        blocks: of the result and of the sum.
+        tiles: variables with the sizes of tiles, the outer loop first, the sum last.
+    """
+    given, name = ctx.given, einsum.name
+    if not (given.parts or given.orders):
+        return True
+    sides = [(product.part, blocks.part), (product.free, blocks.free)][:: -1 if blocks.is_free_first else 1]
+    *results, over = tiles
+    inner = [*results, *((v, 1) for v in product.inner), over]
+    extents = {v: s.most for v, s in ctx.spans(einsum, {}).items()}
+    real, spans = [], dict(extents)
+    for turn in (*ctx.build.turns, *(Turn(v, n) for v, n in (*sides, (product.over, blocks.over), *inner))):
+        if turn.block < spans.get(turn.variable, 1):
+            real.append(turn)
+            spans[turn.variable] = turn.block
+    return given.permits(name, real, extents) and all(
+        given.is_within(name, v, [t.block for t in real if t.variable == v], spans[v])
+        for v in einsum.variables
+    )

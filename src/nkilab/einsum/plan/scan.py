@@ -57,11 +57,15 @@ class Scan:
             for variable in self.update.output.variables:
                 block = PARTITIONS if variable == self.part else 1
                 if not is_settled(spans[variable]) and not spans[variable].is_point:
-                    local = stack.enter_context(build.tiles(variable, spans[variable].most, block))
+                    local = stack.enter_context(
+                        build.tiles(variable, spans[variable].most, block, over=variable)
+                    )
                     spans[variable] = Span(spans[variable].start + local.start, local.count, local.most)
             whole = extent // COLUMNS
             if whole:
-                with build.tiles(self.turn, whole * COLUMNS, COLUMNS, is_sequential=True) as columns:
+                with build.tiles(
+                    self.turn, whole * COLUMNS, COLUMNS, is_sequential=True, over=self.turn
+                ) as columns:
                     self.columns({**spans, self.turn: columns})
             if extent % COLUMNS:
                 rest = Span(expr(whole * COLUMNS), expr(extent % COLUMNS), extent % COLUMNS)
@@ -84,6 +88,8 @@ class Scan:
         same = self.filled(0.0 if is_product else 1.0, rows, turns)
         first, second, ops = (taken, same, (op, "add")) if is_product else (same, taken, ("multiply", op))
         ctx.build.add(nodes.Scan(states, first, second, carry, *ops))
+        for einsum in (self.update, self.kept):
+            ctx.build.note(einsum.name, spans, self.part)
         last = View(made, (states.index[0], Cut(expr(turns.most - 1), expr(1))))
         ctx.build.add(nodes.Copy(carry, last))
         target = targets_of(ctx, self.kept, spans, self.part)
@@ -103,7 +109,7 @@ class Scan:
 
 def scan_of(ctx: Context, block: Iterate, outer: dict[str, Span]) -> Scan | None:
     """A block as a scan; None if its turns do more, or lie otherwise."""
-    if len(block.body) != 2:
+    if len(block.body) != 2 or any(ctx.given.has_instruction(e.name) for e in block.body):
         return None
     update, kept = block.body
     state = update.output

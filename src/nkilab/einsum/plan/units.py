@@ -47,6 +47,8 @@ class Units:
 
     def joins(self, unit: Sequence[Einsum], einsum: Einsum) -> bool:
         """Whether an Einsum may run in the nest of others, turn by turn if they are those of a block."""
+        if any(e.name in self.ctx.given.alone for e in (*unit, einsum)):
+            return False
         turns = {self.turns.get(id(e), "") for e in (*unit, einsum)}
         return joins(unit, einsum, turns.pop() if len(turns) == 1 else "")
 
@@ -72,6 +74,8 @@ class Units:
         others = choices_for(ctx, [einsum], ctx.spans(einsum, {}))
         if not products or not others:
             return bool(products)
+        if ctx.given.has_instruction(einsum.name):
+            return ctx.given.instruction(einsum.name) == "MatVec"
         is_cheaper = products[0].cost_ns <= others[0].cost_ns and not self.is_chained(einsum, products[0])
         if str(einsum) not in self.turned:
             told = ("the cheaper engine", "the other")

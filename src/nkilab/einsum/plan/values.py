@@ -29,6 +29,7 @@ class Value:
         uses: how many operators read it; more than one keeps it in a tile of its own.
         is_column: whether it has one element per partition where the tile has more.
         place: makes the tile that keeps it.
+        is_activation: whether ScalarE is given for it, where another engine is taken otherwise.
     """
 
     view: View | None = None
@@ -38,6 +39,7 @@ class Value:
     uses: int = 0
     is_column: bool = False
     place: Callable[[], View] | None = field(default=None, repr=False)
+    is_activation: bool = False
 
     @property
     def is_pending(self) -> bool:
@@ -137,7 +139,7 @@ class Tile:
     def unary(self, value: Value, dst: View, total: View | None = None) -> None:
         """A function of one value: its argument's scale and bias go along."""
         (of,) = value.of
-        if value.op == "reciprocal" and total is None:
+        if value.op == "reciprocal" and total is None and not value.is_activation:
             self.add(nodes.Invert(dst, self.view(of)))
             return
         scale: Number = 1.0

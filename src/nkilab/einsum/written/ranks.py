@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from ...errors import SpecError
 from ..language.spec import Placement, Spec
@@ -72,10 +73,10 @@ class Ranks:
         return outer if inner == 1 else f"{outer} // {inner}"
 
     def has_edge(self, einsum: str, base: str) -> bool:
-        """Whether the last part of a split rank is shorter than the others."""
+        """Whether the last part of a split rank, or of a part of it, is shorter than the others."""
         shapes = self.spec.partitioning.get(einsum, {}).get(base, ())
         size = self.spec.cascade.sizes.get(base)
-        return bool(shapes) and size is not None and size % shapes[0] != 0
+        return size is not None and any(a % b for a, b in pairwise((size, *shapes)))
 
     def edge_of(self, einsum: str, rank: str) -> str:
         """The rank with a shorter last part that a part belongs to; "" if it belongs to none."""

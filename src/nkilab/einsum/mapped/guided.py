@@ -1,0 +1,210 @@
+"""A partial mapping as the planner follows it: plans under what is given, the first that keeps all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ...errors import NkilabError, UnsupportedError
+from ...machine import Machine
+from ..language.ast import Cascade
+from ..language.spec import Spec
+from ..plan.context import Context
+from ..plan.given import Given, Part
+from ..plan.knobs import RULES, Knobs
+from ..plan.lower import lower
+from ..plan.storage import PARTITIONS
+from ..prove import ProofError, proved
+from ..room import NoRoomError
+from ..tree.nodes import Kernel
+from ..written.ranks import Ranks
+from .culprit import is_of_cascade
+from .followed import Followed, parts_of
+
+# choices that are tried where the rules do not keep what is given, for how many ways to ask
+MOST_PLANS, MOST_SEARCHED = 12, 2
+FAILURES = (NkilabError, ProofError, AssertionError, ValueError)
+
+
+@dataclass(frozen=True)
+class Guided:
+    """A plan that keeps what is given.
+
+    Args:
+        kernel: its tree.
+        ctx: the plan.
+        proofs: what was proved of it.
+        given: what the plan was asked for.
+        knobs: its choices.
+    """
+
+    kernel: Kernel
+    ctx: Context
+    proofs: tuple[str, ...]
+    given: Given
+    knobs: Knobs
+
+
+class Guide:
+    """Plans a cascade under a mapping.
+
+    Args:
+        spec: what is given; all extents are known.
+        cascade: what is compiled.
+        machine: the chip.
+        title: of the kernel.
+    """
+
+    def __init__(self, spec: Spec, cascade: Cascade, machine: Machine, title: str) -> None:
+        self.spec, self.cascade, self.machine, self.title = spec, cascade, machine, title
+
+    def plans(self, is_brief: bool = False) -> Iterator[Guided]:
+        """Plans that keep all that is given, those first that are like the plan of nothing given.
+
+        Args:
+            is_brief: whether only the rules are asked.
+        """
+        free = self.attempt(Given(is_watched=True), RULES)
+        if free is not None:
+            yield free
+            return
+        held = list(variants(self.spec, self.cascade))
+        is_found = False
+        for given in held:
+            for knobs in (RULES, replace(RULES, is_fused=False)):
+                found = self.attempt(given, knobs)
+                if found is not None:
+                    is_found = True
+                    yield found
+                    break
+        if is_found or is_brief:
+            return
+        for given in held[:MOST_SEARCHED]:
+            tried = (self.attempt(given, knobs) for knobs in self.choices(given))
+            found = next((f for f in tried if f is not None), None)
+            if found is not None:
+                yield found
+                return
+
+    def choices(self, given: Given) -> Iterator[Knobs]:
+        """Another option at one choice of the rules."""
+        try:
+            _, ctx = self.built(given, RULES)
+        except FAILURES:
+            return
+        points = [(n, r) for n, p in enumerate(ctx.points) for r in range(1, min(p.options, 3))]
+        for number, rank in points[:MOST_PLANS]:
+            yield RULES.picking(number, rank)
+
+    def built(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
+        """A tree and its plan."""
+        name, types = self.spec.kernel_name, self.spec.dtypes
+        return lower(self.cascade, types, self.machine, name, self.title, knobs, given)
+
+    def attempt(self, given: Given, knobs: Knobs) -> Guided | None:
+        """A plan, with less of SBUF filled where its tiles do not fit; None if none keeps what is given."""
+        for share in (knobs.share, 0.6, 0.4, 0.2):
+            try:
+                held = replace(knobs, share=share)
+                kernel, ctx = self.kept(given, held)
+                return Guided(kernel, ctx, proved(kernel, self.cascade, self.machine), given, held)
+            except NoRoomError:
+                continue
+            except FAILURES as error:
+                if is_of_cascade(error):
+                    raise
+                # what is given may ask for what no nest covers
+                return None
+        return None
+
+    def kept(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
+        """A tree and its plan.
+
+        Raises:
+            UnsupportedError: if it does not keep what is given.
+        """
+        kernel, ctx = self.built(given, knobs)
+        for path in Followed(self.spec, self.cascade, ctx).broken():
+            raise UnsupportedError(f"the plan does not keep {path}")
+        return kernel, ctx
+
+
+def variants(spec: Spec, cascade: Cascade) -> Iterator[Given]:
+    """What to ask for: what is given, then loops around groups too, then Einsums in nests of their own."""
+    given = given_of(spec, cascade)
+    yield given
+    loops = _loops(spec, cascade)
+    alone = frozenset({*given.parts, *given.orders, *given.sides, *given.instructions})
+    if loops:
+        yield replace(given, tiles=loops)
+    if alone:
+        yield replace(given, alone=alone)
+        if loops:
+            yield replace(given, tiles=loops, alone=alone)
+
+
+def given_of(spec: Spec, cascade: Cascade) -> Given:
+    """What a specification fixes of a plan."""
+    ranks = Ranks(spec)
+    einsums = {name: cascade.einsum(name) for name in cascade.written}
+
+    def parts(einsum: str, names: tuple[str, ...]) -> tuple[Part, ...]:
+        return tuple(parts_of(spec, ranks, einsum, names, cascade))
+
+    shapes = {
+        e: {
+            r.lower(): tuple(n for n in s if n < cascade.extent(r.lower(), einsums[e]))
+            for r, s in held.items() if r.lower() in einsums[e].variables
+        }
+        for e, held in spec.partitioning.items()
+    }  # fmt: skip
+    sides: dict[str, str] = {}
+    for einsum, (space, _) in spec.spacetime.items():
+        held = [p.variable for p in parts(einsum, space) if p.variable in einsums[einsum].output.variables]
+        sides |= {einsum: held[0]} if held else {}
+    kept, bound = set(), {}
+    for (tensor, einsum), placed in spec.placements.items():
+        if placed.component == "HBM" or tensor not in einsums:
+            continue
+        kept.add(tensor)
+        bound[tensor] = frozenset(p.variable for p in parts(einsum, placed.unbound))
+        held = [p.variable for p in parts(einsum, placed.outer)]
+        if tensor == einsum and held:
+            sides.setdefault(tensor, held[0])
+    orders = {e: parts(e, o) for e, o in spec.loop_order.items()}
+    plain = {v for held in shapes.values() for v in held} | {p.variable for o in orders.values() for p in o}
+    plain |= set(sides.values()) | {_base(ranks, e, r) for f in spec.fusion for g in f.groups for e, r in g}
+    instructions = {e: held.instruction for e, held in spec.engines.items()}
+    return Given(
+        shapes, orders, sides, instructions, frozenset(kept), bound, plain=frozenset(plain), is_watched=True
+    )
+
+
+def _base(ranks: Ranks, einsum: str, rank: str) -> str:
+    split = ranks.split(einsum, rank)
+    return (split[0] if split else rank).lower()
+
+
+def _loops(spec: Spec, cascade: Cascade) -> Mapping[str, Mapping[str, int]]:
+    """Per Einsum, loops that a group may have around it: over shared ranks, and over parts of ranks."""
+    ranks, found = Ranks(spec), {}  # type: Ranks, dict[str, dict[str, int]]
+    for einsum, rank in (m for f in spec.fusion for g in f.groups for m in g):
+        split = ranks.split(einsum, rank)
+        block = 0
+        if split is not None:
+            shapes = spec.partitioning[einsum][split[0]]
+            at = len(shapes) - split[1]
+            block = shapes[at] if at < len(shapes) else 1
+        found.setdefault(einsum, {})[_base(ranks, einsum, rank)] = block
+    for held in cascade.einsums:
+        for rank, shapes in spec.partitioning.get(held.name, {}).items():
+            if rank.lower() not in held.variables:
+                continue
+            whole = cascade.extent(rank.lower(), held)
+            block = next((s for s in shapes if s <= PARTITIONS or whole % s == 0), 0)
+            if block:
+                found.setdefault(held.name, {}).setdefault(rank.lower(), block)
+    return found
+
+
+__all__ = ["Guide", "Guided"]

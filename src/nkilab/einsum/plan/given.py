@@ -1,0 +1,216 @@
+"""What a mapping fixes of a plan: parts of ranks, orders of loops, partitions, instructions, shared loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import gcd
+
+from ..tree.nodes import Statement
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A loop of a plan.
+
+    Args:
+        variable: that it runs over.
+        block: values of a turn.
+        number: of the loop, each another one.
+    """
+
+    variable: str
+    block: int
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Where a plan computes an Einsum.
+
+    Args:
+        einsum: its name.
+        loops: around it, the outermost first.
+        part: variable on the partitions; "" for none.
+        over: variable that TensorE sums along the partitions of its operands; "" for other engines.
+        covers: values of each variable that one statement covers at most.
+        statements: that compute it alone; () where others may be computed along.
+    """
+
+    einsum: str
+    loops: tuple[Turn, ...]
+    part: str
+    over: str
+    covers: Mapping[str, int]
+    statements: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tile that a plan makes for a tensor.
+
+    Args:
+        tensor: of the cascade.
+        memory: sbuf or psum.
+        dims: per axis: part, free or gone.
+        loops: around it, the outermost first.
+    """
+
+    tensor: str
+    memory: str
+    dims: tuple[str, ...]
+    loops: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A rank of a loop order: a variable, or a part of it.
+
+    Args:
+        variable: the rank's.
+        low: elements that one step passes over.
+        high: elements that all steps pass over.
+    """
+
+    variable: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a mapping fixes; nothing by default.
+
+    Args:
+        parts: per Einsum and variable, sizes of its parts, the outermost first.
+        orders: per Einsum, its ranks from the outside inwards.
+        sides: per Einsum, the variable on the partitions of its result.
+        instructions: per Einsum.
+        kept: tensors that get a tile of their own.
+        bound: per Einsum, variables over which no loop stands around its tile.
+        tiles: per Einsum, variables that a loop around all of its group runs over, and its block; 0 for any.
+        plain: variables that are not taken apart.
+        alone: Einsums that share no nest with others.
+        is_watched: whether the plan is compared with a mapping: then it has only what the builder notes
+            whole, no rewritten Einsums and no operands that lie stacked.
+    """
+
+    parts: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    orders: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    sides: Mapping[str, str] = field(default_factory=dict)
+    instructions: Mapping[str, str] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    bound: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    tiles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    plain: frozenset[str] = frozenset()
+    alone: frozenset[str] = frozenset()
+    is_watched: bool = False
+
+    def fitting(self, einsums: Iterable[str], variable: str, natural: int) -> int:
+        """The largest tile of at most some values that lies within the parts that are given."""
+        for name in einsums:
+            for size in self.parts.get(home_of(name, self.parts), {}).get(variable, ()):
+                if size % natural and natural % size == 0:
+                    natural = size
+                elif size % natural:
+                    natural = max(n for n in range(1, natural + 1) if size % n == 0)
+        return natural
+
+    def around(self, einsums: Iterable[str]) -> dict[str, int]:
+        """Variables that loops around a group run over, and their blocks; 0 for any."""
+        found: dict[str, int] = {}
+        for name in einsums:
+            for variable, block in self.tiles.get(home_of(name, self.tiles), {}).items():
+                found[variable] = min(block, found.get(variable, block)) or block
+        return found
+
+    def may_turn(self, variable: str, einsum: str, output: Iterable[str]) -> bool:
+        """Whether a loop over a variable may stand around the tile of a result."""
+        free = self.bound.get(home_of(einsum, self.bound))
+        return free is None or variable not in output or variable in free
+
+    def is_cut(self, einsums: Iterable[str], variable: str) -> bool:
+        """Whether parts of a variable are given."""
+        return any(variable in self.parts.get(home_of(n, self.parts), {}) for n in einsums)
+
+    def side(self, einsum: str) -> str:
+        """The variable that is given for the partitions; "" for any."""
+        return self.sides.get(home_of(einsum, self.sides), "")
+
+    def has_instruction(self, einsum: str) -> bool:
+        """Whether an instruction is given: then it computes the Einsum alone."""
+        return home_of(einsum, self.instructions) in self.instructions
+
+    def instruction(self, einsum: str) -> str:
+        """The instruction that is given; "" for any."""
+        return self.instructions.get(home_of(einsum, self.instructions), "")
+
+    def permits(self, einsum: str, loops: Sequence[Turn], extents: Mapping[str, int]) -> bool:
+        """Whether loops stand in the order that is given."""
+        order = self.orders.get(home_of(einsum, self.orders))
+        return order is None or is_in_order(order, loops, extents)
+
+    def is_within(self, einsum: str, variable: str, blocks: Sequence[int], covers: int) -> bool:
+        """Whether statements stay within the parts that are given of a variable."""
+        sizes = self.parts.get(home_of(einsum, self.parts), {}).get(variable, ())
+        return lies_within(blocks, covers, sizes)
+
+    def sorted(self, einsums: Iterable[str], variables: Iterable[str]) -> list[str]:
+        """Variables in the order of the first loop order that is given; as they are without one."""
+        order = next((self.orders[h] for n in einsums if (h := home_of(n, self.orders)) in self.orders), ())
+        place = {p.variable: n for n, p in reversed(list(enumerate(order)))}
+        return sorted(variables, key=lambda v: place.get(v, len(order)))
+
+
+NOTHING = Given()
+
+
+def home_of(name: str, known: Iterable[str]) -> str:
+    """The Einsum of the specification that one of the plan belongs to: itself, or what it is a part of."""
+    if name in known:
+        return name
+    for ending in ("_part", "_now", "_old", "_next"):
+        head = name.rstrip("_").removesuffix(ending)
+        if head in known:
+            return head
+    return name
+
+
+def is_in_order(order: Sequence[Part], loops: Sequence[Turn], extents: Mapping[str, int]) -> bool:
+    """Whether loops, the outermost first, stand in the order of some ranks."""
+    spans = dict(extents)
+    places: list[set[int]] = []
+    for turn in loops:
+        span = spans.get(turn.variable, 0)
+        held = {
+            n for n, p in enumerate(order)
+            if p.variable == turn.variable and turn.block < p.high and span > p.low
+        }  # fmt: skip
+        spans[turn.variable] = turn.block
+        if any(min(held) < most for most in (max(h) for h in places if h) if held):
+            return False
+        places.append(held)
+    return True
+
+
+def lies_within(blocks: Sequence[int], covers: int, sizes: Sequence[int]) -> bool:
+    """Whether what statements cover never crosses from one part of a rank into the next.
+
+    Args:
+        blocks: of the loops over it, the outermost first.
+        covers: values of one statement.
+        sizes: of the parts, the outermost first.
+    """
+    if any(a % b for a, b in pairwise(sizes)):
+        return False
+    return all(_is_aligned(blocks, covers, size) for size in sizes)
+
+
+def _is_aligned(blocks: Sequence[int], covers: int, size: int) -> bool:
+    step = size
+    for block in blocks:
+        if block == size and step == size:
+            return True
+        step = gcd(step, block)
+    return covers <= step
