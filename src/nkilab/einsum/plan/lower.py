@@ -19,6 +19,7 @@ from .contraction import Contraction
 from .defer import deferred
 from .deliver import targets_of
 from .diagonal import diagonal_of
+from .edges import EdgedCopy, Edges, with_edges
 from .given import NOTHING, Given
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
@@ -64,7 +65,10 @@ def lower(
     """
     held = cascade if given.is_watched else rewritten(cascade, dtypes)
     held = without_turns(normal(held, given.plain))
-    return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given).kernel()
+    edges: dict[str, Edges] = {}
+    if not given.is_watched:
+        held, edges = with_edges(held, dtypes, machine, knobs.share)
+    return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, edges).kernel()
 
 
 def rewritten(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
@@ -85,10 +89,12 @@ class _Lowering:
         title: str,
         knobs: Knobs,
         fixed: Given,
+        edges: Mapping[str, Edges],
     ) -> None:
         held = {t: dtypes.get(t.removesuffix("_turned"), "float32") for t in cascade.tensors}
+        held |= {t: held[e.tensor] for t, e in edges.items()}
         taken = {*given.inputs, *given.outputs, *given.scalars, name}
-        self.given, self.name, self.title = given, name, title
+        self.given, self.name, self.title, self.edges = given, name, title, edges
         self.ctx = Context(cascade, machine, held, Builder(taken), knobs, given=fixed)
         self.group: Group | None = None
         self.units = Units(self.ctx)
@@ -118,6 +124,9 @@ class _Lowering:
         ]
         ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
         self.homes.bar_turns()
+        for copy, edges in self.edges.items():
+            EdgedCopy(ctx, copy, edges).lower()
+            ctx.choices.append(f"{edges.tensor}: copied once with zeros around it, as it is read beyond its edges")
         groups = groups_of(cascade, ctx.knobs.is_fused)
         for number, group in enumerate(groups):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}

@@ -113,7 +113,11 @@ def _inside(ctx: Context, access: Access, spans: dict[str, Span], made: Storage)
         if dim == "gone":
             at.append(At(start))
             continue
-        assert start.value is not None, "loops choose whole tiles of what is read beyond an edge"
+        if start.value is None:
+            # what loops choose lies inside of a tensor
+            at.append(Cut(start, expr(most)))
+            starts.append((0, most))
+            continue
         low, high = max(start.value, 0), min(start.value + most, size)
         if high <= low:
             return None
