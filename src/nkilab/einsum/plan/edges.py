@@ -1,8 +1,8 @@
-"""Inputs that are read beyond their edges and do not fit on chip whole: copied once, with zeros around them.
+"""Tensors that are read beyond their edges: copied once, with zeros around them.
 
-Where the tile fits, its zeros are made on chip (`stage.py`). Where it does not, loops choose what comes on
-chip, and whether that lies inside of the tensor differs from turn to turn. A copy in HBM with the zeros
-that are read makes every access one inside of a tensor.
+Where the tile of an input fits on chip whole, its zeros are made there (`stage.py`). Where it does not, loops
+choose what comes on chip, and whether that lies inside of the tensor differs from turn to turn; a result may
+lie anywhere. A copy in HBM with the zeros that are read makes every access one inside of a tensor.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
+from ...errors import UnsupportedError
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step, Tensor
@@ -28,6 +29,9 @@ OF_PRODUCT, OF_NEST = 0.8, 0.4
 # elements per partition of a tile that is copied
 MOST_COPIED = 4096
 
+# positions before the first and behind the last, per axis; () where all lie inside
+Zeros = tuple[tuple[int, int], ...]
+# first and count, per axis
 Region = tuple[tuple[int, int], ...]
 
 
@@ -41,13 +45,15 @@ class Edges:
     """
 
     tensor: str
-    zeros: tuple[tuple[int, int], ...]
+    zeros: Zeros
 
 
 def with_edges(
     cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, share: float
 ) -> tuple[Cascade, dict[str, Edges]]:
-    """The cascade that reads inputs with zeros around them, and those inputs by name.
+    """The cascade that reads tensors with zeros around them, and what it reads so by name.
+
+    Copies of inputs count as inputs; those of results are Einsums of their own.
 
     Args:
         cascade: every rank has an extent.
@@ -56,46 +62,105 @@ def with_edges(
         share: of SBUF that a plan may fill.
     """
     room = machine["sbuf_bytes_per_partition"] * share
-    large: dict[str, list[tuple[tuple[int, int], ...]]] = {}
-    for einsum in cascade.einsums:
+    found: dict[str, list[Zeros]] = {}
+    for einsum, block in cascade.walk():
         for access in einsum.accesses:
             zeros = _zeros(cascade, einsum, access)
-            dtype = dtypes.get(access.tensor, "float32")
-            if zeros and _bytes_of(cascade, einsum, access, zeros, dtype) > room:
-                large.setdefault(access.tensor, []).append(zeros)
-    tensors, sizes, edges = dict(cascade.tensors), dict(cascade.sizes), {}
-    renamed: dict[str, str] = {}
-    for tensor, found in large.items():
-        name = f"{tensor}_edged"
-        while name in tensors:
-            name += "_"
-        zeros = tuple((max(z[0] for z in axis), max(z[1] for z in axis)) for axis in zip(*found, strict=True))
-        shape = cascade.shape(tensor)
-        ranks = tuple(f"{name.upper()}_{n}" for n in range(len(shape)))
-        sizes |= {r: low + size + high for r, size, (low, high) in zip(ranks, shape, zeros, strict=True)}
-        tensors[name], edges[name], renamed[tensor] = Tensor(name, ranks), Edges(tensor, zeros), name
-    if not edges:
-        return cascade, edges
+            if not zeros:
+                continue
+            if access.tensor in cascade.inputs:
+                dtype = dtypes.get(access.tensor, "float32")
+                if _bytes_of(cascade, einsum, access, zeros, dtype) <= room:
+                    continue
+            elif block is not None and any(e.name == access.tensor for e in block.body):
+                raise UnsupportedError(
+                    f"{access} reads outside of {access.tensor}, which the same turn computes",
+                    hint="declare the tensor with the zeros around it and write the rest",
+                )
+            found.setdefault(access.tensor, []).append(zeros)
+    if not found:
+        return cascade, {}
+    edging = _Edging(cascade, found)
+    return edging.cascade(), edging.edges
 
-    def changed(einsum: Einsum) -> Einsum:
+
+class _Edging:
+    """Puts copies with zeros around them into a cascade.
+
+    Args:
+        given: the cascade.
+        found: zeros that accesses read, per tensor.
+    """
+
+    def __init__(self, given: Cascade, found: Mapping[str, Sequence[Zeros]]) -> None:
+        self.given, self.edges = given, dict[str, Edges]()
+        self.tensors, self.sizes = dict(given.tensors), dict(given.sizes)
+        self.zeros = {
+            t: tuple((max(z[0] for z in axis), max(z[1] for z in axis)) for axis in zip(*held, strict=True))
+            for t, held in found.items()
+        }
+        self.copies: dict[str, str] = {}
+
+    def cascade(self) -> Cascade:
+        """The cascade with the copies, each before the first step that reads it."""
+        steps: list[Step] = []
+        for step in self.given.steps:
+            body = step.body if isinstance(step, Iterate) else (step,)
+            for tensor in dict.fromkeys(a.tensor for e in body for a in e.accesses if self.is_beyond(e, a)):
+                if tensor not in self.copies:
+                    self.copies[tensor] = name = self.declared(tensor)
+                    steps += [] if tensor in self.given.inputs else [self.copying(name)]
+            changed = tuple(map(self.changed, body))
+            steps.append(replace(step, body=changed) if isinstance(step, Iterate) else changed[0])
+            for einsum in body:
+                self.copies.pop(einsum.name, None)
+        return replace(self.given, tensors=self.tensors, steps=tuple(steps), sizes=self.sizes)
+
+    def is_beyond(self, einsum: Einsum, access: Access) -> bool:
+        """Whether an access reads a copy."""
+        return access.tensor in self.zeros and bool(_zeros(self.given, einsum, access))
+
+    def declared(self, tensor: str) -> str:
+        """The name of a new copy."""
+        name = f"{tensor}_edged"
+        while name in self.tensors:
+            name += "_"
+        shape, zeros = self.given.shape(tensor), self.zeros[tensor]
+        ranks = tuple(f"{name.upper()}_{n}" for n in range(len(shape)))
+        self.sizes |= {
+            r: low + size + high for r, size, (low, high) in zip(ranks, shape, zeros, strict=True)
+        }
+        self.tensors[name], self.edges[name] = Tensor(name, ranks), Edges(tensor, zeros)
+        return name
+
+    def copying(self, name: str) -> Einsum:
+        """The Einsum that makes a copy."""
+        edges = self.edges[name]
+        indices = tuple(Affine(((rank.lower(), 1),)) for rank in self.tensors[name].ranks)
+        inside = (replace(i, constant=-low) for i, (low, _) in zip(indices, edges.zeros, strict=True))
+        return Einsum(Access(name, indices), (Access(edges.tensor, tuple(inside)),))
+
+    def changed(self, einsum: Einsum) -> Einsum:
+        """An Einsum that reads the copies."""
         operands = tuple(
-            _shifted(o, renamed[o.tensor], edges[renamed[o.tensor]])
-            if isinstance(o, Access) and o.tensor in renamed and _zeros(cascade, einsum, o)
-            else o
+            self.shifted(o) if isinstance(o, Access) and self.is_beyond(einsum, o) else o
             for o in einsum.operands
         )
         return einsum if operands == einsum.operands else replace(einsum, operands=operands, text="")
 
-    steps: list[Step] = [
-        replace(s, body=tuple(map(changed, s.body))) if isinstance(s, Iterate) else changed(s)
-        for s in cascade.steps
-    ]
-    return replace(cascade, tensors=tensors, steps=tuple(steps), sizes=sizes), edges
+    def shifted(self, access: Access) -> Access:
+        """The same elements of the copy."""
+        name = self.copies[access.tensor]
+        indices = []
+        for index, (low, _) in zip(access.indices, self.edges[name].zeros, strict=True):
+            assert isinstance(index, Affine)
+            indices.append(replace(index, constant=index.constant + low))
+        return Access(name, tuple(indices), access.place)
 
 
-def _zeros(cascade: Cascade, einsum: Einsum, access: Access) -> tuple[tuple[int, int], ...]:
+def _zeros(cascade: Cascade, einsum: Einsum, access: Access) -> Zeros:
     """How many positions before and behind a tensor an access reads, per axis; () for none."""
-    if access.gathers or access.tensor not in cascade.inputs:
+    if access.gathers:
         return ()
     found = []
     for index, size in zip(access.indices, cascade.shape(access.tensor), strict=True):
@@ -112,7 +177,7 @@ def _bounds(cascade: Cascade, einsum: Einsum, index: object) -> tuple[int, int]:
 
 
 def _bytes_of(
-    cascade: Cascade, einsum: Einsum, access: Access, zeros: Sequence[tuple[int, int]], dtype: str
+    cascade: Cascade, einsum: Einsum, access: Access, zeros: Zeros, dtype: str
 ) -> float:
     """Bytes per partition that a whole operand takes, as if it had all of the room.
 
@@ -134,15 +199,6 @@ def _bytes_of(
     return wide * blocks * size / (OF_PRODUCT if is_product else OF_NEST)
 
 
-def _shifted(access: Access, name: str, edges: Edges) -> Access:
-    """The same elements of the copy."""
-    indices = []
-    for index, (low, _) in zip(access.indices, edges.zeros, strict=True):
-        assert isinstance(index, Affine)
-        indices.append(replace(index, constant=index.constant + low))
-    return Access(name, tuple(indices), access.place)
-
-
 class EdgedCopy:
     """Lowers the copy of an input with zeros around it.
 
@@ -154,7 +210,9 @@ class EdgedCopy:
 
     def __init__(self, ctx: Context, name: str, edges: Edges) -> None:
         self.ctx, self.name, self.edges = ctx, name, edges
-        self.source = ctx.storages[edges.tensor][0].buffer
+        held = ctx.hbm(edges.tensor)
+        assert held is not None, "what is copied with its edges lies in HBM"
+        self.source = held.buffer
         self.made = ctx.add_hbm(name, "scratch").buffer
         self.shape, self.inner = ctx.cascade.shape(name), ctx.cascade.shape(edges.tensor)
         outer = range(max(len(self.shape) - 1, 1))

@@ -124,13 +124,16 @@ class _Lowering:
         ]
         ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
         self.homes.bar_turns()
-        for copy, edges in self.edges.items():
-            EdgedCopy(ctx, copy, edges).lower()
-            ctx.choices.append(f"{edges.tensor}: copied once with zeros around it, as it is read beyond its edges")
-        groups = groups_of(cascade, ctx.knobs.is_fused)
+        ctx.copied = {e.tensor for e in self.edges.values()}
+        for name in (n for n in self.edges if n in cascade.inputs):
+            self.copy_edged(name)
+        groups = groups_of(cascade, ctx.knobs.is_fused, self.edges)
         for number, group in enumerate(groups):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
-            self.lower_group(group, later)
+            if group.einsums[-1].name in self.edges:
+                self.copy_edged(group.einsums[-1].name)
+            else:
+                self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
@@ -138,6 +141,12 @@ class _Lowering:
         if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+
+    def copy_edged(self, name: str) -> None:
+        """Copy a tensor with zeros around it."""
+        edges = self.edges[name]
+        EdgedCopy(self.ctx, name, edges).lower()
+        self.ctx.choices.append(f"{edges.tensor}: copied with zeros around it, as it is read beyond its edges")
 
     def why_left_out(self, name: str) -> str:
         """Why an Einsum of the cascade is not computed."""
