@@ -22,9 +22,10 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span, point
 from .context import Context
+from .knobs import Knobs
 from .storage import PARTITIONS
 
-# part of the room on chip that a whole operand may take: of a product, and of other nests, which have more tiles
+# part of the room on chip that a whole operand may take: of a product; of other nests, which have more tiles
 OF_PRODUCT, OF_NEST = 0.8, 0.4
 # elements per partition of a tile that is copied
 MOST_COPIED = 4096
@@ -37,19 +38,21 @@ Region = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Edges:
-    """How far a tensor is read beyond its edges.
+    """How a copy of a tensor differs from it.
 
     Args:
-        tensor: whose edges they are.
+        tensor: that is copied.
         zeros: before the first and behind the last element, per axis.
+        back: axes that are turned round.
     """
 
     tensor: str
     zeros: Zeros
+    back: frozenset[int] = frozenset()
 
 
 def with_edges(
-    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, share: float
+    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, knobs: Knobs
 ) -> tuple[Cascade, dict[str, Edges]]:
     """The cascade that reads tensors with zeros around them, and what it reads so by name.
 
@@ -59,9 +62,9 @@ def with_edges(
         cascade: every rank has an extent.
         dtypes: of inputs.
         machine: the chip.
-        share: of SBUF that a plan may fill.
+        knobs: the share of SBUF that a plan may fill, and whether inputs that fit are copied too.
     """
-    room = machine["sbuf_bytes_per_partition"] * share
+    room = machine["sbuf_bytes_per_partition"] * (0.0 if knobs.is_edged else knobs.share)
     found: dict[str, list[Zeros]] = {}
     for einsum, block in cascade.walk():
         for access in einsum.accesses:
@@ -127,9 +130,7 @@ class _Edging:
             name += "_"
         shape, zeros = self.given.shape(tensor), self.zeros[tensor]
         ranks = tuple(f"{name.upper()}_{n}" for n in range(len(shape)))
-        self.sizes |= {
-            r: low + size + high for r, size, (low, high) in zip(ranks, shape, zeros, strict=True)
-        }
+        self.sizes |= {r: low + size + high for r, size, (low, high) in zip(ranks, shape, zeros, strict=True)}
         self.tensors[name], self.edges[name] = Tensor(name, ranks), Edges(tensor, zeros)
         return name
 
@@ -176,15 +177,13 @@ def _bounds(cascade: Cascade, einsum: Einsum, index: object) -> tuple[int, int]:
     return bounds(held, {v: cascade.extent(v, einsum) for v in held.variables})
 
 
-def _bytes_of(
-    cascade: Cascade, einsum: Einsum, access: Access, zeros: Zeros, dtype: str
-) -> float:
+def _bytes_of(cascade: Cascade, einsum: Einsum, access: Access, zeros: Zeros, dtype: str) -> float:
     """Bytes per partition that a whole operand takes, as if it had all of the room.
 
     A product needs the axes that have edges whole, and those it sums over in blocks of partitions; other
     nests need all, the largest of the axes without edges on the partitions.
     """
-    is_product = einsum.map_op == "multiply" and einsum.reduce_op == "add" and len(einsum.accesses) == 2
+    is_product = _is_product(cascade, einsum)
     wide, others = 1, [1]
     for index, (low, high) in zip(access.indices, zeros, strict=True):
         assert isinstance(index, Affine)
@@ -197,6 +196,14 @@ def _bytes_of(
     blocks = -(-most // PARTITIONS) * prod(others)
     size = as_dtype(dtype).storage.itemsize
     return wide * blocks * size / (OF_PRODUCT if is_product else OF_NEST)
+
+
+def _is_product(cascade: Cascade, einsum: Einsum) -> bool:
+    """Whether TensorE may sum over a variable that both operands have alone in an index."""
+    if einsum.map_op != "multiply" or einsum.reduce_op != "add" or len(einsum.accesses) != 2:
+        return False
+    alone = set.intersection(*({i.plain for i in a.indices} for a in einsum.accesses))
+    return any(cascade.extent(v, einsum) > 1 for v in alone & set(einsum.reduced))
 
 
 class EdgedCopy:
@@ -215,13 +222,14 @@ class EdgedCopy:
         self.source = held.buffer
         self.made = ctx.add_hbm(name, "scratch").buffer
         self.shape, self.inner = ctx.cascade.shape(name), ctx.cascade.shape(edges.tensor)
-        outer = range(max(len(self.shape) - 1, 1))
         # rows of the last axis lie along the columns
-        self.part = max(outer, key=lambda n: min(self.inner[n], PARTITIONS)) if len(self.shape) > 1 else None
+        outer = [n for n in range(len(self.shape) - 1) if n not in edges.back]
+        self.part = max(outer, key=lambda n: min(self.inner[n], PARTITIONS), default=None)
 
     def lower(self) -> None:
         """Append loops that copy what is inside, and store zeros beyond the edges."""
-        self.ctx.build.add(nodes.Comment(f"{self.edges.tensor} with zeros beyond its edges"))
+        told = "its axes turned round" if self.edges.back else "zeros beyond its edges"
+        self.ctx.build.add(nodes.Comment(f"{self.edges.tensor} with {told}"))
         blocks, whole = self.blocks(self.inner)
         zeros = self.edges.zeros
         region = tuple((0 if n in whole else zeros[n][0], self.inner[n]) for n in range(len(self.shape)))
@@ -241,6 +249,8 @@ class EdgedCopy:
         for n in reversed(range(len(extents))):
             if n == self.part:
                 blocks[n] = min(extents[n], PARTITIONS)
+            elif n in self.edges.back:
+                continue
             elif self.shape[n] <= room:
                 blocks[n], room = self.shape[n], room // self.shape[n]
                 whole.add(n)
@@ -254,60 +264,71 @@ class EdgedCopy:
         with ExitStack() as stack:
             found = []
             for n, (start, count) in enumerate(region):
-                total = max(count, blocks[n]) if blocks[n] > count else count
-                span = stack.enter_context(self.ctx.build.tiles(f"e{n}", total, blocks[n]))
+                # a tile that has its edges reaches over more than what lies inside
+                span = stack.enter_context(self.ctx.build.tiles(f"e{n}", max(count, blocks[n]), blocks[n]))
                 found.append(Span(span.start + start, span.count, span.most))
             yield found
 
     def copied(self, at: list[Span], whole: set[int]) -> None:
         """One tile from the input to the copy."""
-        tile = self.tile(at)
+        tile, axes = self.tile(at), self.axes(at)
         zeros = self.edges.zeros
         if any(any(zeros[n]) for n in whole):
-            self.ctx.build.add(nodes.Fill(self.view(tile, at), 0.0))
+            self.ctx.build.add(nodes.Fill(self.view(tile, at, axes), 0.0))
         inside = [
             Span(expr(zeros[n][0]), expr(self.inner[n]), self.inner[n]) if n in whole else s
             for n, s in enumerate(at)
         ]
         index = [Span(s.start - zeros[n][0], s.count, s.most) for n, s in enumerate(inside)]
+        for n in self.edges.back:
+            index[n] = point(self.inner[n] - 1 - index[n].start)
         starts = [zeros[n][0] if n in whole else 0 for n in range(len(at))]
-        self.ctx.build.add(nodes.Load(self.view(tile, inside, starts), self.hbm(self.source, index)))
-        self.ctx.build.add(nodes.Store(self.hbm(self.made, at), self.view(tile, at)))
+        self.ctx.build.add(
+            nodes.Load(self.view(tile, inside, axes, starts), self.hbm(self.source, index, axes))
+        )
+        self.ctx.build.add(nodes.Store(self.hbm(self.made, at, axes), self.view(tile, at, axes)))
 
     def cleared(self, region: Region) -> None:
         """Zeros in a region of the copy, from one tile."""
         extents = [count for _, count in region]
-        blocks, _ = self.blocks(extents)
-        blocks = [min(b, e) for b, e in zip(blocks, extents, strict=True)]
-        tile = self.tile([Span(ZERO, expr(b), b) for b in blocks])
-        self.ctx.build.add(nodes.Fill(self.view(tile, [Span(ZERO, expr(b), b) for b in blocks]), 0.0))
+        blocks = [min(b, e) for b, e in zip(self.blocks(extents)[0], extents, strict=True)]
+        first = [Span(ZERO, expr(b), b) for b in blocks]
+        tile, axes = self.tile(first), self.axes(first)
+        self.ctx.build.add(nodes.Fill(self.view(tile, first, axes), 0.0))
         with self.tiles(region, blocks) as at:
-            self.ctx.build.add(nodes.Store(self.hbm(self.made, at), self.view(tile, at)))
+            self.ctx.build.add(nodes.Store(self.hbm(self.made, at, axes), self.view(tile, at, axes)))
+
+    def axes(self, at: Sequence[Span]) -> list[int]:
+        """Axes that a tile has behind its partitions: those of more than one position, and the last."""
+        last = len(at) - 1
+        return [n for n, s in enumerate(at) if n != self.part and (s.most > 1 or n == last)]
 
     def tile(self, at: Sequence[Span]) -> Buffer:
         """A new tile, the partitions in front."""
         rows = at[self.part].most if self.part is not None else 1
-        rest = tuple(s.most for n, s in enumerate(at) if n != self.part)
-        dtype = self.source.dtype
+        shape = (rows, *(at[n].most for n in self.axes(at)))
         return self.ctx.build.buffer(
-            f"{self.edges.tensor.lower()}_edges", (rows, *rest), dtype, nodes.SBUF, "tile"
+            f"{self.edges.tensor.lower()}_edges", shape, self.source.dtype, nodes.SBUF, "tile"
         )
 
-    def view(self, tile: Buffer, at: Sequence[Span], starts: Sequence[int] = ()) -> View:
-        """A part of a tile."""
+    def view(self, tile: Buffer, at: Sequence[Span], axes: Sequence[int], starts: Sequence[int] = ()) -> View:
+        """A part of a tile that has some axes."""
         first = Cut(ZERO, at[self.part].count if self.part is not None else expr(1))
-        rest = [
-            Cut(expr(starts[n] if starts else 0), s.count) for n, s in enumerate(at) if n != self.part
-        ]
-        return View(tile, (first, *rest))
+        return View(tile, (first, *(Cut(expr(starts[n] if starts else 0), at[n].count) for n in axes)))
 
-    def hbm(self, buffer: Buffer, at: Sequence[Span]) -> View:
+    def hbm(self, buffer: Buffer, at: Sequence[Span], axes: Sequence[int]) -> View:
         """The same part in HBM, the axis on the partitions in front."""
-        index: list[At | Cut] = [Cut(s.start, s.count) for s in at]
+        held = [n for n in range(len(at)) if n in axes or n == self.part]
+        index = tuple(Cut(s.start, s.count) if n in held else At(s.start) for n, s in enumerate(at))
         if self.part is None:
-            return View(buffer, (Cut(ZERO, expr(1)), *index))
-        rest = [n for n in range(len(at)) if n != self.part]
-        return View(buffer, tuple(index), order=(self.part, *rest) if self.part else ())
+            # one partition: the first axis, which is turned round, or one that the tensor has not
+            front = (
+                (Cut(at[0].start, expr(1)), *index[1:]) if len(index) > 1 else (Cut(ZERO, expr(1)), *index)
+            )
+            return View(buffer, front)
+        place = held.index(self.part)
+        order = (place, *(n for n in range(len(held)) if n != place)) if place else ()
+        return View(buffer, index, order=order)
 
 
 __all__ = ["EdgedCopy", "Edges", "with_edges"]

@@ -20,6 +20,7 @@ from .defer import deferred
 from .deliver import targets_of
 from .diagonal import diagonal_of
 from .edges import EdgedCopy, Edges, with_edges
+from .forwards import with_forward_indices
 from .given import NOTHING, Given
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
@@ -31,6 +32,7 @@ from .product import product_of, products_for
 from .reach import leaving
 from .recurrence import without_turns
 from .scan import scan_of
+from .stage import BeyondEdges
 from .storage import PARTITIONS, in_hbm
 from .turned import turned_once
 from .turns import turns_at_once
@@ -65,10 +67,19 @@ def lower(
     """
     held = cascade if given.is_watched else rewritten(cascade, dtypes)
     held = without_turns(normal(held, given.plain))
-    edges: dict[str, Edges] = {}
-    if not given.is_watched:
-        held, edges = with_edges(held, dtypes, machine, knobs.share)
-    return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, edges).kernel()
+    if given.is_watched:
+        return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).kernel()
+    held, back = with_forward_indices(held)
+    types = {**dtypes, **{copy: dtypes.get(c.tensor, "float32") for copy, c in back.items()}}
+
+    def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
+        known, edges = with_edges(held, types, machine, knobs)
+        return _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges).kernel()
+
+    try:
+        return kernel(knobs)
+    except BeyondEdges:
+        return kernel(replace(knobs, is_edged=True))
 
 
 def rewritten(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
@@ -146,7 +157,10 @@ class _Lowering:
         """Copy a tensor with zeros around it."""
         edges = self.edges[name]
         EdgedCopy(self.ctx, name, edges).lower()
-        self.ctx.choices.append(f"{edges.tensor}: copied with zeros around it, as it is read beyond its edges")
+        told = "with zeros around it, as it is read beyond its edges"
+        if edges.back:
+            told = "with axes turned round, as it is read backwards"
+        self.ctx.choices.append(f"{edges.tensor}: copied {told}")
 
     def why_left_out(self, name: str) -> str:
         """Why an Einsum of the cascade is not computed."""
