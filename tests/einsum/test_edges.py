@@ -56,6 +56,17 @@ def test_a_filter_for_each_channel_reads_zeros_beyond_edges(dialect: str) -> Non
 
 
 @dialects
+def test_one_filter_is_a_stack_of_one_column(dialect: str) -> None:
+    x, f = whole(0, 1, 3, 20), whole(1, 1, 3, 3)
+    text, sizes = "Z[b, k, p] = X[b, c, p + r - 1] . F[k, c, r] ;; M mul V add", {"P": 20}
+    kernel = einsum.compile(text, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    assert "f_stack" in kernel.source
+    held = np.pad(x[0], ((0, 0), (1, 1)))
+    expected = [[np.sum(held[:, p : p + 3] * f[0]) for p in range(20)]]
+    assert np.array_equal(kernel(x, f)[0], expected)
+
+
+@dialects
 def test_results_are_zero_beyond_their_edges(dialect: str) -> None:
     text = """
     Y[b, k, h, w] = X[b, c, h + r - 1, w + s - 1] . F[k, c, r, s] ;; M mul V add

@@ -50,6 +50,13 @@ class Edges:
     zeros: Zeros
     back: frozenset[int] = frozenset()
 
+    @property
+    def told(self) -> str:
+        """For the report."""
+        if self.back:
+            return f"{self.tensor}: copied with axes turned round, as it is read backwards"
+        return f"{self.tensor}: copied with zeros around it, as it is read beyond its edges"
+
 
 def with_edges(
     cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, knobs: Knobs

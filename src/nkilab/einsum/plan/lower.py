@@ -155,12 +155,8 @@ class _Lowering:
 
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""
-        edges = self.edges[name]
-        EdgedCopy(self.ctx, name, edges).lower()
-        told = "with zeros around it, as it is read beyond its edges"
-        if edges.back:
-            told = "with axes turned round, as it is read backwards"
-        self.ctx.choices.append(f"{edges.tensor}: copied {told}")
+        EdgedCopy(self.ctx, name, self.edges[name]).lower()
+        self.ctx.choices.append(self.edges[name].told)
 
     def why_left_out(self, name: str) -> str:
         """Why an Einsum of the cascade is not computed."""
