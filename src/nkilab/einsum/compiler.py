@@ -111,7 +111,6 @@ def _planned(
     search: float,
 ) -> CompiledEinsum:
     """The kernel of a cascade without a mapping, what no output depends on left out."""
-    _need_forward_indices(cascade)
     cascade, unread = live(cascade)
     result = _lowered(spec, cascade, types_of(cascade, spec, dtypes), dialect, machine, search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
@@ -191,7 +190,7 @@ def _that_fits(
         NoRoomError: if no share of SBUF gives tiles that fit.
     """
     for share in (RULES.share, 0.6, 0.4, 0.2):
-        kernel, ctx = built(replace(RULES, share=share))
+        kernel, ctx = built(replace(RULES, share=share, is_edged=share < RULES.share))
         told = [] if share == RULES.share else [f"plans fill {share:g} of SBUF, so that all tiles fit"]
         try:
             return compiled(kernel, [*ctx.choices, *told])

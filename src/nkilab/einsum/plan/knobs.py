@@ -15,6 +15,7 @@ class Knobs:
         transfer_bytes: of one transfer that fills several blocks of partitions, at most.
         share: of SBUF that plans may fill; the rest is for what the compiler adds.
         is_fused: whether neighbours that may share loops do.
+        is_edged: whether every tensor that is read beyond its edges is copied with zeros around it.
         picks: (number, rank): at the choice of this number, the option of this rank instead of the best, 0.
     """
 
@@ -23,6 +24,7 @@ class Knobs:
     transfer_bytes: int = 1 << 20
     share: float = 0.85
     is_fused: bool = True
+    is_edged: bool = False
     picks: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
@@ -30,9 +32,10 @@ class Knobs:
         told = [
             f"{name.replace('_', ' ')} {value}"
             for name, value in vars(self).items()
-            if value != getattr(default, name) and name not in ("is_fused", "picks")
+            if value != getattr(default, name) and name not in ("is_fused", "is_edged", "picks")
         ]
         told += [] if self.is_fused else ["no shared loops"]
+        told += ["zeros around copies"] if self.is_edged else []
         told += [f"choice {number} its option {rank}" for number, rank in self.picks]
         return ", ".join(told) or "by the rules"
 

@@ -19,6 +19,8 @@ from .contraction import Contraction
 from .defer import deferred
 from .deliver import targets_of
 from .diagonal import diagonal_of
+from .edges import EdgedCopy, Edges, with_edges
+from .forwards import with_forward_indices
 from .given import NOTHING, Given
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
@@ -30,6 +32,7 @@ from .product import product_of, products_for
 from .reach import leaving
 from .recurrence import without_turns
 from .scan import scan_of
+from .stage import BeyondEdges
 from .storage import PARTITIONS, in_hbm
 from .turned import turned_once
 from .turns import turns_at_once
@@ -64,7 +67,19 @@ def lower(
     """
     held = cascade if given.is_watched else rewritten(cascade, dtypes)
     held = without_turns(normal(held, given.plain))
-    return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given).kernel()
+    if given.is_watched:
+        return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).kernel()
+    held, back = with_forward_indices(held)
+    types = {**dtypes, **{copy: dtypes.get(c.tensor, "float32") for copy, c in back.items()}}
+
+    def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
+        known, edges = with_edges(held, types, machine, knobs)
+        return _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges).kernel()
+
+    try:
+        return kernel(knobs)
+    except BeyondEdges:
+        return kernel(replace(knobs, is_edged=True))
 
 
 def rewritten(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
@@ -85,10 +100,12 @@ class _Lowering:
         title: str,
         knobs: Knobs,
         fixed: Given,
+        edges: Mapping[str, Edges],
     ) -> None:
         held = {t: dtypes.get(t.removesuffix("_turned"), "float32") for t in cascade.tensors}
+        held |= {t: held[e.tensor] for t, e in edges.items()}
         taken = {*given.inputs, *given.outputs, *given.scalars, name}
-        self.given, self.name, self.title = given, name, title
+        self.given, self.name, self.title, self.edges = given, name, title, edges
         self.ctx = Context(cascade, machine, held, Builder(taken), knobs, given=fixed)
         self.group: Group | None = None
         self.units = Units(self.ctx)
@@ -118,10 +135,16 @@ class _Lowering:
         ]
         ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
         self.homes.bar_turns()
-        groups = groups_of(cascade, ctx.knobs.is_fused)
+        ctx.copied = {e.tensor for e in self.edges.values()}
+        for name in (n for n in self.edges if n in cascade.inputs):
+            self.copy_edged(name)
+        groups = groups_of(cascade, ctx.knobs.is_fused, self.edges)
         for number, group in enumerate(groups):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
-            self.lower_group(group, later)
+            if group.einsums[-1].name in self.edges:
+                self.copy_edged(group.einsums[-1].name)
+            else:
+                self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
@@ -129,6 +152,11 @@ class _Lowering:
         if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+
+    def copy_edged(self, name: str) -> None:
+        """Copy a tensor with zeros around it."""
+        EdgedCopy(self.ctx, name, self.edges[name]).lower()
+        self.ctx.choices.append(self.edges[name].told)
 
     def why_left_out(self, name: str) -> str:
         """Why an Einsum of the cascade is not computed."""
