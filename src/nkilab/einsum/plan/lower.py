@@ -11,9 +11,10 @@ from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
 from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
+from .alone import pointed
 from .aside import set_aside
 from .balance import balanced
-from .build import Builder, Span, point, whole
+from .build import Builder, Span, whole
 from .context import Context
 from .contraction import Contraction
 from .defer import deferred
@@ -263,9 +264,10 @@ class _Lowering:
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         told = ", ".join(dict.fromkeys(names))
         tiled = self.ctx.pick(f"the loop over tiles that {told} share", [*rest, ""]) if rest else ""
-        pointed = "" if given.is_watched else self.pointed(group, shared, single)
-        if pointed:
-            loops.append((pointed, cascade.extent(pointed, last), 1))
+        is_tiled = bool(single) or given.is_watched
+        by_value = "" if is_tiled else pointed(self.homes, self.units, group, shared)
+        if by_value:
+            loops.append((by_value, cascade.extent(by_value, last), 1))
         elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
@@ -291,40 +293,6 @@ class _Lowering:
                 block = self.group_block(group, variable, extent, products) if extent > PARTITIONS else 1
             found.append((variable, extent, block))
         return found
-
-    def pointed(self, group: Group, shared: Sequence[str], single: Sequence[str]) -> str:
-        """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""
-        ctx = self.ctx
-        between = [e for e in group.einsums if any(e.name in o.reads for o in group.einsums)]
-        if single or any(isinstance(s, Iterate) for s in group.steps):
-            return ""
-        for variable in shared:
-            tiled, alone = (
-                max((self.homes.tile_bytes(e, {variable: b}) for e in between), default=0)
-                for b in (PARTITIONS, 1)
-            )
-            work = [
-                prod(ctx.cascade.extent(v, e) for v in e.variables if v != variable) for e in group.einsums
-            ]
-            if not alone * 4 <= ctx.room() * 0.6 < tiled * 2 or min(work) < PARTITIONS**2:
-                continue
-            if self.is_as_fast_alone(group, variable):
-                return variable
-        return ""
-
-    def is_as_fast_alone(self, group: Group, variable: str) -> bool:
-        """Whether Einsums take about as long with one value of a variable after the other."""
-        ctx = self.ctx
-        extent = ctx.cascade.extent(variable, group.einsums[-1])
-        one = {variable: point(name_of(variable))}
-        whole, alone = (
-            sum(
-                self.units.cost_ns(e, {v: s for v, s in outer.items() if v in e.variables})
-                for e in group.einsums
-            )
-            for outer in ({}, one)
-        )
-        return alone * extent <= 2 * whole
 
     def is_scattering(self, variable: str, products: list[Einsum]) -> bool:
         """Whether tiles of a variable leave TensorE only ways that load single elements from HBM."""
