@@ -15,6 +15,7 @@ class Knobs:
         transfer_bytes: of one transfer that fills several blocks of partitions, at most.
         share: of SBUF that plans may fill; the rest is for what the compiler adds.
         is_fused: whether neighbours that may share loops do.
+        has_products: whether TensorE computes sums of products; those that it alone can, it does.
         picks: (number, rank): at the choice of this number, the option of this rank instead of the best, 0.
     """
 
@@ -23,6 +24,7 @@ class Knobs:
     transfer_bytes: int = 1 << 20
     share: float = 0.85
     is_fused: bool = True
+    has_products: bool = True
     picks: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
@@ -30,9 +32,10 @@ class Knobs:
         told = [
             f"{name.replace('_', ' ')} {value}"
             for name, value in vars(self).items()
-            if value != getattr(default, name) and name not in ("is_fused", "picks")
+            if value != getattr(default, name) and name not in ("is_fused", "has_products", "picks")
         ]
         told += [] if self.is_fused else ["no shared loops"]
+        told += [] if self.has_products else ["sums on VectorE"]
         told += [f"choice {number} its option {rank}" for number, rank in self.picks]
         return ", ".join(told) or "by the rules"
 

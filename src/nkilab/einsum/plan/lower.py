@@ -14,7 +14,7 @@ from ..tree.nodes import Argument, Buffer, Kernel, Loop
 from .aside import set_aside
 from .balance import balanced
 from .build import Builder, Span, point, whole
-from .context import Context
+from .context import Context, Point
 from .contraction import Contraction
 from .defer import deferred
 from .deliver import targets_of
@@ -39,6 +39,19 @@ from .units import Units
 MOST_SCATTERED = 12
 
 
+class PlanError(AssertionError):
+    """A plan met what it was not written for.
+
+    Args:
+        error: what was asserted.
+        points: choices made until then.
+    """
+
+    def __init__(self, error: AssertionError, points: Sequence[Point]) -> None:
+        super().__init__(str(error))
+        self.points = tuple(points)
+
+
 def lower(
     cascade: Cascade,
     dtypes: Mapping[str, str],
@@ -61,10 +74,15 @@ def lower(
 
     Raises:
         UnsupportedError: if an Einsum has a form that no nest covers.
+        PlanError: if a choice leads to where no nest goes on; a fault of the rules.
     """
     held = cascade if given.is_watched else rewritten(cascade, dtypes)
     held = without_turns(normal(held, given.plain))
-    return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given).kernel()
+    lowering = _Lowering(cascade, held, dtypes, machine, name, title, knobs, given)
+    try:
+        return lowering.kernel()
+    except AssertionError as error:
+        raise PlanError(error, lowering.ctx.points) from error
 
 
 def rewritten(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
@@ -479,4 +497,4 @@ class _Lowering:
         Nest(ctx, Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}).lower()
 
 
-__all__ = ["lower", "replace"]
+__all__ = ["PlanError", "lower", "replace"]
