@@ -1,8 +1,8 @@
 """Plans in order: by the rules; with less of SBUF; and where the proof refuses these, with other choices.
 
-What the rules choose may meet an extent that a nest was not written for: a fault of ours, which the proof or an
-assertion finds before a kernel is printed. Another plan of the same cascade need not have it. So a few others
-are tried, and each must pass the same proof. What comes out says that it was made so, and why.
+What the rules choose may meet an extent that a nest was not written for: a fault of ours, which the proof or
+an assertion finds before a kernel is printed. Another plan of the same cascade need not have it. So a few
+others are tried, and each must pass the same proof. What comes out says that it was made so, and why.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class _Refusal:
 
     error: Exception
     points: tuple[Point, ...]
+
+    def __str__(self) -> str:
+        return (str(self.error) or type(self.error).__name__).splitlines()[0]
 
 
 def attempted(
@@ -81,11 +84,11 @@ def _other(
     """What is compiled from the first of other plans that is proved."""
     before: list[str] = []
     for what, knobs in _others(refused.points):
-        told = f"PLANNED ANOTHER WAY, a fault of the rules: their plan is refused ({refused.error}); {what}"
+        told = f"PLANNED ANOTHER WAY, a fault of the rules: their plan is refused ({refused}); {what}"
         made = _tried(built, compiled, knobs, [told + "".join(f"; not {b}" for b in before)])
         if not isinstance(made, _Refusal):
             return made
-        before.append(f"{what} ({made.error})")
+        before.append(f"{what} ({made})")
     raise refused.error
 
 
