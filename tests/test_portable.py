@@ -21,16 +21,17 @@ SCRIPTS = [
 MODULES = {"fcntl", "resource", "pwd", "grp", "pty", "termios", "tty", "posix", "syslog", "curses", "crypt"}
 CALLS = re.compile(
     r"os\.(fork\w*|getuid|geteuid|getpgid|setsid|killpg|nice|mkfifo|sched_\w+|uname|posix_\w+)$"
-    r"|signal\.(SIG[A-Z0-9]+|alarm|setitimer|pthread_kill|pause)$|multiprocessing\.get_context$"
+    r"|signal\.(SIG(?!INT$|TERM$)[A-Z0-9]+|alarm|setitimer|pthread_kill|pause)$|multiprocessing\.get_context$"
 )
 PLACES = re.compile(r"^(/tmp|/proc|/dev/|/sys/|/usr|/etc|/var|/bin|/opt|/home|~/|[A-Za-z]:\\)")
 # What limits a foreign test suite reads the memory of the process and interrupts it; it is loaded by name
-# alone and says so on a system that lacks either. Locks of files, and the cores that a process may use, are
-# looked for, and done without.
+# alone and says so on a system that lacks either. Locks of files, the cores that a process may use, and
+# alarms that end a point which takes too long are looked for, and done without.
 EXCEPTIONS = {
     "records.py": {"os.sched_getaffinity"},
     "suites/limits.py": {"resource", "signal.SIGALRM", "signal.pthread_kill", "/proc/self/statm"},
     "_lazy.py": {"fcntl"},
+    "tune/limits.py": {"signal.SIGALRM", "signal.setitimer"},
 }
 
 

@@ -327,7 +327,8 @@ CALLS = [
      f"argument x: dtype is object; it is one of {TYPES}\n  hint: cast it on the host before the call"),
     ((np.float32(1) * np.zeros(()),), {}, None),
     ((np.zeros((), np.float32)[...],), {},
-     "argument x has shape []; a tensor has at least one element and axis"),
+     "argument x has shape []; a tensor has at least one element and axis\n"
+     "  hint: pass a number, as x.item() is one"),
     ((np.zeros((0, 4), np.float32),), {},
      "argument x has shape [0, 4]; a tensor has at least one element and axis"),
     (([np.zeros((2, 2))],), {},
