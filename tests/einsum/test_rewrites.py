@@ -140,3 +140,16 @@ def test_a_large_matrix_of_a_block_is_transposed_once(dialect: str) -> None:
 
 def test_a_small_matrix_is_not_copied() -> None:
     assert "A_turned[" not in powers(8, 128, "nki").source
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("rows", [3072, 3328, 3300], ids=["banks", "half a bank more", "ragged"])
+def test_an_operand_that_lies_turned_and_is_too_large_to_stay_is_turned_tile_by_tile(
+    dialect: str, rows: int
+) -> None:
+    # 8 blocks of `rows` float32 fit on chip once, not twice: each is turned for its product
+    d, i = (whole(np.random.default_rng(n), *s) for n, s in enumerate([(128, 1024), (rows, 1024)]))
+    text = "Z[r, k] = D[r, n] . I[k, n] ;; M mul V add"
+    kernel = einsum.compile(text, shapes={"D": d.shape, "I": i.shape}, dialect=dialect)
+    assert "_block" not in kernel.source.replace("d_block", "")
+    assert np.array_equal(kernel(d, i), d @ i.T)

@@ -33,8 +33,13 @@ def alternatives(compiled: CompiledEinsum) -> list[str]:
 def _others(compiled: CompiledEinsum) -> list[tuple[str, Knobs]]:
     """The second option of the first choices, and no shared loops."""
     held = (compiled.cascade, compiled.dtypes, compiled.machine, compiled.name, "")
-    _, ctx = lower(*held)
     found: list[tuple[str, Knobs]] = []
+    apart = ("no shared loops", replace(RULES, is_fused=False))
+    try:
+        _, ctx = lower(*held)
+    except AssertionError:
+        # the rules gave no plan; what came out is another already
+        return [apart]
     for number, point in enumerate(ctx.points):
         if point.options <= 1 or len(found) >= MOST_TRIED - 1:
             continue
@@ -46,7 +51,7 @@ def _others(compiled: CompiledEinsum) -> list[tuple[str, Knobs]]:
             continue
         taken = other.points[number].taken if number < len(other.points) else ""
         found.append((f"{point.what}: {taken or 'none'} instead of {point.taken or 'none'}", knobs))
-    return [*found, ("no shared loops", replace(RULES, is_fused=False))]
+    return [*found, apart]
 
 
 def _latency(compiled: CompiledEinsum, knobs: Knobs) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import UnsupportedError, UsageError
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
+from .attempts import attempted
 from .checks.judge import GIVEN, judge
 from .checks.layouts import differing_views
 from .checks.model import Model, close_to
@@ -32,8 +33,7 @@ from .plan.lower import lower
 from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
-from .room import NoRoomError
-from .search import searched, searched_by, with_axes_swapped
+from .search import searched_by, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
@@ -92,11 +92,7 @@ def compile(
     found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
     enforce(found, strict=strict)
     if held.is_mapped:
-        if is_partial:
-            _need_forward_indices(known.cascade)
-            held = _typed(known, dtypes)
-        else:
-            _need_nothing_beside("search" if search else "dtypes" if dtypes else "")
+        held = _completed(known, dtypes) if is_partial else _decided(held, dtypes, search)
         result = _mapped(held, cascade, machine, dialect, found, strict, search)
         return replace(result, changes=(*parts, *result.changes))
     result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
@@ -118,14 +114,22 @@ def _planned(
     return replace(result, changes=(*dropped, *result.changes))
 
 
-def _need_nothing_beside(option: str) -> None:
-    """Refuse an option that decides what a mapping decides; "" for none.
+def _completed(known: Spec, dtypes: Mapping[str, Any] | str | None) -> Spec:
+    """A specification whose mapping the compiler completes."""
+    _need_forward_indices(known.cascade)
+    return _typed(known, dtypes)
+
+
+def _decided(held: Spec, dtypes: Mapping[str, Any] | str | None, search: float) -> Spec:
+    """A specification whose mapping decides everything.
 
     Raises:
-        UsageError: if there is one.
+        UsageError: if an option decides something, too.
     """
+    option = "search" if search else "dtypes" if dtypes else ""
     if option:
         raise UsageError(f"{option} is given beside a mapping, which decides", hint="leave one of them out")
+    return held
 
 
 def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
@@ -171,34 +175,21 @@ def _lowered(
             changes=tuple(choices), alternatives=tried, proofs=proofs,
         )  # fmt: skip
 
+    def built(knobs: Knobs) -> tuple[Kernel, Context]:
+        return lower(cascade, types, machine, name, title, knobs)
+
+    unsearched = []
     if search:
-        found = searched(
-            cascade, types, machine, name, title, search, lambda k: compiled(k, ()).estimate.latency_us
-        )
-        return compiled(found.kernel, (*found.ctx.choices, found.told), found.tried)
-    result = _that_fits(lambda knobs: lower(cascade, types, machine, name, title, knobs), compiled)
+        try:
+            found = searched_by(built, lambda k: compiled(k, ()).estimate.latency_us, search, RULES)
+            return compiled(found.kernel, (*found.ctx.choices, found.told), found.tried)
+        except AssertionError:
+            unsearched = ["NOT SEARCHED: a search begins with the plan by rules, which is refused"]
+    result = attempted(built, compiled)
+    result = replace(result, changes=(*unsearched, *result.changes))
     for output in sorted(spec.any_layout & set(cascade.outputs)):
         result = _cheaper_layout(result, output, machine)
     return result
-
-
-def _that_fits(
-    built: Callable[[Knobs], tuple[Kernel, Context]], compiled: Callable[..., CompiledEinsum]
-) -> CompiledEinsum:
-    """The kernel of the rules, or of rules that fill less of SBUF where its tiles do not fit.
-
-    Raises:
-        NoRoomError: if no share of SBUF gives tiles that fit.
-    """
-    for share in (RULES.share, 0.6, 0.4, 0.2):
-        kernel, ctx = built(replace(RULES, share=share, is_edged=share < RULES.share))
-        told = [] if share == RULES.share else [f"plans fill {share:g} of SBUF, so that all tiles fit"]
-        try:
-            return compiled(kernel, [*ctx.choices, *told])
-        except NoRoomError:
-            if share == 0.2:
-                raise
-    raise AssertionError("the last share returns or raises")
 
 
 def _need_forward_indices(cascade: Cascade) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -119,6 +119,14 @@ class Builder:
                 self.loops += 1
                 self.scopes[-1].turn = Turn(over, step, self.loops)
             yield span.start
+
+    def pieces(
+        self, variable: str, span: Span, block: int, is_sequential: bool = False
+    ) -> AbstractContextManager[Span]:
+        """A loop over tiles of a span that no run-time value cuts."""
+        total = span.count.value
+        assert total is not None, "blocks divide what they cut, or are one tile"
+        return self.tiles(variable, total, block, is_sequential=is_sequential, over=variable)
 
     @contextmanager
     def tiles(

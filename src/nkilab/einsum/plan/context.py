@@ -34,6 +34,19 @@ class Point:
     taken: str
 
 
+class PlanError(AssertionError):
+    """A plan met what it was not written for.
+
+    Args:
+        error: what was asserted.
+        points: choices made until then.
+    """
+
+    def __init__(self, error: AssertionError, points: Sequence[Point]) -> None:
+        super().__init__(str(error))
+        self.points = tuple(points)
+
+
 @dataclass
 class Context:
     """The state of a compilation.

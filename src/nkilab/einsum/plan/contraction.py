@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from math import prod
 
@@ -12,13 +12,13 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View
 from .beside import rows_beside
-from .build import Builder, Span, point
+from .build import Span, point
 from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
 from .operands import Operands
-from .product import BANK, Blocks, Product, block_sizes, keeps_given, matmul_dtype
+from .product import BANK, Blocks, Product, block_sizes, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaves
 from .stack import of_stack
 from .stage import stage, staged_bytes
@@ -44,6 +44,7 @@ class Contraction:
         self.ctx, self.einsum, self.product, self.outer = ctx, einsum, product, outer
         self.spans = ctx.spans(einsum, outer)
         self.dtype = matmul_dtype(ctx, product.left, product.right)
+        self.is_turned_by_tile = False
 
     def lower(self) -> None:
         """Append the nest."""
@@ -181,7 +182,7 @@ class Contraction:
         out = prod(spans[v].most for v in self.einsum.output.variables) * 4
         if depth < spans[product.over].most:
             total += out * 2
-        # a row of a transfer that is shorter than 2 KiB costs as much as one of 2 KiB
+        # shorter rows of a transfer cost as much as one of 2 KiB
         for access, own, count, moved in (
             (product.left, product.part, rows, left),
             (product.right, product.free, columns, right * part_blocks),
@@ -221,6 +222,7 @@ class Contraction:
                 continue
             if is_beside or self.fits(access):
                 self.held[n] = stage(self.ctx, access, self.spans, product.over, self.dtype)
+        self.is_turned_by_tile = 1 not in self.held and lies_turned(self.ctx, product.right, product.over)
 
     def fits(self, access: Access) -> bool:
         size = staged_bytes(self.ctx, access, self.spans, self.product.over, self.dtype)
@@ -271,15 +273,19 @@ class Contraction:
             for variable, block in self.tile_order():
                 tiles[variable] = span = self.spans[variable]
                 if span.most > block:
-                    local = stack.enter_context(_sub_tiles(build, variable, span, block))
+                    local = stack.enter_context(build.pieces(variable, span, block))
                     tiles[variable] = Span(span.start + local.start, local.count, local.most)
             yield tiles[product.part], tiles[product.free]
 
     def column_block(self, columns: Span) -> int:
-        """Columns of a tile of the result: a bank of PSUM, or 128 where the result is turned and ragged."""
-        if columns.most > BANK and columns.most % BANK and not self.is_straight():
-            return self.tile(self.product.free, PARTITIONS)
-        return self.tile(self.product.free, BANK)
+        """Columns of a tile of the result: a bank of PSUM; less where what is turned would be ragged."""
+        width = BANK
+        if columns.most > BANK and columns.most % BANK:
+            if not self.is_straight():
+                width = PARTITIONS
+            elif self.is_turned_by_tile:
+                width = even_tile(columns.most)
+        return self.tile(self.product.free, width)
 
     def is_straight(self) -> bool:
         product, output = self.product, self.einsum.output
@@ -397,7 +403,7 @@ class Contraction:
             over = spans[product.over]
             depth = self.tile(product.over, PARTITIONS)
             if over.most > depth:
-                local = stack.enter_context(_sub_tiles(build, product.over, over, depth, is_sequential=True))
+                local = stack.enter_context(build.pieces(product.over, over, depth, is_sequential=True))
                 running.extend(local.start.names)
                 spans = {**spans, product.over: Span(over.start + local.start, local.count, local.most)}
             stationary = self.operand(0, product.left, product.part, spans)
@@ -477,14 +483,6 @@ class Contraction:
             self.ctx.build.add(nodes.Scale(made, view, "multiply", self.ctx.number(scalar)))
             view = made
         return view
-
-
-def _sub_tiles(
-    build: Builder, variable: str, span: Span, block: int, is_sequential: bool = False
-) -> AbstractContextManager[Span]:
-    total = span.count.value
-    assert total is not None, "blocks divide what they cut, or are one tile"
-    return build.tiles(variable, total, block, is_sequential=is_sequential, over=variable)
 
 
 def _of_total(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import prod
 
@@ -15,7 +15,7 @@ from .alone import pointed
 from .aside import set_aside
 from .balance import balanced
 from .build import Builder, Span, whole
-from .context import Context
+from .context import Context, PlanError
 from .contraction import Contraction
 from .defer import deferred
 from .deliver import targets_of
@@ -65,17 +65,18 @@ def lower(
 
     Raises:
         UnsupportedError: if an Einsum has a form that no nest covers.
+        PlanError: if a choice leads to where no nest goes on; a fault of the rules.
     """
     held = cascade if given.is_watched else rewritten(cascade, dtypes)
     held = without_turns(normal(held, given.plain))
     if given.is_watched:
-        return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).kernel()
+        return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
     held, back = with_forward_indices(held)
     types = {**dtypes, **{copy: dtypes.get(c.tensor, "float32") for copy, c in back.items()}}
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, types, machine, knobs)
-        return _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges).kernel()
+        return _Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges).planned()
 
     try:
         return kernel(knobs)
@@ -112,6 +113,17 @@ class _Lowering:
         self.units = Units(self.ctx)
         self.homes = Homes(self.ctx, self.units)
         self.later: set[str] = set()
+
+    def planned(self) -> tuple[Kernel, Context]:
+        """The tree and its plan.
+
+        Raises:
+            PlanError: if a choice leads to where no nest goes on.
+        """
+        try:
+            return self.kernel()
+        except AssertionError as error:
+            raise PlanError(error, self.ctx.points) from error
 
     def kernel(self) -> tuple[Kernel, Context]:
         ctx, cascade = self.ctx, self.ctx.cascade
@@ -371,33 +383,7 @@ class _Lowering:
         if recurrence is not None:
             recurrence.lower()
             return
-        each, told = turns_at_once(ctx, block.body, block.variable, extent), f"turns of {block.variable}"
-        with ExitStack() as stack:
-            chunk = stack.enter_context(
-                ctx.build.tiles(
-                    f"{block.variable}_chunk",
-                    extent,
-                    each,
-                    is_sequential=True,
-                    comment=told,
-                    over=block.variable,
-                )
-                if each < extent
-                else nullcontext(whole(extent))
-            )
-            if each < extent:
-                ctx.turns[block.variable] = chunk
-            turn = stack.enter_context(
-                ctx.build.tiles(
-                    block.variable,
-                    each,
-                    1,
-                    is_sequential=True,
-                    comment=told if each == extent else "",
-                    over=block.variable,
-                )
-            )
-            span = Span(chunk.start + turn.start, turn.count, 1)
+        with self.turn(block, extent) as span:
             ctx.loops.append((block.variable, extent))
             known = {t: list(ctx.storages.get(t, ())) for t in written}
             for tensor in written:
@@ -413,6 +399,25 @@ class _Lowering:
             for storage in kept:
                 storage.depth = before.get(id(storage), ctx.build.depth)
                 storage.changed()
+
+    @contextmanager
+    def turn(self, block: Iterate, extent: int) -> Iterator[Span]:
+        """The loop over the turns of an iterate block, in pieces of as many as come on chip at once."""
+        ctx, variable = self.ctx, block.variable
+        each, told = turns_at_once(ctx, block.body, variable, extent), f"turns of {variable}"
+        with ExitStack() as stack:
+            chunk = whole(extent)
+            if each < extent:
+                chunk = ctx.turns[variable] = stack.enter_context(
+                    ctx.build.tiles(
+                        f"{variable}_chunk", extent, each, is_sequential=True, comment=told, over=variable
+                    )
+                )
+                told = ""
+            turn = stack.enter_context(
+                ctx.build.tiles(variable, each, 1, is_sequential=True, comment=told, over=variable)
+            )
+            yield Span(chunk.start + turn.start, turn.count, 1)
 
     def prepare(self, block: Iterate, outer: dict[str, Span]) -> None:
         """Make the places of what is read after a block, before its loop opens."""
@@ -475,4 +480,4 @@ class _Lowering:
         Nest(ctx, Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}).lower()
 
 
-__all__ = ["lower", "replace"]
+__all__ = ["PlanError", "lower", "replace"]

@@ -220,11 +220,18 @@ class Pipeline:
         trips = expr(self.loop.trips).value
         if trips is None or trips < FEWEST_TURNS or self.loop.count_name or not self.handed:
             return False
+        if self.is_summed_over:
+            return False
         ahead, behind = (
             set[str]().union(*(engines_of(u.statement) for u in held if _is_wide(u.statement)))
             for held in (self.early, self.late)
         )
         return bool(ahead & behind - {"dma"}) and all(map(self.may_have_versions, self.early))
+
+    @property
+    def is_summed_over(self) -> bool:
+        """Whether products of all turns are one sum in PSUM, which a turn outside would begin anew."""
+        return any(isinstance(s, MatMul) and self.loop.variable in s.over for s in statements(self.loop.body))
 
     def is_bound(self, loads: Loads) -> bool:
         """Whether what runs ahead has a part in the time, and transfers do not take all of it anyway."""

@@ -234,6 +234,20 @@ def block_sizes(extent: int, unit: int) -> list[int]:
     return [extent, *divide, *([unit] if unit < extent else [])]
 
 
+def even_tile(extent: int) -> int:
+    """The most blocks of 128 columns that a bank holds and that divide an extent; one if none do."""
+    widths = range(BANK, PARTITIONS, -PARTITIONS)
+    return next((w for w in widths if extent % w == 0), PARTITIONS)
+
+
+def lies_turned(ctx: Context, access: Access | None, over: str) -> bool:
+    """Whether an operand, where it is, has another variable than that of the sum along the partitions."""
+    if access is None:
+        return False
+    chip = ctx.chip(access.tensor)
+    return over in access.indices[-1].variables if chip is None else chip.part_variable(access) != over
+
+
 def keeps_given(
     ctx: Context, einsum: Einsum, product: Product, blocks: Blocks, tiles: Sequence[tuple[str, int]]
 ) -> bool:

@@ -136,6 +136,30 @@ def _filled(
     _copied(ctx, plain, at, part_name, free, made, source)
 
 
+def _copied_whole(
+    ctx: Context,
+    plain: Access,
+    at: dict[str, Span],
+    part: str,
+    free: list[str],
+    made: Storage,
+    source: Storage,
+) -> bool:
+    """Fill a tile by one of the ways that take several blocks or rows at once; whether one does."""
+    if _is_turned_at_once(plain, at, part, free, made, source):
+        _turned_at_once(ctx, plain, at, part, free[0], made, source)
+        return True
+    if source.is_hbm and _is_loaded_in_blocks(plain, at, part, free, made):
+        _loaded_in_blocks(ctx, plain, at, part, made, source)
+        return True
+    is_column = bool(part) and not free
+    if source.is_hbm and is_column and _loaded_as_rows(ctx, plain, at, part, made, source):
+        return True
+    if _is_turned_in_bulk(ctx, plain, at, part, free, made, source):
+        return True
+    return is_column and _dealt_out(ctx, plain, at, part, made, source)
+
+
 def _copied(
     ctx: Context,
     plain: Access,
@@ -146,17 +170,7 @@ def _copied(
     source: Storage,
 ) -> None:
     """Fill a tile, block of partitions by block, along the last of its free axes."""
-    if _is_turned_at_once(plain, at, part, free, made, source):
-        _turned_at_once(ctx, plain, at, part, free[0], made, source)
-        return
-    if source.is_hbm and _is_loaded_in_blocks(plain, at, part, free, made):
-        _loaded_in_blocks(ctx, plain, at, part, made, source)
-        return
-    if source.is_hbm and part and not free and _loaded_as_rows(ctx, plain, at, part, made, source):
-        return
-    if _is_turned_in_bulk(ctx, plain, at, part, free, made, source):
-        return
-    if part and not free and _dealt_out(ctx, plain, at, part, made, source):
+    if _copied_whole(ctx, plain, at, part, free, made, source):
         return
     if part and at[part].most > PARTITIONS:
         total = at[part].count.value

@@ -74,6 +74,8 @@ class Units:
         others = choices_for(ctx, [einsum], ctx.spans(einsum, {}))
         if not products or not others:
             return bool(products)
+        if not ctx.knobs.has_products:
+            return False
         if ctx.given.has_instruction(einsum.name):
             return ctx.given.instruction(einsum.name) == "MatVec"
         is_cheaper = products[0].cost_ns <= others[0].cost_ns and not self.is_chained(einsum, products[0])

@@ -1,0 +1,110 @@
+"""Plans in order: by the rules; with less of SBUF; and where the proof refuses these, with other choices.
+
+What the rules choose may meet an extent that a nest was not written for: a fault of ours, which the proof or
+an assertion finds before a kernel is printed. Another plan of the same cascade need not have it. So a few
+others are tried, and each must pass the same proof. What comes out says that it was made so, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from .plan.context import Context, PlanError, Point
+from .plan.knobs import RULES, Knobs
+from .room import NoRoomError
+from .tree.nodes import Kernel
+
+Result = TypeVar("Result")
+# parts of SBUF that plans may fill, the first by the rules
+SHARES = (RULES.share, 0.6, 0.4, 0.2)
+# choices of which another option is tried, the last that were made first
+MOST_CHOICES = 16
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Why a plan is none, and the choices that it made until then."""
+
+    error: Exception
+    points: tuple[Point, ...]
+
+    def __str__(self) -> str:
+        return (str(self.error) or type(self.error).__name__).splitlines()[0]
+
+
+def attempted(
+    built: Callable[[Knobs], tuple[Kernel, Context]], compiled: Callable[[Kernel, Sequence[str]], Result]
+) -> Result:
+    """What is compiled from the first plan that its proof accepts.
+
+    Args:
+        built: makes a tree and its plan of choices.
+        compiled: proves a tree, and makes a result of it and of what is told of the plan.
+
+    Raises:
+        NoRoomError: if no share of SBUF gives tiles that fit.
+        AssertionError: as the rules met it, if no plan that is tried is proved.
+    """
+    none: Exception = NoRoomError("no share of SBUF is tried")
+    for share in SHARES:
+        told = [] if share == RULES.share else [f"plans fill {share:g} of SBUF, so that all tiles fit"]
+        made = _tried(built, compiled, replace(RULES, share=share, is_edged=share < RULES.share), told)
+        if not isinstance(made, _Refusal):
+            return made
+        if not isinstance(made.error, NoRoomError):
+            return _other(built, compiled, made)
+        none = made.error
+    raise none
+
+
+def _tried(
+    built: Callable[[Knobs], tuple[Kernel, Context]],
+    compiled: Callable[[Kernel, Sequence[str]], Result],
+    knobs: Knobs,
+    told: Sequence[str],
+) -> Result | _Refusal:
+    """What is compiled with some choices, or why nothing is."""
+    points: tuple[Point, ...] = ()
+    try:
+        kernel, ctx = built(knobs)
+        points = tuple(ctx.points)
+        return compiled(kernel, [*told, *ctx.choices])
+    except PlanError as error:
+        return _Refusal(error, error.points)
+    except (NoRoomError, AssertionError) as error:
+        return _Refusal(error, points)
+
+
+def _other(
+    built: Callable[[Knobs], tuple[Kernel, Context]],
+    compiled: Callable[[Kernel, Sequence[str]], Result],
+    refused: _Refusal,
+) -> Result:
+    """What is compiled from the first of other plans that is proved."""
+    before: list[str] = []
+    for what, knobs in _others(refused.points):
+        told = f"PLANNED ANOTHER WAY, a fault of the rules: their plan is refused ({refused}); {what}"
+        made = _tried(built, compiled, knobs, [told + "".join(f"; not {b}" for b in before)])
+        if not isinstance(made, _Refusal):
+            return made
+        before.append(f"{what} ({made})")
+    raise refused.error
+
+
+def _others(points: Sequence[Point]) -> Iterator[tuple[str, Knobs]]:
+    """Other plans, in a few words, those that lose least first."""
+    chosen = [n for n, p in enumerate(points) if p.options > 1]
+    for number in reversed(chosen[-MOST_CHOICES:]):
+        point = points[number]
+        yield f"{point.what}: another than {point.taken or 'none'}", RULES.picking(number, 1)
+    yield "tiles of one block of partitions", replace(RULES, group_blocks=1)
+    yield "no shared loops", replace(RULES, is_fused=False)
+    yield "no shared loops, half of SBUF", replace(RULES, is_fused=False, share=0.4)
+    slow = replace(RULES, is_fused=False, has_products=False)
+    yield "no shared loops, sums on VectorE", slow
+    yield "no shared loops, sums on VectorE, 512 columns", replace(slow, most_columns=512)
+
+
+__all__ = ["attempted"]

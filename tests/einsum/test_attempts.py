@@ -1,0 +1,79 @@
+"""Where the plan by rules is refused, another that is proved is taken, and the report says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.einsum.plan import contraction
+from nkilab.einsum.plan.contraction import Contraction
+from nkilab.einsum.plan.nest import Nest
+from nkilab.einsum.plan.pipeline import Pipeline
+from nkilab.einsum.report import data, explain
+
+PRODUCT = "Z[r, k] = D[r, n] . I[k, n] ;; M mul V add"
+REFUSED = "PLANNED ANOTHER WAY, a fault of the rules: their plan is refused "
+
+
+def operands(r: int, k: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Small whole numbers, which float32 sums exactly."""
+    rng = np.random.default_rng(0)
+    return tuple(rng.integers(-3, 4, shape).astype(np.float32) for shape in ((r, n), (k, n)))  # type: ignore[return-value]
+
+
+def compiled(d: np.ndarray, i: np.ndarray) -> einsum.CompiledEinsum:
+    return einsum.compile(PRODUCT, shapes={"D": d.shape, "I": i.shape})
+
+
+def no_tiles(self: object) -> None:
+    raise AssertionError("no tile is right")
+
+
+def test_a_plan_that_the_proof_refuses_gives_way_to_one_with_another_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # a sum in PSUM whose last turn stands outside of its loop begins anew: a wrong kernel
+    monkeypatch.setattr(Pipeline, "is_summed_over", False)
+    d, i = operands(128, 3072, 1024)
+    kernel = compiled(d, i)
+    assert kernel.changes[0] == (
+        f"{REFUSED}(the sum z_sum does not take up every value of n); turns of n ahead: another than one"
+    )
+    assert np.array_equal(kernel(d, i), d @ i.T)
+    assert kernel.changes[0] in data(kernel)["changes"]
+
+
+def test_a_plan_that_ends_in_an_assertion_gives_way_to_one_with_another_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contraction, "even_tile", lambda extent: 512)
+    d, i = operands(128, 3328, 1024)
+    kernel = compiled(d, i)
+    told = "(ragged columns are cut to 128 before they are transposed)"
+    assert kernel.changes[0].startswith(f"{REFUSED}{told}; blocks of {PRODUCT[:24]}")
+    assert np.array_equal(kernel(d, i), d @ i.T)
+
+
+def test_sums_on_vector_engine_are_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Contraction, "lower", no_tiles)
+    d, i = operands(30, 70, 50)
+    # two products: another engine for one of them is not enough
+    text = "Y[r, k] = D[r, n] . I[k, n] ;; M mul V add\nZ[r, m] = Y[r, k] . E[k, m] ;; M mul V add"
+    shapes = {"D": d.shape, "I": i.shape, "E": i.shape}
+    kernel = einsum.compile(text, shapes=shapes)
+    first = kernel.changes[0]
+    assert first.startswith(f"{REFUSED}(no tile is right); no shared loops, sums on VectorE; not ")
+    assert "; not no shared loops (no tile is right)" in first
+    assert np.array_equal(kernel(d, i, i), d @ i.T @ i)
+    assert first in explain(kernel)
+    searched = einsum.compile(text, shapes=shapes, search=0.1)
+    assert searched.changes[0].startswith("NOT SEARCHED")
+    assert searched.source == kernel.source
+
+
+def test_where_no_plan_is_proved_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Contraction, "lower", no_tiles)
+    monkeypatch.setattr(Nest, "lower", no_tiles)
+    with pytest.raises(AssertionError, match=r"^no tile is right$"):
+        compiled(*operands(30, 70, 50))
