@@ -48,6 +48,7 @@ def attempted(
         NoRoomError: if no share of SBUF gives tiles that fit.
         AssertionError: as the rules met it, if no plan that is tried is proved.
     """
+    refused: Exception | None = None
     for share in SHARES:
         told = [] if share == RULES.share else [f"plans fill {share:g} of SBUF, so that all tiles fit"]
         made = _tried(built, compiled, replace(RULES, share=share), told)
@@ -55,7 +56,9 @@ def attempted(
             return made
         if not isinstance(made.error, NoRoomError):
             return _other(built, compiled, made)
-    raise made.error
+        refused = made.error
+    assert refused is not None
+    raise refused
 
 
 def _tried(
