@@ -59,11 +59,12 @@ class Verb(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
-        if self.examples:
-            with formatter.section("Examples"):
-                for line in self.examples:
-                    # a command line is copied: it is never wrapped
-                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+        if not self.examples:
+            return
+        with formatter.section("Examples"):
+            for line in self.examples:
+                # a command line is copied: it is never wrapped
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
 class Program(click.Group):

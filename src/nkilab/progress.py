@@ -78,9 +78,9 @@ def _draw(what: str, count: Callable[[], int] | None, total: int | None, done: E
         is_free = "pdb" not in sys.modules
         if is_live and not is_free:
             progress.stop()
-        elif is_free:
-            if not is_live:
-                progress.start()
+        if is_free and not is_live:
+            progress.start()
+        if is_free:
             made = count() if count is not None else total or 0
             told = f"{made:,} instructions" if made else ""
             progress.update(task, completed=made if count is not None else None, told=told)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LimitError
+from ..place.plan import Finding as PlanFinding
 from ..place.plan import Placements
 from ..trace.program import Program
 from .declare import Example, rule
@@ -251,14 +252,18 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         except LimitError as error:
             yield _shortage(track, error)
             continue
-        for held in plan.findings:
-            if held.rule == MIXED.id:
-                yield MIXED.finding(held.message, _full_site(track, held.where))
-                continue
-            said, _, live = held.message.partition("; the largest live here are ")
-            notes = [*_spilled(track), *(f"live: {text}" for text in live.split("; ") if text)]
-            yield SPILL.finding(said, _full_site(track, held.where), notes=notes)
+        yield from (_planned(track, held) for held in plan.findings)
         yield from _fragments(track)
+
+
+def _planned(track: Track, held: PlanFinding) -> Finding:
+    """What planning found; with a spill goes what is spilled and what is live there."""
+    site = _full_site(track, held.where)
+    if held.rule == MIXED.id:
+        return MIXED.finding(held.message, site)
+    said, _, live = held.message.partition("; the largest live here are ")
+    notes = [*_spilled(track), *(f"live: {text}" for text in live.split("; ") if text)]
+    return SPILL.finding(said, site, notes=notes)
 
 
 def _spilled(track: Track) -> list[str]:
@@ -302,8 +307,7 @@ def _shortage(track: Track, error: LimitError) -> Finding:
 def _full_site(track: Track, where: str) -> Site:
     """The line that "file.py:41" of a plan names."""
     name, _, number = where.rpartition(":")
-    for program in (track.program, track.compiled):
-        for file, line in program.lines:
-            if str(line) == number and file.rsplit("/", 1)[-1] == name:
-                return Site(file, line)
+    for file, line in (*track.program.lines, *track.compiled.lines):
+        if str(line) == number and file.rsplit("/", 1)[-1] == name:
+            return Site(file, line)
     return Site(name, int(number) if number.isdigit() else 0)

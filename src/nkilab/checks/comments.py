@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import UsageError, did_you_mean
 from .declare import RULES, Example, rule
 from .finding import Finding, Site
-from .sources import Sources
+from .sources import Ignore, Sources
 
 _SILENCED = """
 tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
@@ -79,10 +79,9 @@ def settings_near(file: str) -> Settings:
     """
     for folder in Path(file).resolve().parents:
         path = folder / "pyproject.toml"
-        if path.is_file():
-            held = _settings_in(path, path.stat().st_mtime_ns)
-            if held is not None:
-                return held
+        held = _settings_in(path, path.stat().st_mtime_ns) if path.is_file() else None
+        if held is not None:
+            return held
     return Settings()
 
 
@@ -119,17 +118,18 @@ def find(sources: Sources, files: Iterable[str]) -> Iterator[Finding]:
     """Comments that silence nothing in particular, or for no reason."""
     for file in files:
         for held in sources.file(file).ignores:
-            site = Site(file, held.line)
-            unknown = [name for name in held.rules if name not in RULES]
-            if not held.rules:
-                yield BAD_COMMENT.finding("the comment names no rule", site)
-            elif unknown:
-                fix = did_you_mean(unknown[0], RULES)
-                yield BAD_COMMENT.finding(f"there is no rule {unknown[0]}", site, fix=fix)
-            elif not held.reason:
-                yield BAD_COMMENT.finding(
-                    f"the comment gives no reason to ignore {', '.join(held.rules)}", site
-                )
+            yield from _faults(held, Site(file, held.line))
+
+
+def _faults(held: Ignore, site: Site) -> Iterator[Finding]:
+    unknown = [name for name in held.rules if name not in RULES]
+    if not held.rules:
+        yield BAD_COMMENT.finding("the comment names no rule", site)
+    elif unknown:
+        fix = did_you_mean(unknown[0], RULES)
+        yield BAD_COMMENT.finding(f"there is no rule {unknown[0]}", site, fix=fix)
+    elif not held.reason:
+        yield BAD_COMMENT.finding(f"the comment gives no reason to ignore {', '.join(held.rules)}", site)
 
 
 def is_silenced(finding: Finding, sources: Sources, settings: Settings) -> bool:

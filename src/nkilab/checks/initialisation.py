@@ -77,27 +77,31 @@ def find(evidence: Evidence, told: Collection[tuple[int, int]] = ()) -> Iterator
         evidence: what the run left.
         told: rank and row of reads that another family tells of.
     """
-    seen: set[tuple[Site, Site]] = set()
-    for track in evidence.tracks:
-        for row, storage, layout, state in track.marks.unwritten:
-            if (track.rank, row) in told:
-                continue
-            site = track.site(row)
-            made = track.birthplace(storage) if storage >= 0 else Site()
-            if (site, made) in seen:
-                continue
-            seen.add((site, made))
-            name = track.describe(storage) if storage >= 0 else "a tile of the other core"
-            share = "nothing has written" if state == "none" else "was written in part only"
-            yield UNWRITTEN_READ.finding(
-                f"{track.called(row)} reads {list(layout.shape)} of {name}, which {share}",
-                site, made, "made here, unwritten", fix=_fix(track, storage),
-            )  # fmt: skip
+    yield from _unwritten_reads(evidence, told)
     yield from holes(evidence)
     if not _leaves_result(evidence):
         yield NO_OUTPUT.finding(
             f"{evidence.kernel.name} returns no tensor and writes to none of its arguments",
             evidence.definition,
+        )  # fmt: skip
+
+
+def _unwritten_reads(evidence: Evidence, told: Collection[tuple[int, int]]) -> Iterator[Finding]:
+    seen: set[tuple[Site, Site]] = set()
+    reads = ((track, *read) for track in evidence.tracks for read in track.marks.unwritten)
+    for track, row, storage, layout, state in reads:
+        if (track.rank, row) in told:
+            continue
+        site = track.site(row)
+        made = track.birthplace(storage) if storage >= 0 else Site()
+        if (site, made) in seen:
+            continue
+        seen.add((site, made))
+        name = track.describe(storage) if storage >= 0 else "a tile of the other core"
+        share = "nothing has written" if state == "none" else "was written in part only"
+        yield UNWRITTEN_READ.finding(
+            f"{track.called(row)} reads {list(layout.shape)} of {name}, which {share}",
+            site, made, "made here, unwritten", fix=_fix(track, storage),
         )  # fmt: skip
 
 

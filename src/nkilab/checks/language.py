@@ -244,15 +244,18 @@ def _impure(scope: Scope) -> Iterator[Place]:
                 word in GROWS and name in outside and not _is_local(scope, held)
             ):
                 yield node, f"{name}.{word} changes a value of the module", ""
-            case ast.Call(func=called):
-                dotted = scope.source.dotted(called)
-                is_open = isinstance(called, ast.Name) and called.id in ("open", "input")
-                if is_open or dotted.startswith(_OUTSIDE):
-                    yield node, f"{scope.words(called)} is called in a kernel", ""
+            case ast.Call(func=called) if _asks_host(scope, called):
+                yield node, f"{scope.words(called)} is called in a kernel", ""
             case ast.Subscript(value=ast.Name(id=name) as held, ctx=ast.Store()) if (
                 name in outside and not _is_local(scope, held)
             ):
                 yield node, f"{scope.words(node)} of the module is assigned", ""
+
+
+def _asks_host(scope: Scope, called: ast.expr) -> bool:
+    """Whether a function is the host's clock, environment, random generator, or opens a file."""
+    is_open = isinstance(called, ast.Name) and called.id in ("open", "input")
+    return is_open or scope.source.dotted(called).startswith(_OUTSIDE)
 
 
 def _values_of_module(scope: Scope) -> set[str]:
@@ -306,13 +309,16 @@ def _exits(scope: Scope) -> Iterator[Place]:
             continue
         if scope.name_of(loop.iter.func) != "language.dynamic_range":
             continue
-        for around in scope.source.around(loop):
-            calls = [i.context_expr for i in around.items] if isinstance(around, ast.With) else []
-            if any(isinstance(c, ast.Call) and scope.name_of(c.func) == "language.no_reorder" for c in calls):
-                yield loop, "a dynamic_range loop stands in a no_reorder block", ""
-        for node in ast.walk(loop):
-            if isinstance(node, ast.Break | ast.Continue | ast.Return):
-                yield node, f"{type(node).__name__.lower()} stands in a dynamic_range loop", ""
+        if any(_keeps_order(scope, around) for around in scope.source.around(loop)):
+            yield loop, "a dynamic_range loop stands in a no_reorder block", ""
+        exits = [n for n in ast.walk(loop) if isinstance(n, ast.Break | ast.Continue | ast.Return)]
+        yield from ((n, f"{type(n).__name__.lower()} stands in a dynamic_range loop", "") for n in exits)
+
+
+def _keeps_order(scope: Scope, node: ast.AST) -> bool:
+    """Whether a node is a no_reorder block."""
+    calls = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
+    return any(isinstance(c, ast.Call) and scope.name_of(c.func) == "language.no_reorder" for c in calls)
 
 
 # Documented rules of the compilers that nothing here looks for: what, where it is told, why it is left out.
@@ -372,9 +378,9 @@ def find(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
 
 def _found(scope: Scope, spelling: str) -> Iterator[Finding]:
     seen: set[tuple[str, str]] = set()
-    for held, look in FINDERS[spelling]:
-        for node, message, fix in look(scope):
-            site = scope.site(node)
-            if (held.id, str(site)) not in seen:
-                seen.add((held.id, str(site)))
-                yield held.finding(message, site, fix=fix)
+    places = ((held, *place) for held, look in FINDERS[spelling] for place in look(scope))
+    for held, node, message, fix in places:
+        site = scope.site(node)
+        if (held.id, str(site)) not in seen:
+            seen.add((held.id, str(site)))
+            yield held.finding(message, site, fix=fix)

@@ -120,12 +120,11 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if evidence.kernel.spelling != "neuronxcc":
         return
     seen: set[tuple[str, Site, Site]] = set()
-    for track in evidence.tracks:
-        for finding in (*_carried(track), *_scopes(track)):
-            key = (finding.rule, finding.site, finding.other_site)
-            if key not in seen:
-                seen.add(key)
-                yield finding
+    for finding in (found for track in evidence.tracks for found in (*_carried(track), *_scopes(track))):
+        key = (finding.rule, finding.site, finding.other_site)
+        if key not in seen:
+            seen.add(key)
+            yield finding
 
 
 def _carried(track: Track) -> Iterator[Finding]:
@@ -208,10 +207,9 @@ def _shared(track: Track, row: int, before: int) -> tuple[int, bool] | None:
         if storage in track.marks.rotating:
             continue
         near = {box, *overlaps.other[overlaps.start[box] : overlaps.start[box + 1]].tolist()}
-        for other in theirs:
-            writes = slots.is_written[one] or slots.is_written[other]
-            if writes and slots.storage[other] == storage and int(track.boxes.of_slot[other]) in near:
-                return storage, track.program.storages[storage].memory == HBM
+        both = (o for o in theirs if slots.storage[o] == storage and int(track.boxes.of_slot[o]) in near)
+        if any(slots.is_written[one] or slots.is_written[other] for other in both):
+            return storage, track.program.storages[storage].memory == HBM
     return None
 
 

@@ -150,19 +150,19 @@ class Shadow:
     def run(self) -> None:
         """Compute everything."""
         with self.stored.open(), self.exact.open():
-            self._run()
+            for action in self.recording.actions:
+                self._compute(action)
 
-    def _run(self) -> None:
-        for action in self.recording.actions:
-            written = [action.operands[slot] for slot in action.form.written_slots]
-            before = [self._pair(o) for o in written] if _updates(action) else None
-            self.stored.compute(action)
-            if self._follow(action):
-                for place, operand in enumerate(written):
-                    self._compare(action, operand, before[place] if before else None)
-            else:
-                for operand in written:
-                    self._catch_up(operand)
+    def _compute(self, action: Action) -> None:
+        written = [action.operands[slot] for slot in action.form.written_slots]
+        before = [self._pair(o) for o in written] if _updates(action) else None
+        self.stored.compute(action)
+        if self._follow(action):
+            for place, operand in enumerate(written):
+                self._compare(action, operand, before[place] if before else None)
+        else:
+            for operand in written:
+                self._catch_up(operand)
 
     def _follow(self, action: Action) -> bool:
         """Compute an action in float32; False where that cannot be."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -92,16 +92,19 @@ def _constraints(graph: Graph, *, has_streams: bool = True) -> tuple[np.ndarray,
     partner = {a: b for one, other in graph.joins for a, b in ((one, other), (other, one))}
     followers: list[list[int]] = [[] for _ in range(count)]
     waits = np.zeros(count, np.int64)
-    for later, earlier in edges:
-        # whoever waits for one of two that meet waits for both, and both wait for what one waits for
-        for after in {later, partner.get(later, later)}:
-            if after != earlier and partner.get(after) != earlier:
-                followers[earlier].append(after)
-                waits[after] += 1
-        if earlier in partner and partner[earlier] != later and partner.get(later) != earlier:
-            followers[partner[earlier]].append(later)
-            waits[later] += 1
+    for later, earlier in _of_both(edges, partner):
+        followers[earlier].append(later)
+        waits[later] += 1
     return waits, followers
+
+
+def _of_both(edges: Iterable[tuple[int, int]], partner: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """Who waits for whom: for one of two that meet is for both, and both wait for what one waits for."""
+    for later, earlier in edges:
+        both = {later, partner.get(later, later)}
+        yield from ((after, earlier) for after in both if after != earlier and partner.get(after) != earlier)
+        if earlier in partner and partner[earlier] != later and partner.get(later) != earlier:
+            yield later, partner[earlier]
 
 
 def _listed(

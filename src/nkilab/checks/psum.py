@@ -202,6 +202,7 @@ class _Walk:
         self.has_groups = spelling == "neuronxcc"
         self.bank_bytes = track.program.machine.limit("psum_bank_bytes")
         self.banks: dict[tuple[int, int], _Bank] = {}
+        self.adds: dict[tuple[int, int], bool] = {}
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong, in the order of rows."""
@@ -211,21 +212,24 @@ class _Walk:
         if not len(here):
             return
         overlaps = track.overlaps
-        adds: dict[tuple[int, int], bool] = {}
-        form_column, value_column = program.form_column, program.value_column
         for slot in here.tolist():
             row, box = int(slots.row[slot]), int(track.boxes.of_slot[slot])
-            number = int(form_column[row])
-            form = program.forms[number]
             span = self.span(slot)
-            if form.accumulates and slots.is_written[slot]:
-                key = (number, int(value_column[row]))
-                if key not in adds:
-                    adds[key] = form.reads_result(program.values_of(row))
+            if not slots.is_written[slot]:
+                self._read(slot, box, span, overlaps)
+            elif program.form_of(row).accumulates:
                 yield from self.crossing(row, slot, span)
-                yield from self._matmul(row, slot, box, span, overlaps, is_added=adds[key])
+                yield from self._matmul(row, slot, box, span, overlaps, is_added=self._adds(row))
             else:
-                self._other(slot, box, span, overlaps, writes=bool(slots.is_written[slot]))
+                self._overwrite(slot, box, span, overlaps)
+
+    def _adds(self, row: int) -> bool:
+        """Whether a row adds to what its place holds; rows of one form and values share the answer."""
+        program = self.track.program
+        key = (int(program.form_column[row]), int(program.value_column[row]))
+        if key not in self.adds:
+            self.adds[key] = program.form_of(row).reads_result(program.values_of(row))
+        return self.adds[key]
 
     def span(self, slot: int) -> tuple[int, int]:
         """First and last bank of a tile that an access touches."""
@@ -252,18 +256,22 @@ class _Walk:
         for bank in self._held(slot, span):
             own = [bank.sums[b] for b, _ in near if b in bank.sums]
             if is_added and own:
-                latest = max(s.started for s in own)
+                latest = max(held.started for held in own)
                 other = self._started_since(bank, box, latest, overlaps) if self.has_groups else None
-                if other is not None:
-                    yield self._interleaved(row, slot, other)
-                for held in own:
-                    held.last_row, held.is_read = row, False
+                yield from self._joined(row, slot, own, other)
                 continue
             if not is_added:
                 lost = [bank.sums.pop(b) for b, is_covered in near if is_covered and b in bank.sums]
                 yield from (self._lost(row, slot, held) for held in lost if not held.is_read)
             bank.started += 1
             bank.sums[box] = _Sum(row, row, bank.started)
+
+    def _joined(self, row: int, slot: int, own: list[_Sum], other: _Sum | None) -> Iterator[Finding]:
+        """A matmul that adds to sums and is their last now; `other` is open beside them in the bank."""
+        if other is not None:
+            yield self._interleaved(row, slot, other)
+        for held in own:
+            held.last_row, held.is_read = row, False
 
     def _interleaved(self, row: int, slot: int, other: _Sum) -> Finding:
         track = self.track
@@ -293,17 +301,18 @@ class _Walk:
             track.site(row), track.site(lost.last_row), "the sum is made here",
         )  # fmt: skip
 
-    def _other(self, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps, *, writes: bool) -> None:
-        """A read of a sum, or a write of another instruction, which ends what it covers."""
+    def _read(self, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps) -> None:
+        near = {b for b, _ in self._near(box, overlaps)}
         for bank in self._held(slot, span):
-            for b, is_covered in self._near(box, overlaps):
-                held = bank.sums.get(b)
-                if held is None:
-                    continue
-                if not writes:
-                    held.is_read = True
-                elif is_covered:
-                    del bank.sums[b]
+            for b in near & bank.sums.keys():
+                bank.sums[b].is_read = True
+
+    def _overwrite(self, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps) -> None:
+        """A write of another instruction, which ends what it covers."""
+        covered = {b for b, is_covered in self._near(box, overlaps) if is_covered}
+        for bank in self._held(slot, span):
+            for b in covered & bank.sums.keys():
+                del bank.sums[b]
 
     def crossing(self, row: int, slot: int, span: tuple[int, int]) -> Iterator[Finding]:
         """That a matmul writes to several banks, if it does and may not."""

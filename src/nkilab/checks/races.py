@@ -58,11 +58,12 @@ def _races(graph: Graph, pairs: Iterable[Pair]) -> Iterator[Pair]:
     seen: set[tuple[str, int, int]] = set()
     for pair in pairs:
         key = (pair.kind, int(line[pair.later]), int(line[pair.earlier]))
-        if key not in seen and _is_race(graph, pair):
-            if pair.kind == CORES and _is_repetition(graph, pair):
-                continue
-            seen.add(key)
-            yield pair
+        if key in seen or not _is_race(graph, pair):
+            continue
+        if pair.kind == CORES and _is_repetition(graph, pair):
+            continue
+        seen.add(key)
+        yield pair
 
 
 def _is_race(graph: Graph, pair: Pair) -> bool:
@@ -215,23 +216,28 @@ _REGISTERS = {
 
 def _in_place(track: Track) -> Iterator[Finding]:
     """Collectives of several ranks that receive where other ranks read."""
-    slots, overlaps = track.slots, track.overlaps
     shared = np.array([isinstance(form, COLLECTIVES) for form in track.program.forms], np.bool_)
     rows = np.flatnonzero(shared[track.program.form_column]) if shared.any() else np.zeros(0, np.int64)
     for row in rows.tolist():
-        own = np.arange(track.slot_start[row], track.slot_start[row + 1])
-        box = track.boxes.of_slot[own]
-        for target in np.flatnonzero(slots.is_written[own]).tolist():
-            held = int(box[target])
-            near = [held, *overlaps.other[overlaps.start[held] : overlaps.start[held + 1]].tolist()]
-            same = slots.storage[own] == slots.storage[own[target]]
-            if (same & ~slots.is_written[own] & np.isin(box, near)).any():
-                storage = int(slots.storage[own[target]])
-                yield RANKS_RACE.finding(
-                    f"{track.called(row)} receives into {track.describe(storage)} where other ranks read "
-                    "what it brings, and nothing orders the two",
-                    track.site(row), track.birthplace(storage), "src and dst lie here",
-                )  # fmt: skip
+        for storage in _read_where_written(track, row):
+            yield RANKS_RACE.finding(
+                f"{track.called(row)} receives into {track.describe(storage)} where other ranks read "
+                "what it brings, and nothing orders the two",
+                track.site(row), track.birthplace(storage), "src and dst lie here",
+            )  # fmt: skip
+
+
+def _read_where_written(track: Track, row: int) -> Iterator[int]:
+    """Per operand that a row writes its storage, where it reads elements of it too."""
+    slots, overlaps = track.slots, track.overlaps
+    own = np.arange(track.slot_start[row], track.slot_start[row + 1])
+    box = track.boxes.of_slot[own]
+    for target in np.flatnonzero(slots.is_written[own]).tolist():
+        held = int(box[target])
+        near = [held, *overlaps.other[overlaps.start[held] : overlaps.start[held + 1]].tolist()]
+        same = slots.storage[own] == slots.storage[own[target]]
+        if (same & ~slots.is_written[own] & np.isin(box, near)).any():
+            yield int(slots.storage[own[target]])
 
 
 def _placed(evidence: Evidence) -> Iterator[Finding]:
@@ -244,9 +250,8 @@ def _placed(evidence: Evidence) -> Iterator[Finding]:
         later = np.repeat(np.arange(len(plan.waits.start) - 1), np.diff(plan.waits.start))
         codes = [KINDS.index(name) for name in wanted]
         for edge in np.flatnonzero(np.isin(plan.waits.kind, codes)).tolist():
-            rows = []
-            for node in (int(later[edge]), int(plan.waits.node[edge])):
-                rows.append(node if node < plan.rows else plan.transfers[node - plan.rows].before_row)
+            nodes = (int(later[edge]), int(plan.waits.node[edge]))
+            rows = [n if n < plan.rows else plan.transfers[n - plan.rows].before_row for n in nodes]
             sites = [Site(*program.lines[int(program.line_column[row])]) for row in rows]
             names = [program.form_of(row).name for row in rows]
             yield UNORDERED.finding(

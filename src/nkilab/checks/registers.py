@@ -8,6 +8,7 @@ import numpy as np
 
 from ..isa.declare import Instruction
 from .conflicts import Pair, Touch
+from .evidence import Track
 from .graph import Graph
 
 OPEN = "open schedule"
@@ -23,17 +24,23 @@ def unscheduled(graph: Graph) -> Iterator[Pair]:
         return
     for number, track in enumerate(graph.tracks):
         base, nobody = int(graph.base[number]), Touch(number, -1)
-        shares = np.array([bool(form.registers) for form in track.program.forms], np.bool_)
-        if not shares.any():
-            continue
-        last: dict[str, int] = {}
-        for row in np.flatnonzero(shares[track.program.form_column]).tolist():
-            form = track.program.form_of(row)
-            before = last.get(form.registers, -1)
-            is_needed = before >= 0 and _goes_on(form, track.program.form_of(before))
-            if is_needed and not graph.order_of_scheduler.is_before(base + before, base + row):
-                yield Pair(OPEN, nobody, nobody, base + before, base + row)
-            last[form.registers] = row
+        pairs = ((base + before, base + row) for before, row in _needed(track))
+        unordered = (pair for pair in pairs if not graph.order_of_scheduler.is_before(*pair))
+        yield from (Pair(OPEN, nobody, nobody, before, row) for before, row in unordered)
+
+
+def _needed(track: Track) -> Iterator[tuple[int, int]]:
+    """Pairs of rows of which the second needs what the first left in registers."""
+    shares = np.array([bool(form.registers) for form in track.program.forms], np.bool_)
+    if not shares.any():
+        return
+    last: dict[str, int] = {}
+    for row in np.flatnonzero(shares[track.program.form_column]).tolist():
+        form = track.program.form_of(row)
+        before = last.get(form.registers, -1)
+        if before >= 0 and _goes_on(form, track.program.form_of(before)):
+            yield before, row
+        last[form.registers] = row
 
 
 def _goes_on(form: Instruction, before: Instruction) -> bool:

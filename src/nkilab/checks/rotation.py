@@ -26,9 +26,9 @@ def _of_tile(track: Track, storage: int, uses: list[BlockUse]) -> Iterator[Findi
     holder, holder_row = -1, -1
     written: set[int] = set()
     for row in sorted({*read, *given}):
-        for block in read.get(row, ()):
-            if block in written and block != holder:
-                yield _told(track, row, storage, block, holder_row, holder)
+        late = [block for block in read.get(row, ()) if block in written and block != holder]
+        for block in late:
+            yield _told(track, row, storage, block, holder_row, holder)
         if row in given:
             holder, holder_row = given[row], row
             written.add(holder)

@@ -32,16 +32,14 @@ class Scope:
     def functions(self) -> list[Function]:
         """The kernel and the functions of the file that it calls, directly or not."""
         by_name: dict[str, Function] = {}
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, Function):
-                by_name.setdefault(node.name, node)
+        for function in self.source.functions:
+            by_name.setdefault(function.name, function)
         found = [self.kernel]
         for function in found:
             # what decorates a kernel runs on the host
-            for node in _compiled(function):
-                called = by_name.get(node.id) if isinstance(node, ast.Name) else None
-                if called is not None and called not in found:
-                    found.append(called)
+            names = dict.fromkeys(n.id for n in _compiled(function) if isinstance(n, ast.Name))
+            called = [by_name[name] for name in names if name in by_name]
+            found += [other for other in called if other not in found]
         return found
 
     def nodes(self) -> Iterator[ast.AST]:
@@ -81,11 +79,12 @@ class Scope:
         for around in self.source.around(name):
             if isinstance(around, ast.For) and _binds(around.target, name.id):
                 return around in self.traced_loops
-            if isinstance(around, Function):
-                if (around, name.id) in self.derived:
-                    return True
-                if name.id in parameters(around):
-                    return False
+            if not isinstance(around, Function):
+                continue
+            if (around, name.id) in self.derived:
+                return True
+            if name.id in parameters(around):
+                return False
         return False
 
     @cached_property
@@ -96,27 +95,27 @@ class Scope:
         """
         # what is_symbol reads while it grows
         derived = self.__dict__["derived"] = dict[tuple[Function, str], set[ast.expr]]()
-        by_name = {function.name: function for function in self.functions}
-        nodes = list(self.nodes()) if self.traced_loops else []
-        assigned = [n for n in nodes if isinstance(n, ast.Assign) and _is_arithmetic(n.value)]
-        calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
-        calls = [n for n in calls if n.func.id in by_name]  # type: ignore[attr-defined]
-        bound = [
-            ((f, t.id), n.value)
-            for n in assigned
-            for t in n.targets
-            if isinstance(t, ast.Name) and (f := self.source.function_of(n)) is not None
-        ]
-        for call in calls:
-            called = by_name[call.func.id]  # type: ignore[attr-defined]
-            bound += [((called, name), value) for name, value in _arguments(called, call)]
+        bound = list(self._bound()) if self.traced_loops else []
         size = -1
         while size != len(derived):
             size = len(derived)
-            for held, value in bound:
-                if self.symbol_in(value):
-                    derived.setdefault(held, set()).add(value)
+            for held, value in (each for each in bound if self.symbol_in(each[1])):
+                derived.setdefault(held, set()).add(value)
         return derived
+
+    def _bound(self) -> Iterator[tuple[tuple[Function, str], ast.expr]]:
+        """Names of functions with what they are bound to: assigned arithmetic, and arguments of calls."""
+        assigned = [n for n in self.nodes() if isinstance(n, ast.Assign) and _is_arithmetic(n.value)]
+        for assignment in assigned:
+            function = self.source.function_of(assignment)
+            names = [target.id for target in assignment.targets if isinstance(target, ast.Name)]
+            if function is not None:
+                yield from (((function, name), assignment.value) for name in names)
+        by_name = {function.name: function for function in self.functions}
+        for node in self.nodes():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in by_name:
+                called = by_name[node.func.id]
+                yield from (((called, name), value) for name, value in _arguments(called, node))
 
     def symbol_in(self, node: ast.expr) -> str:
         """A loop variable that an expression depends on, outside of subscripts and calls, or ""."""
@@ -177,9 +176,8 @@ def scope_of(kernel: Kernel, sources: Sources) -> Scope | None:
 
 def _scope(source: Source, name: str, line: int) -> Scope | None:
     """The function of a name that begins on a line, decorators and all."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, Function) and node.name == name:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if first <= line <= node.lineno:
-                return Scope(source, node)
+    for function in source.functions:
+        first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
+        if function.name == name and first <= line <= function.lineno:
+            return Scope(source, function)
     return None

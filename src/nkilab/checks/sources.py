@@ -93,14 +93,13 @@ class SourceFile:
         found: dict[int, tuple[int, int]] = {}
         if self.source is None:
             return found
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Call):
-                end = node.end_col_offset or 0
-                if node.end_lineno != node.lineno:
-                    end = len(self.line(node.lineno).encode())
-                known = found.get(node.lineno)
-                if known is None or end - node.col_offset > known[1] - known[0]:
-                    found[node.lineno] = (node.col_offset, end)
+        for node in self.source.nodes(ast.Call):
+            end = node.end_col_offset or 0
+            if node.end_lineno != node.lineno:
+                end = len(self.line(node.lineno).encode())
+            known = found.get(node.lineno)
+            if known is None or end - node.col_offset > known[1] - known[0]:
+                found[node.lineno] = (node.col_offset, end)
         return found
 
     @cached_property
@@ -139,12 +138,11 @@ class SourceFile:
         found: dict[int, tuple[int, int]] = {}
         if self.source is None:
             return found
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.stmt):
-                inner = getattr(node, "body", None)
-                last = inner[0].lineno - 1 if inner else node.end_lineno or node.lineno
-                for line in range(node.lineno, max(last, node.lineno) + 1):
-                    found[line] = (node.lineno, max(last, node.lineno))
+        for node in self.source.nodes(ast.stmt):
+            inner = getattr(node, "body", None)
+            last = inner[0].lineno - 1 if inner else node.end_lineno or node.lineno
+            for line in range(node.lineno, max(last, node.lineno) + 1):
+                found[line] = (node.lineno, max(last, node.lineno))
         return found
 
 

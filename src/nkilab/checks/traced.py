@@ -62,8 +62,7 @@ def _index_branches(scope: Scope) -> Iterator[Place]:
         )
         told = f"{word} asks for {scope.words(test)}, and {name} is a symbol while the loop is traced"
         if isinstance(node, ast.If) and is_condition(scope, test):
-            for what in escapes(scope, node):
-                yield node, f"{told}: {what}", ""
+            yield from ((node, f"{told}: {what}", "") for what in escapes(scope, node))
         else:
             yield node, told, ""
 
@@ -144,10 +143,8 @@ def _traced_effects(scope: Scope) -> Iterator[Place]:
     plain, lists = _python_values(scope)
     for loop in scope.traced_loops:
         made = _made_within(loop)
-        for node in ast.walk(loop):
-            told = _effect(scope, node, plain - made, lists - made)
-            if told:
-                yield node, f"{told} once, not once per iteration", ""
+        effects = ((node, _effect(scope, node, plain - made, lists - made)) for node in ast.walk(loop))
+        yield from ((node, f"{told} once, not once per iteration", "") for node, told in effects if told)
 
 
 def _made_within(loop: ast.For) -> set[str]:
@@ -200,12 +197,13 @@ def _python_values(scope: Scope) -> tuple[set[str], set[str]]:
     plain: set[str] = set()
     lists: set[str] = set()
     for node in scope.nodes():
-        if isinstance(node, ast.Assign) and node not in inside:
-            names = {t.id for t in node.targets if isinstance(t, ast.Name)}
-            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float):
-                plain |= names
-            elif _is_collection(node.value):
-                lists |= names
+        if not isinstance(node, ast.Assign) or node in inside:
+            continue
+        names = {t.id for t in node.targets if isinstance(t, ast.Name)}
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float):
+            plain |= names
+        elif _is_collection(node.value):
+            lists |= names
     return plain, lists
 
 

@@ -195,9 +195,9 @@ def _session(machine: Machine, rank: int) -> Session:
 
 def _shared(evidence: Evidence) -> dict[Memory, tuple[str, MemoryKey]]:
     """Per memory that all cores see, what stands for it."""
-    found: dict[Memory, tuple[str, MemoryKey]] = {}
-    for key, numbers in evidence.memories.items():
-        for rank, number in enumerate(numbers):
-            if number is not None:
-                found[rank, number] = ("shared", key)
-    return found
+    return {
+        (rank, number): ("shared", key)
+        for key, numbers in evidence.memories.items()
+        for rank, number in enumerate(numbers)
+        if number is not None
+    }

@@ -75,10 +75,11 @@ def functions_of(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, 
     known = {(c.co_name, c.co_firstlineno): c for c in codes}
     found = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if (node.name, first) in known:
-                found[node.name, first] = (node, known[node.name, first])
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        if (node.name, first) in known:
+            found[node.name, first] = (node, known[node.name, first])
     return found
 
 
@@ -177,11 +178,10 @@ class _Reader:
                     return None
                 case ast.Attribute() if not self.is_member(node, inner):
                     return None
+                case ast.Name() if node.id in self.own or node.id in inner:
+                    names.add(node.id)
                 case ast.Name():
-                    if node.id in self.own or node.id in inner:
-                        names.add(node.id)
-                    else:
-                        outer.add((node.id,))
+                    outer.add((node.id,))
                 case ast.stmt() if not isinstance(node, STATEMENTS):
                     return None
                 case ast.expr() if not isinstance(node, EXPRESSIONS):

@@ -58,12 +58,12 @@ def check_schedule(schedule: Schedule, sessions: Sequence[Session]) -> None:
     """
     known = {name for session in sessions for name in session.keyed.get(_NAMES, {})}
     for consumer, producers in schedule:
-        for name in (consumer, *producers):
-            if name not in known:
-                raise UseError(
-                    f"with_schedule names {name}; no instruction of the kernel has this name",
-                    hint=did_you_mean(name, sorted(known), "give the instruction name="),
-                )
+        unknown = next((name for name in (consumer, *producers) if name not in known), None)
+        if unknown is not None:
+            raise UseError(
+                f"with_schedule names {unknown}; no instruction of the kernel has this name",
+                hint=did_you_mean(unknown, sorted(known), "give the instruction name="),
+            )
         for session in sessions:
             marks = session.program.marks
             rows = [marks.names[name] for name in producers if name in marks.names]

@@ -165,17 +165,18 @@ def _are_harmless(
         if is_builtin and (name not in names or name == "range"):
             # what stands for `range` is `loops.PlainRange`: `can_start_again` knows no other
             continue
-        if name in names:
-            held = names[name]
-        else:
+        if name not in names:
             return False
-        if members:
-            is_known = type(held).__module__.startswith("nkilab.") or type(held) is ModuleType
-            if not (is_known and getattr(held, "__name__", "") in MODULES) or members[0] in REFUSED:
-                return False
-        elif not _is_harmless(held, under_way):
+        held = names[name]
+        if not (_has_harmless(held, members[0]) if members else _is_harmless(held, under_way)):
             return False
     return True
+
+
+def _has_harmless(held: Any, member: str) -> bool:
+    """Whether an object is a module of ours, or one that is known, and its member changes nothing."""
+    is_known = type(held).__module__.startswith("nkilab.") or type(held) is ModuleType
+    return is_known and getattr(held, "__name__", "") in MODULES and member not in REFUSED
 
 
 def _is_harmless(held: Any, under_way: set[CodeType]) -> bool:
@@ -233,22 +234,19 @@ def _is_silent(function: FunctionType, under_way: set[CodeType]) -> bool:
     # numpy.random goes on from where it was
     if "random" in names:
         return False
-    for name in names:
-        if name not in function.__globals__:
-            if hasattr(builtins, name) and name not in SILENT:
-                return False
-            continue
-        held = function.__globals__[name]
-        held = held.function if type(held) is Kernel else held
-        if isinstance(held, ModuleType):
-            if not _is_silent_module(held.__name__):
-                return False
-        elif type(held) is FunctionType:
-            if is_users(held.__code__) and not _is_silent(held, under_way):
-                return False
-        elif not (_is_constant(held) or type(held).__module__.startswith("nkilab.")):
-            return False
-    return True
+    held = function.__globals__
+    if any(hasattr(builtins, name) and name not in SILENT for name in names - held.keys()):
+        return False
+    return all(_is_silent_global(held[name], under_way) for name in names & held.keys())
+
+
+def _is_silent_global(held: Any, under_way: set[CodeType]) -> bool:
+    held = held.function if type(held) is Kernel else held
+    if isinstance(held, ModuleType):
+        return _is_silent_module(held.__name__)
+    if type(held) is FunctionType:
+        return not is_users(held.__code__) or _is_silent(held, under_way)
+    return _is_constant(held) or type(held).__module__.startswith("nkilab.")
 
 
 def _is_silent_module(name: str) -> bool:

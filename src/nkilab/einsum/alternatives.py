@@ -41,15 +41,16 @@ def _others(compiled: CompiledEinsum) -> list[tuple[str, Knobs]]:
         # the rules gave no plan; what came out is another already
         return [apart]
     for number, point in enumerate(ctx.points):
-        if point.options > 1 and len(found) < MOST_TRIED - 1:
-            knobs = RULES.picking(number, 1)
-            try:
-                _, other = lower(*held, knobs)
-            except (NkilabError, AssertionError):
-                # an option that rules do not take may ask for what no nest covers
-                continue
-            taken = other.points[number].taken if number < len(other.points) else ""
-            found.append((f"{point.what}: {taken or 'none'} instead of {point.taken or 'none'}", knobs))
+        if point.options <= 1 or len(found) >= MOST_TRIED - 1:
+            continue
+        knobs = RULES.picking(number, 1)
+        try:
+            _, other = lower(*held, knobs)
+        except (NkilabError, AssertionError):
+            # an option that rules do not take may ask for what no nest covers
+            continue
+        taken = other.points[number].taken if number < len(other.points) else ""
+        found.append((f"{point.what}: {taken or 'none'} instead of {point.taken or 'none'}", knobs))
     return [*found, apart]
 
 

@@ -51,7 +51,7 @@ def attempted(
     refused: Exception | None = None
     for share in SHARES:
         told = [] if share == RULES.share else [f"plans fill {share:g} of SBUF, so that all tiles fit"]
-        made = _tried(built, compiled, replace(RULES, share=share), told)
+        made = _tried(built, compiled, replace(RULES, share=share, is_edged=share < RULES.share), told)
         if not isinstance(made, _Refusal):
             return made
         if not isinstance(made.error, NoRoomError):

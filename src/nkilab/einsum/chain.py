@@ -8,6 +8,7 @@ reduction go along with it. Each instruction takes at least its latency on the q
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from math import prod
 
 from ..machine import Machine
@@ -35,21 +36,20 @@ def chains_ns(cascade: Cascade, machine: Machine, passes: float) -> float:
 def _turn_ns(block: Iterate, cascade: Cascade, machine: Machine, passes: float) -> float:
     """The longest chain of one turn."""
     longest = 0.0
-    for first, last, turns in _handed_on(block):
-        for path in _paths(block, first, last):
-            if len(path) > 1 or path[0].reduced or path[0].map_op not in SCANNED:
-                longest = max(longest, _path_ns(path, block, cascade, machine, passes) / turns)
+    handed_on = ((path, n) for first, last, n in _handed_on(block) for path in _paths(block, first, last))
+    for path, turns in handed_on:
+        if len(path) > 1 or path[0].reduced or path[0].map_op not in SCANNED:
+            longest = max(longest, _path_ns(path, block, cascade, machine, passes) / turns)
     return longest
 
 
 def _handed_on(block: Iterate) -> Iterator[tuple[int, int, int]]:
     """Einsums that read what a turn before wrote, which wrote it, and how many turns before."""
-    for number, reader in enumerate(block.body):
-        for access in reader.accesses:
-            for place, writer in enumerate(block.body):
-                turns = _turns_between(writer.output, access, block.variable)
-                if turns:
-                    yield number, place, turns
+    reads = ((number, access) for number, reader in enumerate(block.body) for access in reader.accesses)
+    for (number, access), (place, writer) in product(reads, enumerate(block.body)):
+        turns = _turns_between(writer.output, access, block.variable)
+        if turns:
+            yield number, place, turns
 
 
 def _turns_between(written: Access, read: Access, variable: str) -> int:
@@ -57,11 +57,12 @@ def _turns_between(written: Access, read: Access, variable: str) -> int:
     if written.tensor != read.tensor:
         return 0
     for made, asked in zip(written.indices, read.indices, strict=True):
-        if variable in made.variables:
-            if not isinstance(made, Affine) or not isinstance(asked, Affine):
-                return 1
-            is_step = variable in asked.variables and made.terms == asked.terms
-            return max(0, made.constant - asked.constant) if is_step else 1
+        if variable not in made.variables:
+            continue
+        if not isinstance(made, Affine) or not isinstance(asked, Affine):
+            return 1
+        is_step = variable in asked.variables and made.terms == asked.terms
+        return max(0, made.constant - asked.constant) if is_step else 1
     return 0
 
 
@@ -76,8 +77,7 @@ def _paths(block: Iterate, first: int, last: int) -> Iterator[list[Einsum]]:
             for a in reader.accesses
         )
         if is_read:
-            for rest in _paths(block, number, last):
-                yield [block.body[first], *rest]
+            yield from ([writer, *rest] for rest in _paths(block, number, last))
 
 
 def _path_ns(

@@ -92,10 +92,11 @@ def compile(
     found = (*copies, *(judge(known, machine, GIVEN) if is_partial else judge(known, machine)))
     enforce(found, strict=strict)
     if held.is_mapped:
-        _need_nothing_beside("" if is_partial else "search" if search else "dtypes" if dtypes else "")
         if is_partial:
             _need_forward_indices(known.cascade)
             held = _typed(known, dtypes)
+        else:
+            _need_nothing_beside("search" if search else "dtypes" if dtypes else "")
         result = _mapped(held, cascade, machine, dialect, found, strict, search)
         return replace(result, changes=(*parts, *result.changes))
     result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
@@ -111,7 +112,6 @@ def _planned(
     search: float,
 ) -> CompiledEinsum:
     """The kernel of a cascade without a mapping, what no output depends on left out."""
-    _need_forward_indices(cascade)
     cascade, unread = live(cascade)
     result = _lowered(spec, cascade, types_of(cascade, spec, dtypes), dialect, machine, search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)

@@ -140,9 +140,7 @@ def keeps_whole(cascade: Cascade) -> bool:
 
 def _scalars(cascade: Cascade) -> Iterator[tuple[str, float]]:
     for einsum in cascade.einsums:
-        for operand in einsum.operands:
-            if isinstance(operand, Scalar):
-                yield operand.name, operand.value
+        yield from ((o.name, o.value) for o in einsum.operands if isinstance(o, Scalar))
         if einsum.condition is not None:
             yield "", einsum.otherwise
 
@@ -208,12 +206,11 @@ def _prime_below(number: int) -> int:
 def index_limits(cascade: Cascade) -> dict[str, int]:
     """For tensors that hold indices, how many values these may have."""
     found: dict[str, int] = {}
-    for einsum in cascade.einsums:
-        for access in einsum.accesses:
-            for rank, index in zip(cascade.tensors[access.tensor].ranks, access.indices, strict=True):
-                if isinstance(index, Gather):
-                    held = found.get(index.access.tensor, cascade.sizes[rank])
-                    found[index.access.tensor] = min(held, cascade.sizes[rank])
+    accesses = (access for einsum in cascade.einsums for access in einsum.accesses)
+    for rank, index in (axis for access in accesses for axis in cascade.axes(access)):
+        if isinstance(index, Gather):
+            held = found.get(index.access.tensor, cascade.sizes[rank])
+            found[index.access.tensor] = min(held, cascade.sizes[rank])
     return found
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import SpecError
-from .language.ast import Access, Affine, Cascade, Condition, Einsum, Index, Iterate, Scalar
-from .language.extents import block_extent, sized, sizes_of_arrays
+from .language.ast import Access, Affine, Cascade, Condition, Einsum, Index, Scalar
+from .language.extents import runs_of, sized, sizes_of_arrays
 from .language.operators import OPERATORS
 
 # elements of an iteration space that are computed at once
@@ -50,13 +50,8 @@ def evaluate(cascade: Cascade, arrays: Mapping[str, Any], dtype: Any = np.float6
         given = np.asarray(arrays[name])
         held[name] = given if given.dtype.kind in "iu" else given.astype(dtype)
     machine = Evaluator(known, held, dtype)
-    for step in known.steps:
-        if isinstance(step, Iterate):
-            for value in range(block_extent(step, known)):
-                for einsum in step.body:
-                    machine.run(einsum, {step.variable: value})
-        else:
-            machine.run(step, {})
+    for einsum, bound in runs_of(known):
+        machine.run(einsum, bound)
     return held
 
 
@@ -189,16 +184,17 @@ class Evaluator:
         )
 
     def is_simple(self, access: Access, names: Mapping[str, int], einsum: Einsum) -> bool:
-        for rank, index in zip(self.cascade.tensors[access.tensor].ranks, access.indices, strict=True):
-            if not isinstance(index, Affine):
-                return False
-            size = self.cascade.sizes[rank]
-            if index.plain and index.plain not in names:
-                if self.extent(index.plain, einsum) > size:
-                    return False
-            elif index.at(names).terms or not 0 <= index.at(names).constant < size:
-                return False
-        return True
+        axes = self.cascade.axes(access)
+        return all(self.is_within(self.cascade.sizes[r], i, names, einsum) for r, i in axes)
+
+    def is_within(self, size: int, index: Index, names: Mapping[str, int], einsum: Einsum) -> bool:
+        """Whether an index is a variable or a number, and inside an axis."""
+        if not isinstance(index, Affine):
+            return False
+        if index.plain and index.plain not in names:
+            return self.extent(index.plain, einsum) <= size
+        place = index.at(names)
+        return not place.terms and 0 <= place.constant < size
 
     def product(
         self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], extents: list[int]

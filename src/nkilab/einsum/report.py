@@ -72,12 +72,8 @@ def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> It
     """Per transfer of a tree, the HBM tensor and the bytes of all turns."""
     for statement in body:
         if isinstance(statement, Loop):
-            turns, last = statement.turns_at(names), names
-            if statement.count_name:
-                full = {**names, statement.count_name: statement.most_count}
-                yield from transfers(statement.body, times * (turns - 1), full)
-                last, turns = {**names, statement.count_name: statement.last_count(names)}, 1
-            yield from transfers(statement.body, times * turns, last)
+            counted = _turns(statement, names)
+            yield from (t for turns, held in counted for t in transfers(statement.body, times * turns, held))
         elif isinstance(statement, Load | Store):
             hbm, chip = (
                 (statement.src, statement.dst)
@@ -85,6 +81,15 @@ def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> It
                 else (statement.dst, statement.src)
             )
             yield hbm.buffer, times * prod(cut.count.at(names) for cut in chip.cuts) * _width(hbm.buffer)
+
+
+def _turns(loop: Loop, names: Mapping[str, int]) -> list[tuple[int, Mapping[str, int]]]:
+    """Turns of a loop that are alike, and the names in them: the last may count fewer values."""
+    turns = loop.turns_at(names)
+    if not loop.count_name:
+        return [(turns, names)]
+    full = {**names, loop.count_name: loop.most_count}
+    return [(turns - 1, full), (1, {**names, loop.count_name: loop.last_count(names)})]
 
 
 def _width(buffer: Buffer) -> int:
@@ -147,23 +152,27 @@ def _passes(cascade: Cascade) -> list[str]:
     """Per rank, how often a fibre is gone through, and the reductions that must be complete in between."""
     found = []
     for rank in dict.fromkeys(r for t in cascade.tensors.values() for r in t.ranks):
-        variable = rank.lower()
-        level: dict[str, int] = {}
-        forcing: list[str] = []
-        deepest = 0
-        for einsum in cascade.einsums:
-            before = max((level.get(t, 0) for t in einsum.reads), default=0)
-            if variable in einsum.variables:
-                deepest = max(deepest, before + 1)
-            ends = variable in einsum.reduced
-            level[einsum.name] = before + 1 if ends else before
-            if ends:
-                forcing.append(einsum.name)
+        deepest, forcing = _passes_along(cascade, rank.lower())
         if deepest:
-            used = [n for n in forcing if level[n] < deepest]
-            why = f", forced by {', '.join(used)}" if used and deepest > 1 else ""
+            why = f", forced by {', '.join(forcing)}" if forcing and deepest > 1 else ""
             found.append(f"  {rank}: {deepest} pass{'es' if deepest > 1 else ''}{why}")
     return found
+
+
+def _passes_along(cascade: Cascade, variable: str) -> tuple[int, list[str]]:
+    """Passes over the fibres of a variable, and the reductions before the last."""
+    level: dict[str, int] = {}
+    forcing: list[str] = []
+    deepest = 0
+    for einsum in cascade.einsums:
+        before = max((level.get(t, 0) for t in einsum.reads), default=0)
+        if variable in einsum.variables:
+            deepest = max(deepest, before + 1)
+        ends = variable in einsum.reduced
+        level[einsum.name] = before + 1 if ends else before
+        if ends:
+            forcing.append(einsum.name)
+    return deepest, [name for name in forcing if level[name] < deepest]
 
 
 def _tree(body: list[Statement], depth: int) -> list[str]:

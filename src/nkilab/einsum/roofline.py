@@ -89,21 +89,19 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
 def _turned(cascade: Cascade) -> list[tuple[Einsum, Iterate | None]]:
     """Einsums whose results TensorE sums over a variable that a reduction they depend on runs along."""
     made = {e.name: (e, b) for e, b in cascade.walk() if not is_contraction(e)}
+    readers = filter(is_contraction, cascade.einsums)
     found = {}
-    for reader in filter(is_contraction, cascade.einsums):
-        for tensor in reader.reads:
-            if tensor not in made:
-                continue
-            einsum, block = made[tensor]
-            needed = _dependences(cascade, einsum)
-            if any(
-                other.name in needed
-                and other.reduce_op not in ("", "add")
-                and set(other.reduced) & set(reader.reduced)
-                and set(other.variables) == set(einsum.variables)
-                for other in cascade.einsums
-            ):
-                found[tensor] = (einsum, block)
+    for reader, tensor in ((r, t) for r in readers for t in r.reads if t in made):
+        einsum, block = made[tensor]
+        needed = _dependences(cascade, einsum)
+        if any(
+            other.name in needed
+            and other.reduce_op not in ("", "add")
+            and set(other.reduced) & set(reader.reduced)
+            and set(other.variables) == set(einsum.variables)
+            for other in cascade.einsums
+        ):
+            found[tensor] = (einsum, block)
     return list(found.values())
 
 

@@ -83,15 +83,21 @@ def proved_room(kernel: Kernel, machine: Machine) -> str:
     }
     told = []
     for cost, most, what in costs.values():
-        for buffers in BUFFERS:
-            needed = peak(kernel.body, cost, buffers)
-            if needed <= most:
-                many = "two buffers" if buffers == 2 else "one buffer"
-                told.append(f"{needed} {what} of {most}, loops with {many} each")
-                break
-        else:
+        buffers, needed = _buffered(kernel, cost, most)
+        if needed > most:
             raise NoRoomError(
                 f"tiles of {kernel.name} take {needed} {what} at once; {machine.name} has {most}",
                 hint="give smaller extents or splits, or narrower types",
             )
+        many = "two buffers" if buffers == 2 else "one buffer"
+        told.append(f"{needed} {what} of {most}, loops with {many} each")
     return "; ".join(told)
+
+
+def _buffered(kernel: Kernel, cost: Callable[[Buffer], int], most: int) -> tuple[int, int]:
+    """With how many buffers tiles fit, one if with none, and the most that they then take."""
+    for buffers in BUFFERS:
+        needed = peak(kernel.body, cost, buffers)
+        if needed <= most:
+            break
+    return buffers, needed

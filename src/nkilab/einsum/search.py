@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, takewhile
 from random import Random
 
 from ..errors import NkilabError
@@ -185,9 +185,7 @@ class _Search:
         is_better = True
         while is_better and not self.is_over:
             is_better = False
-            for step in self.steps():
-                if self.is_over:
-                    return
+            for step in takewhile(lambda _: not self.is_over, self.steps()):
                 is_better |= self.attempt(step(self.held.knobs))
 
     def steps(self) -> list[Callable[[Knobs], Knobs]]:
@@ -195,9 +193,8 @@ class _Search:
         points: list[Point] = self.held.ctx.points
         found: list[Callable[[Knobs], Knobs]] = []
         for rank in range(1, MOST_RANKS + 1):
-            for number, point in enumerate(points):
-                if rank < point.options:
-                    found.append(lambda k, n=number, r=rank: k.picking(n, r))  # type: ignore[misc]
+            numbers = [number for number, point in enumerate(points) if rank < point.options]
+            found += [lambda k, n=n, r=rank: k.picking(n, r) for n in numbers]  # type: ignore[misc]
             if rank == 1:
                 # what concerns the whole kernel comes after the second options
                 count = len(_single(Knobs()))

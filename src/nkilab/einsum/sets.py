@@ -55,9 +55,10 @@ def accesses_of(body: list[Statement]) -> Iterator[Access]:
                 yield Access(statement.into, False, loops, number, statement)
             elif not isinstance(statement, Alloc | Comment):
                 number += 1
-                for name, view in views_of(statement):
-                    is_write = name in ("dst", "total")
-                    yield Access(view, is_write, loops, number, statement)
+                yield from (
+                    Access(view, name in ("dst", "total"), loops, number, statement)
+                    for name, view in views_of(statement)
+                )
 
     yield from walk(body, ())
 

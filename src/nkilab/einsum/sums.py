@@ -8,6 +8,7 @@ every element of the place, and together all; a statement that adds without a ta
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from .._lazy import islpy
@@ -196,12 +197,10 @@ def _is_whole(one: Sum, sums: list[Sum], held: list[Access], tallies: dict[int, 
     """What is a part of a sum is added up by all that read it, each time all of the part."""
     reads = [a for a in held if not a.is_write and not isinstance(a.statement, Tally)]
     reads = [a for a in reads if _read_by(a, sums) in (None, one.begun)]
-    for mine in one.tally.added:
-        if mine.whole_start == ZERO and mine.whole_count.value == mine.extent:
-            continue
-        for read in reads:
-            added = tallies[read.number].added if read.number in tallies else ()
-            theirs = [(s.start, s.count) for s in added if s.variable == mine.variable]
-            if theirs != [(mine.whole_start, mine.whole_count)]:
-                name = one.tally.into.buffer.name
-                raise ProofError(f"{told(read.statement)} reads a part of {name} as if it were the whole sum")
+    parts = [s for s in one.tally.added if not (s.whole_start == ZERO and s.whole_count.value == s.extent)]
+    for mine, read in product(parts, reads):
+        added = tallies[read.number].added if read.number in tallies else ()
+        theirs = [(s.start, s.count) for s in added if s.variable == mine.variable]
+        if theirs != [(mine.whole_start, mine.whole_count)]:
+            name = one.tally.into.buffer.name
+            raise ProofError(f"{told(read.statement)} reads a part of {name} as if it were the whole sum")

@@ -28,8 +28,8 @@ import ml_dtypes
 import numpy as np
 
 from ..tiles.dtypes import as_dtype
-from .language.ast import Cascade, Einsum, Iterate, Scalar
-from .language.extents import block_extent
+from .language.ast import Cascade, Einsum, Scalar
+from .language.extents import runs_of
 from .language.operators import OPERATORS, Operator
 from .reference import MOST_AT_ONCE, Evaluator
 
@@ -86,13 +86,8 @@ def bounds(cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str
     """
     with np.errstate(all="ignore"):
         errors = _Errors(cascade, arrays, narrowest(cascade, dtypes))
-        for step in cascade.steps:
-            if isinstance(step, Iterate):
-                for value in range(block_extent(step, cascade)):
-                    for einsum in step.body:
-                        errors.run(einsum, {step.variable: value})
-            else:
-                errors.run(step, {})
+        for einsum, bound in runs_of(cascade):
+            errors.run(einsum, bound)
         allowed = {}
         for name in cascade.outputs:
             size, dtype = np.abs(errors.values.held[name]), dtypes.get(name, "float32")

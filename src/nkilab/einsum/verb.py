@@ -108,11 +108,10 @@ def texts_of(compiled: CompiledEinsum, output: str, notebook: str, tests: bool) 
         if path.suffix != ".py" or not path.stem.isidentifier():
             raise UsageError(f"the kernel is to be written to {output}; a module is named NAME.py")
         texts[path] = compiled.module_text
-        if tests:
-            makers = {"test": compiled.test_text, "benchmark": compiled.benchmark_text}
-            makers["profile"] = compiled.profile_text
-            for kind, maker in makers.items():
-                texts[path.with_name(f"{kind}_{path.name}")] = maker(path.stem)
+        makers = {"test": compiled.test_text, "benchmark": compiled.benchmark_text}
+        makers["profile"] = compiled.profile_text
+        for kind, maker in makers.items() if tests else ():
+            texts[path.with_name(f"{kind}_{path.name}")] = maker(path.stem)
     if notebook:
         texts[Path(notebook)] = compiled.notebook()
     return texts

@@ -94,9 +94,8 @@ class Lanes:
             if writer is not None and not writer.is_done:
                 needed[id(writer)] = writer
         for storage in writes:
-            for reader in self._readers.pop(id(storage), ()):
-                if not reader.is_done:
-                    needed[id(reader)] = reader
+            readers = self._readers.pop(id(storage), ())
+            needed |= {id(reader): reader for reader in readers if not reader.is_done}
         before = list(needed.values())
         lanes = {task.lane for task in before}
         lane = min(lanes or range(len(self._queues)), key=lambda i: self._submitted[i] - self._finished_in[i])

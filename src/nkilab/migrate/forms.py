@@ -9,7 +9,7 @@ from itertools import pairwise
 from ..dialects.history import BETA1, at, spelled
 from .changes import Edit, without
 from .source import Function, Source, Use
-from .tiles import CREATES, argument, buffer_place, made_by, tile_of, tiles_of
+from .tiles import CREATES, Made, argument, buffer_place, made_by, tile_of, tiles_of
 
 Node = ast.expr | ast.stmt | ast.keyword
 # A place that a rule is about, what stands there, and the rewrite.
@@ -50,17 +50,20 @@ def jit_keyword(name: str) -> Find:
 def simulate_kernel(source: Source, before: str) -> Iterator[Found]:
     """Calls of nki.simulate_kernel, and the same with nki.simulate."""
     for use, call in _calls(source, before, "simulate_kernel"):
-        edits: list[Edit] = []
-        root = use.node.value if isinstance(use.node, ast.Attribute) else None
-        if call.args and not isinstance(call.args[0], ast.Starred) and isinstance(root, ast.Name):
-            start, _ = source.span(use.node)
-            _, end = source.span(call.args[0])
-            following: list[ast.expr | ast.keyword] = [*call.args[1:], *call.keywords]
-            if following:
-                end = min(source.span(a)[0] for a in following)
-            kernel = source.text_of(call.args[0])
-            edits = [Edit(start, end, f"{root.id}.simulate({kernel})(")]
-        yield call, "nki.simulate_kernel(...)", edits
+        yield call, "nki.simulate_kernel(...)", _simulated(source, use.node, call)
+
+
+def _simulated(source: Source, node: ast.expr, call: ast.Call) -> list[Edit]:
+    """A call of nki.simulate_kernel as one of nki.simulate, where the text names `nki` and the kernel."""
+    root = node.value if isinstance(node, ast.Attribute) else None
+    if not call.args or isinstance(call.args[0], ast.Starred) or not isinstance(root, ast.Name):
+        return []
+    start, _ = source.span(node)
+    _, end = source.span(call.args[0])
+    following: list[ast.expr | ast.keyword] = [*call.args[1:], *call.keywords]
+    if following:
+        end = min(source.span(a)[0] for a in following)
+    return [Edit(start, end, f"{root.id}.simulate({source.text_of(call.args[0])})(")]
 
 
 def string_buffers(source: Source, before: str) -> Iterator[Found]:
@@ -86,16 +89,23 @@ _BETA1_DGE = ("none", "swdge", "hwdge", "unknown")
 def integer_enums(source: Source, before: str) -> Iterator[Found]:
     """Numbers where a member of an enumeration of nki.isa is meant."""
     for use, call in _calls(source, before):
+        if not use.name.startswith("isa."):
+            continue
         root = source.text_of(use.node).rpartition(".")[0]
-        for given in call.keywords:
-            number = _number(given.value)
-            if given.arg not in _MEMBERS or not isinstance(number, int) or not use.name.startswith("isa."):
-                continue
-            members = _BETA1_DGE if before == BETA1 and given.arg == "dge_mode" else _MEMBERS[given.arg]
-            if 0 <= number < len(members):
-                word = f"{given.arg}.{members[number]}"
-                edits = [Edit(*source.span(given.value), f"{root}.{word}")] if root else []
-                yield given, f"{given.arg}={number} is {word}", edits
+        for given, number, word in _members(call, before):
+            edits = [Edit(*source.span(given.value), f"{root}.{word}")] if root else []
+            yield given, f"{given.arg}={number} is {word}", edits
+
+
+def _members(call: ast.Call, before: str) -> Iterator[tuple[ast.keyword, int, str]]:
+    """Keywords of a call that give a member of an enumeration as a number, the number, and the member."""
+    for given in call.keywords:
+        number = _number(given.value)
+        if given.arg not in _MEMBERS or not isinstance(number, int):
+            continue
+        members = _BETA1_DGE if before == BETA1 and given.arg == "dge_mode" else _MEMBERS[given.arg]
+        if 0 <= number < len(members):
+            yield given, number, f"{given.arg}.{members[number]}"
 
 
 def _number(node: ast.expr | None) -> int | float | None:
@@ -107,23 +117,24 @@ def _number(node: ast.expr | None) -> int | float | None:
 def results_in_hbm(source: Source, before: str) -> Iterator[Found]:
     """Results of kernels that do not lie in shared HBM."""
     for function in source.kernels:
-        returned = {
-            n.id
-            for r in ast.walk(function)
-            if isinstance(r, ast.Return) and r.value is not None
-            for n in ast.walk(r.value)
-            if isinstance(n, ast.Name)
-        }
-        for name, made in tiles_of(source, function).items():
-            buffer = (
-                argument(made.call, "buffer", buffer_place(made.creator)) if made.creator in CREATES else None
-            )
-            if name not in returned or made.memory not in ("hbm", "private_hbm") or buffer is None:
-                continue
+        for name, made, buffer in _returned_from_private(source, function):
             text = source.text_of(buffer)
             head = text[: -len(made.memory)] if text.endswith(made.memory) else ""
             edits = [Edit(*source.span(buffer), f"{head}shared_hbm")] if head else []
             yield made.call, f"{name} is returned and lies in {made.memory}", edits
+
+
+def _returned_from_private(source: Source, function: Function) -> Iterator[tuple[str, Made, ast.expr]]:
+    """The tiles in private HBM that a function creates and returns, with the buffers that they are given."""
+    returns = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None]
+    names = {n.id for value in returns for n in ast.walk(value) if isinstance(n, ast.Name)}
+    for name, made in tiles_of(source, function).items():
+        is_private = made.memory in ("hbm", "private_hbm")
+        if name not in names or not is_private or made.creator not in CREATES:
+            continue
+        buffer = argument(made.call, "buffer", buffer_place(made.creator))
+        if buffer is not None:
+            yield name, made, buffer
 
 
 def psum_zeros(source: Source, before: str) -> Iterator[Found]:
@@ -136,13 +147,15 @@ def psum_zeros(source: Source, before: str) -> Iterator[Found]:
             yield call, f"{spelled(use.name)} into a PSUM tile of {spelled(made.creator)}", ()
 
 
+_PRODUCTS = ("isa.nc_matmul", "language.matmul")
+
+
 def added_matmul(source: Source, before: str) -> Iterator[Found]:
     """Products that are added with +=."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-            made = made_by(source, node.value)
-            if made is not None and made.creator in ("isa.nc_matmul", "language.matmul"):
-                yield node, f"+= {spelled(made.creator)}(...)", ()
+    for node in source.nodes(ast.AugAssign):
+        made = made_by(source, node.value)
+        if isinstance(node.op, ast.Add) and made is not None and made.creator in _PRODUCTS:
+            yield node, f"+= {spelled(made.creator)}(...)", ()
 
 
 _WORDS = {
@@ -165,15 +178,23 @@ _WORDS = {
 def operators(source: Source, before: str) -> Iterator[Found]:
     """Python's operators on tiles."""
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.BinOp):
-            if tile_of(source, node.left) is not None or tile_of(source, node.right) is not None:
+        match node:
+            case ast.BinOp() if any(tile_of(source, side) is not None for side in (node.left, node.right)):
                 yield node, f"the operator {_WORDS[type(node.op)]} on a tile", ()
-        elif isinstance(node, ast.AugAssign) and tile_of(source, node.target) is not None:
-            made = made_by(source, node.value)
-            if made is None or made.creator not in ("isa.nc_matmul", "language.matmul"):
+            case ast.AugAssign() if _changes_tile(source, node):
                 yield node, f"the operator {_WORDS[type(node.op)]}= on a tile", ()
-        elif isinstance(node, ast.Compare) and _compares_tiles(source, node):
-            yield node, "a comparison of a tile", ()
+            case ast.Compare() if _compares_tiles(source, node):
+                yield node, "a comparison of a tile", ()
+
+
+def _is_product(source: Source, value: ast.expr) -> bool:
+    made = made_by(source, value)
+    return made is not None and made.creator in _PRODUCTS
+
+
+def _changes_tile(source: Source, node: ast.AugAssign) -> bool:
+    """Whether a tile is the target, and not of a product, which `added_matmul` finds."""
+    return tile_of(source, node.target) is not None and not _is_product(source, node.value)
 
 
 def _compares_tiles(source: Source, node: ast.Compare) -> bool:
@@ -314,12 +335,14 @@ def block_axes(source: Source, before: str) -> Iterator[Found]:
     """Tiles with axes in front of the partition axis."""
     for _, call in _calls(source, before, *CREATES):
         shape = argument(call, "shape", 0)
-        if not isinstance(shape, ast.Tuple):
-            continue
-        for place, extent in enumerate(shape.elts):
-            inner = source.resolve(extent.func) if isinstance(extent, ast.Call) else None
-            if place and inner is not None and inner[1] == "language.par_dim":
-                yield call, "a tile with axes before its partition axis", ()
+        following = shape.elts[1:] if isinstance(shape, ast.Tuple) else []
+        told: Found = (call, "a tile with axes before its partition axis", ())
+        yield from (told for extent in following if _is_par_dim(source, extent))
+
+
+def _is_par_dim(source: Source, extent: ast.expr) -> bool:
+    resolved = source.resolve(extent.func) if isinstance(extent, ast.Call) else None
+    return resolved is not None and resolved[1] == "language.par_dim"
 
 
 def wide_grids(source: Source, before: str) -> Iterator[Found]:
@@ -366,27 +389,32 @@ def identity(source: Source, before: str) -> Iterator[Found]:
 def list_defaults(source: Source, before: str) -> Iterator[Found]:
     """Lists as defaults of parameters of kernels."""
     for function in source.kernels:
-        for default in (*function.args.defaults, *(d for d in function.args.kw_defaults if d is not None)):
-            if isinstance(default, ast.List):
-                start, end = source.span(default)
-                comma = "," if len(default.elts) == 1 else ""
-                edits = [Edit(start, start + 1, "("), Edit(end - 1, end, f"{comma})")]
-                yield default, f"{function.name} has a list as a default", edits
+        defaults = (*function.args.defaults, *function.args.kw_defaults)
+        for default in (d for d in defaults if isinstance(d, ast.List)):
+            start, end = source.span(default)
+            comma = "," if len(default.elts) == 1 else ""
+            edits = [Edit(start, start + 1, "("), Edit(end - 1, end, f"{comma})")]
+            yield default, f"{function.name} has a list as a default", edits
 
 
 def reads_registers(source: Source, before: str) -> Iterator[Found]:
     """Loops whose condition is a register."""
-    registers: dict[Function | None, set[str]] = {}
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            resolved = source.resolve(node.value.func)
-            if resolved is not None and resolved[1] == "isa.register_alloc":
-                held = registers.setdefault(source.function_of(node), set())
-                held |= {t.id for t in node.targets if isinstance(t, ast.Name)}
-    for node in ast.walk(source.tree):
-        test = node.test if isinstance(node, ast.While) else None
+    registers = _registers(source)
+    for loop in source.nodes(ast.While):
+        test = loop.test
         if isinstance(test, ast.Name) and test.id in registers.get(source.function_of(test), ()):
             yield test, f"while {test.id}", ()
+
+
+def _registers(source: Source) -> dict[Function | None, set[str]]:
+    """The names of registers that each function allocates."""
+    found: dict[Function | None, set[str]] = {}
+    for node in source.nodes(ast.Assign):
+        resolved = source.resolve(node.value.func) if isinstance(node.value, ast.Call) else None
+        if resolved is not None and resolved[1] == "isa.register_alloc":
+            names = {t.id for t in node.targets if isinstance(t, ast.Name)}
+            found.setdefault(source.function_of(node), set()).update(names)
+    return found
 
 
 def deprecated(name: str) -> Find:

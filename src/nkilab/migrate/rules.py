@@ -75,12 +75,9 @@ class Rule:
 
 def rule_changes(source: Source, before: str, after: str) -> Iterator[Change]:
     """What the rules find between two versions."""
-    for rule in RULES:
-        if rule.holds(before, after):
-            for node, what, edits in rule.find(source, before):
-                yield change(
-                    source, node, rule.severity, what, rule.why, rule.replacement, rule.source, edits
-                )
+    for rule in (rule for rule in RULES if rule.holds(before, after)):
+        for node, what, edits in rule.find(source, before):
+            yield change(source, node, rule.severity, what, rule.why, rule.replacement, rule.source, edits)
 
 
 _UPDATE = "NKI 0.3 update guide"

@@ -6,11 +6,11 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from warnings import catch_warnings, simplefilter
 
 from ..dialects.history import history
@@ -22,6 +22,7 @@ _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LONG = 60
 ROOTS = {"neuronxcc": "neuronxcc.nki", "nki": "nki"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+N = TypeVar("N", bound=ast.AST)
 # Decorators and host functions that make a function a kernel.
 MAKES_KERNEL = ("jit", "trace", "baremetal", "benchmark", "profile")
 # Names under which real files import NKI where an import cannot tell: inside functions of other modules.
@@ -123,6 +124,15 @@ class Source:
         """Spelling and name, below `nki`, that an expression stands for."""
         return split(self.dotted(node))
 
+    def nodes(self, kind: type[N]) -> Iterator[N]:
+        """The nodes of a kind, outer ones first."""
+        return (node for node in ast.walk(self.tree) if isinstance(node, kind))
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """The functions of the file, outer ones first."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a node stands in, the innermost first."""
         held = self.parents.get(node)
@@ -180,15 +190,12 @@ class Source:
     @cached_property
     def kernels(self) -> set[Function]:
         """The functions that a decorator of NKI, or a call of one, makes kernels."""
-        functions = [node for node in ast.walk(self.tree) if isinstance(node, Function)]
-        by_name = {function.name: function for function in functions}
-        marked = {f for f in functions if any(map(self._makes_kernel, f.decorator_list))}
-        for use in self.uses:
-            if use.call is not None and use.name in MAKES_KERNEL and use.call.args:
-                given = use.call.args[0]
-                if isinstance(given, ast.Name) and given.id in by_name:
-                    marked.add(by_name[given.id])
-        return marked
+        by_name = {function.name: function for function in self.functions}
+        marked = {f for f in self.functions if any(map(self._makes_kernel, f.decorator_list))}
+        calls = [use.call for use in self.uses if use.call is not None and use.name in MAKES_KERNEL]
+        given = [call.args[0] for call in calls if call.args]
+        names = {node.id for node in given if isinstance(node, ast.Name)}
+        return marked | {by_name[name] for name in names & by_name.keys()}
 
     def _makes_kernel(self, decorator: ast.expr) -> bool:
         resolved = self.resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
@@ -229,13 +236,20 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """What imports bind: the name in the file, and the full name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                root = alias.name.partition(".")[0]
-                yield (alias.asname, alias.name) if alias.asname else (root, root)
+            yield from map(_imported, node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                names = _star(node.module) if alias.name == "*" else [alias.name]
-                yield from ((alias.asname or name, f"{node.module}.{name}") for name in names)
+            yield from _imported_from(node.module, node.names)
+
+
+def _imported(alias: ast.alias) -> tuple[str, str]:
+    root = alias.name.partition(".")[0]
+    return (alias.asname, alias.name) if alias.asname else (root, root)
+
+
+def _imported_from(module: str, aliases: Iterable[ast.alias]) -> Iterator[tuple[str, str]]:
+    for alias in aliases:
+        names = _star(module) if alias.name == "*" else [alias.name]
+        yield from ((alias.asname or name, f"{module}.{name}") for name in names)
 
 
 def _star(module: str) -> Iterator[str]:

@@ -96,12 +96,10 @@ def tiles_of(source: Source, function: Function | None) -> dict[str, Made]:
 
 def _assigned(source: Source, function: Function | None) -> Iterator[tuple[str, Made]]:
     for node in source.assignments(function):
-        value = node.value
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        made = made_by(source, value) if value is not None else None
-        for target in targets:
-            if made is not None and isinstance(target, ast.Name):
-                yield target.id, made
+        made = made_by(source, node.value) if node.value is not None else None
+        if made is not None:
+            yield from ((target.id, made) for target in targets if isinstance(target, ast.Name))
 
 
 def tile_of(source: Source, node: ast.expr) -> Made | None:

@@ -27,12 +27,16 @@ _SPECIFICATION_OF_KEYS = "documents of SDK 2.20 to 2.26, NKI API Errors"
 def rules() -> dict[str, list[tuple[type[Instruction], Rule | CallRule]]]:
     """Every rule of an instruction under its identifier, `instruction.rule`, and under its bare name."""
     found: dict[str, list[tuple[type[Instruction], Rule | CallRule]]] = {}
-    for cls in REGISTRY.values():
-        of_instruction: tuple[Rule | CallRule, ...] = (*cls.rules, *cls.call_rules)
-        for rule in of_instruction:
-            for name in (rule_name(cls, rule), rule.holds.__name__):
-                found.setdefault(name, []).append((cls, rule))
+    for cls, rule in _rules_of_instructions():
+        for name in (rule_name(cls, rule), rule.holds.__name__):
+            found.setdefault(name, []).append((cls, rule))
     return found
+
+
+def _rules_of_instructions() -> Iterator[tuple[type[Instruction], Rule | CallRule]]:
+    for cls in REGISTRY.values():
+        yield from ((cls, rule) for rule in cls.rules)
+        yield from ((cls, rule) for rule in cls.call_rules)
 
 
 def rule_name(cls: type[Instruction], rule: Rule | CallRule) -> str:
@@ -103,9 +107,8 @@ def _raisers(key: str) -> Iterator[tuple[str, str, str]]:
     shared: dict[tuple[str, str], list[str]] = {}
     for cls in REGISTRY.values():
         facts: tuple[Rule | Limit, ...] = (*cls.rules, *cls.limits)
-        for fact in facts:
-            if fact.key == key:
-                shared.setdefault((_refusal(fact), fact.hint), []).append(cls.name)
+        for fact in (fact for fact in facts if fact.key == key):
+            shared.setdefault((_refusal(fact), fact.hint), []).append(cls.name)
     for (refusal, hint), names in shared.items():
         yield "most" if len(names) > 10 else listed(names), refusal, hint
 

@@ -89,19 +89,20 @@ def heads_of(own: list[inspect.Parameter], types: dict[str, str]) -> Iterator[st
     """Parameters as a stub has them; the type of those that have none is Any."""
     is_keyword = False
     for parameter in own:
-        kind = types.get(parameter.name, "Any")
-        match parameter.kind:
-            case parameter.VAR_POSITIONAL:
-                is_keyword = True
-                yield f"*{parameter.name}: Any"
-            case parameter.VAR_KEYWORD:
-                yield f"**{parameter.name}: Any"
-            case _:
-                if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
-                    is_keyword = True
-                    yield "*"
-                is_needed = parameter.default is parameter.empty or parameter.default is MISSING
-                yield f"{parameter.name}: {kind}" + ("" if is_needed else " = ...")
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
+            yield "*"
+        is_keyword = is_keyword or parameter.kind in (parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY)
+        yield _head(parameter, types.get(parameter.name, "Any"))
+
+
+def _head(parameter: inspect.Parameter, kind: str) -> str:
+    match parameter.kind:
+        case parameter.VAR_POSITIONAL:
+            return f"*{parameter.name}: Any"
+        case parameter.VAR_KEYWORD:
+            return f"**{parameter.name}: Any"
+    is_needed = parameter.default is parameter.empty or parameter.default is MISSING
+    return f"{parameter.name}: {kind}" + ("" if is_needed else " = ...")
 
 
 def _types(function: Callable[..., Any], declared: type[Instruction] | None) -> dict[str, str]:

@@ -99,12 +99,17 @@ def pytest_sessionfinish(session: Any) -> None:
     writer.sep("-", f"{len(short)} ran out of memory: again, alone, {config.option.again_alone:g} GiB")
     with tempfile.TemporaryDirectory(prefix="nkilab-again-") as folder:
         while short:
-            lines = _run(config, Path(folder), short)
-            died = next((name for name in short if name not in lines), None)
-            if died is not None:
-                lines[died] = {"id": died, "outcome": "failed", "when": "call", "seconds": 0.0, "error": DIED}
+            lines = _told(_run(config, Path(folder), short), short)
             config.stash[AGAIN].update(lines)
             short = [name for name in short if name not in lines]
+
+
+def _told(lines: dict[str, dict[str, Any]], names: list[str]) -> dict[str, dict[str, Any]]:
+    """The outcomes, with one for the first test that has none: it ended the process."""
+    died = next((name for name in names if name not in lines), None)
+    if died is None:
+        return lines
+    return lines | {died: {"id": died, "outcome": "failed", "when": "call", "seconds": 0.0, "error": DIED}}
 
 
 def _run(config: Any, folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:

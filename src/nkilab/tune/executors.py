@@ -185,32 +185,36 @@ class Pooled:
         Raises:
             UsageError: if workers die again and again.
         """
-        waiting, suspects = list(reversed(points)), list[Point]()
         running: dict[Future[Outcome], Point] = {}
         try:
-            while waiting or suspects or running:
-                # which of those that were under way ended a worker shows when each of them runs alone
-                is_alone = bool(suspects)
-                queue, most = (suspects, 1) if is_alone else (waiting, AHEAD * self._workers)
-                while queue and len(running) < most:
-                    point = queue.pop()
-                    running[self._submitted(point)] = point
-                found, lost = _settled(running, self._longest)
-                yield from found
-                is_silent = not found and not lost
-                if is_silent:
-                    lost = _given_up(running)
-                if lost:
-                    self._renew()
-                if lost and is_alone:
-                    told = SILENT if is_silent else DIED
-                    yield Outcome(lost[0], FAILED, reason="its worker ended", message=told)
-                elif lost:
-                    suspects += [*reversed(lost), *running.values()]
-                    running.clear()
+            yield from self._evaluated(points, running)
         finally:
             for future in running:
                 future.cancel()
+
+    def _evaluated(self, points: Sequence[Point], running: dict[Future[Outcome], Point]) -> Iterator[Outcome]:
+        """Outcomes as they become known; what is under way stands in `running`."""
+        waiting, suspects = list(reversed(points)), list[Point]()
+        while waiting or suspects or running:
+            # which of those that were under way ended a worker shows when each of them runs alone
+            is_alone = bool(suspects)
+            queue, most = (suspects, 1) if is_alone else (waiting, AHEAD * self._workers)
+            while queue and len(running) < most:
+                point = queue.pop()
+                running[self._submitted(point)] = point
+            found, lost = _settled(running, self._longest)
+            yield from found
+            is_silent = not found and not lost
+            if is_silent:
+                lost = _given_up(running)
+            if lost:
+                self._renew()
+            if lost and is_alone:
+                told = SILENT if is_silent else DIED
+                yield Outcome(lost[0], FAILED, reason="its worker ended", message=told)
+            elif lost:
+                suspects += [*reversed(lost), *running.values()]
+                running.clear()
 
     def _submitted(self, point: Point) -> Future[Outcome]:
         try:

@@ -107,18 +107,20 @@ class _Walk:
     def _see_named(self, value: Any, word: str, names: list[str]) -> None:
         """A global, and of a module of the user's what the code takes of it."""
         self.see(value, word)
-        if isinstance(value, ModuleType) and self._is_users(_file_of(value)):
-            for name in names:
-                if name in vars(value):
-                    self.see(vars(value)[name], f"{word}.{name}")
+        if not isinstance(value, ModuleType) or not self._is_users(_file_of(value)):
+            return
+        for name in names:
+            if name in vars(value):
+                self.see(vars(value)[name], f"{word}.{name}")
 
     def _see_class(self, value: type, name: str) -> None:
         self.values.append(f"{name}: {value.__module__}.{value.__qualname__}")
-        if self._is_users(_file_of(sys.modules.get(value.__module__))):
-            self._read(_file_of(sys.modules[value.__module__]))
-            for word, held in vars(value).items():
-                if isinstance(held, FunctionType | property | classmethod | staticmethod):
-                    self.see(getattr(held, "fget", None) or getattr(held, "__func__", held), word)
+        if not self._is_users(_file_of(sys.modules.get(value.__module__))):
+            return
+        self._read(_file_of(sys.modules[value.__module__]))
+        for word, held in vars(value).items():
+            if isinstance(held, FunctionType | property | classmethod | staticmethod):
+                self.see(getattr(held, "fget", None) or getattr(held, "__func__", held), word)
 
     def _see_items(self, value: Any, name: str) -> None:
         self.values.append(f"{name}: {type(value).__name__} of {len(value)}")

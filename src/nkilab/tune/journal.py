@@ -93,9 +93,7 @@ class Journal:
         try:
             held = json.loads(line)
             if number > 1:
-                outcome_from(held["outcome"])
-                if not isinstance(held["constants"], str):
-                    raise ValueError("constants have a name")
+                _hold_to_form(held)
         except (ValueError, KeyError, TypeError):
             if number == 1:
                 raise self._foreign() from None
@@ -144,3 +142,10 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _hold_to_form(line: Any) -> None:
+    """Raise ValueError, KeyError or TypeError where a line holds no outcome and no name of its constants."""
+    outcome_from(line["outcome"])
+    if not isinstance(line["constants"], str):
+        raise ValueError("constants have a name")

@@ -72,8 +72,8 @@ def lane_names(run: Run) -> list[str]:
     return [PATH_LANE, *run.lanes.names]
 
 
-def slices(run: Run) -> Iterator[Slice]:
-    """All slices, lane after lane, those of one lane in order of time."""
+def _critical(run: Run) -> Iterator[Slice]:
+    """The slices of the critical path."""
     path = run.path
     for start, stop, kind, event in zip(
         _whole(path.start_ns), _whole(path.end_ns), path.kind.tolist(), path.event.tolist(), strict=True
@@ -81,6 +81,11 @@ def slices(run: Run) -> Iterator[Slice]:
         name = list(KINDS)[kind]
         details = {"what": KINDS[name]} | ({"line": _line(run, event)} if event >= 0 else {})
         yield Slice(1, name, start, stop, details, -1, -1)
+
+
+def slices(run: Run) -> Iterator[Slice]:
+    """All slices, lane after lane, those of one lane in order of time."""
+    yield from _critical(run)
     timeline = run.timeline
     order = np.lexsort((timeline.start_ns, run.lanes.of_event)).tolist()
     starts, stops, visible = map(_whole, (timeline.start_ns, run.lanes.until_ns, timeline.end_ns))
@@ -91,11 +96,11 @@ def slices(run: Run) -> Iterator[Slice]:
         details = tell(event)
         if event in moved:
             details["bytes"] = moved[event]
-            if visible[event] > stops[event]:
-                # its slice ends where that of the next transfer of the queue begins
-                details["last_byte_ns"] = visible[event]
-        else:
+        if event not in moved:
             details["visible_ns"] = visible[event]
+        elif visible[event] > stops[event]:
+            # its slice ends where that of the next transfer of the queue begins
+            details["last_byte_ns"] = visible[event]
         yield Slice(
             lanes[event] + 2, timeline.labels[labels[event]], starts[event], stops[event], details, event,
             waited[event],

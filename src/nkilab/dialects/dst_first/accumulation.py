@@ -6,7 +6,7 @@ Source: NKI 0.6 release notes, accumulation into overlapping PSUM regions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from ...isa.declare import Instruction
@@ -67,10 +67,10 @@ def _pieces(dst: View, moving: View, axis: int) -> Iterator[tuple[View, View]]:
     for state, run in groupby(states):
         stop = start + len(list(run))
         if state == "part" and axis + 1 < len(dst.layout.shape):
-            for i in range(start, stop):
-                yield from _pieces(
-                    slice_axis(dst, axis, i, i + 1), slice_axis(moving, axis, i, i + 1), axis + 1
-                )
+            yield from chain.from_iterable(
+                _pieces(slice_axis(dst, axis, i, i + 1), slice_axis(moving, axis, i, i + 1), axis + 1)
+                for i in range(start, stop)
+            )
         else:
             yield slice_axis(dst, axis, start, stop), slice_axis(moving, axis, start, stop)
         start = stop

@@ -33,20 +33,26 @@ def copy_row(session: Session, dst: Any, src: Any, mask: Any, attributes: tuple[
         UseError: if one of them is no tensor, or reaches outside what the mask lets through.
     """
     try:
-        for name, side in (("dst", dst), ("src", src)):
-            if not isinstance(side, Tensor):
-                raise UseError(f"{name} is of type {type(side).__name__}; it is a tensor")
-        rest = None
-        if mask is not None:
-            shape = dst.shape if len(dst.shape) >= len(src.shape) else src.shape
-            box, rest = box_of(mask, shape)
-            if box is None:
-                return
-            dst, src = _crop_side(dst, box), _crop_side(src, box)
-        dst, src = inside_bounds(dst), inside_bounds(src)
+        sides = _cropped(dst, src, mask)
     except NkilabError as error:
         raise error.located(place_of(user_frame()), "dma_copy") from None
-    record(session, DmaCopy, [dst, src], attributes, (), rest)
+    if sides is not None:
+        dst, src, rest = sides
+        record(session, DmaCopy, [dst, src], attributes, (), rest)
+
+
+def _cropped(dst: Any, src: Any, mask: Any) -> tuple[Any, Any, Any] | None:
+    """Both sides where a mask lets something through, and what of it is no rectangle; None if nothing is."""
+    for name, side in (("dst", dst), ("src", src)):
+        if not isinstance(side, Tensor):
+            raise UseError(f"{name} is of type {type(side).__name__}; it is a tensor")
+    if mask is None:
+        return inside_bounds(dst), inside_bounds(src), None
+    box, rest = box_of(mask, dst.shape if len(dst.shape) >= len(src.shape) else src.shape)
+    if box is None:
+        return None
+    dst, src = _crop_side(dst, box), _crop_side(src, box)
+    return inside_bounds(dst), inside_bounds(src), rest
 
 
 def _crop_side(side: Tensor, box: tuple[slice, ...]) -> Tensor:

@@ -23,11 +23,7 @@ def check_rows(model: Model) -> Iterator[Finding]:
         placed = model.spec.placements.get((tensor, einsum))
         if placed is None or placed.component != "HBM":
             continue
-        row: list[str] = []
-        for rank in reversed(placed.ranks):
-            if model.is_looped(einsum, rank) or _is_partition(model, einsum, tensor, rank):
-                break
-            row.insert(0, rank)
+        row = _row(model, placed)
         count = model.count(einsum, row)
         if count is not None and count * model.bytes_of(tensor) < WANTED_ROW_BYTES:
             before = placed.ranks[: len(placed.ranks) - len(row)]
@@ -40,6 +36,17 @@ def check_rows(model: Model) -> Iterator[Finding]:
                 "short-row", within(placed.node, "ranks", "contiguous"), instruction=held.instruction,
                 einsum=einsum, count=count * model.bytes_of(tensor), most=WANTED_ROW_BYTES, change=change,
             )  # fmt: skip
+
+
+def _row(model: Model, placed: Placement) -> list[str]:
+    """The innermost ranks of the HBM side that no loop and no partition takes apart."""
+    row: list[str] = []
+    for rank in reversed(placed.ranks):
+        is_looped = model.is_looped(placed.einsum, rank)
+        if is_looped or _is_partition(model, placed.einsum, placed.tensor, rank):
+            break
+        row.insert(0, rank)
+    return row
 
 
 def _is_partition(model: Model, einsum: str, tensor: str, rank: str) -> bool:
@@ -61,11 +68,10 @@ def check_repeats(model: Model) -> Iterator[Finding]:
         if made is None or made.component == "HBM" or len(einsum.accesses) != 1:
             continue
         read = set(model.parts(name, einsum.accesses[0].variables))
-        for group in groups:
-            rank = next(r for e, r in group.members if e == name)
-            if rank not in read and rank in made.unbound:
-                node = node_of(model.spec, "mapping", "loop-order", name)
-                yield found("repeated-work", node, einsum=name, rank=rank)
+        ranks = (group.rank_of(name) for group in groups)
+        for rank in (r for r in ranks if r not in read and r in made.unbound):
+            node = node_of(model.spec, "mapping", "loop-order", name)
+            yield found("repeated-work", node, einsum=name, rank=rank)
 
 
 def check_zeros(model: Model) -> Iterator[Finding]:

@@ -173,15 +173,11 @@ def _moves(model: Model, held: Execution) -> Iterator[Finding]:
     """Sums over loops, and copies to all partitions."""
     if held.instruction == "LoopReduce":
         reduced = model.parts(held.einsum, model.einsums[held.einsum].reduced)
-        for rank in held.ranks:
-            if rank in reduced and not model.is_looped(held.einsum, rank):
-                yield found(
-                    "reduced-and-consumed",
-                    entry(within(held.node, "ranks"), rank),
-                    instruction=held.instruction,
-                    einsum=held.einsum,
-                    rank=rank,
-                )
+        for rank in (r for r in held.ranks if r in reduced and not model.is_looped(held.einsum, r)):
+            yield found(
+                "reduced-and-consumed", entry(within(held.node, "ranks"), rank),
+                instruction=held.instruction, einsum=held.einsum, rank=rank,
+            )  # fmt: skip
     made = model.producer(held.einsum)
     if (
         held.instruction == "BroadcastTo"

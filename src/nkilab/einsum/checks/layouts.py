@@ -62,19 +62,19 @@ def _constructor(model: Model, placed: Placement) -> Iterator[Finding]:
 
 def check_orders(model: Model) -> Iterator[Finding]:
     """Rank orders say what the binding says."""
-    for tensor, orders in model.spec.rank_order.items():
-        for einsum, order in orders.items():
-            node = node_of(model.spec, "format", tensor, "rank-order", einsum)
-            access = model.access(tensor, einsum)
-            wanted = model.parts(einsum, access.variables) if access else ()
-            told = difference(order, model.needed(einsum, wanted, order))
-            if told:
-                yield found("rank-order-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
-                continue
-            placed = model.spec.placements.get((tensor, einsum))
-            layout = (*placed.unbound, *placed.ranks) if placed else order
-            if layout != order:
-                yield found("rank-order", node, tensor=tensor, einsum=einsum, order=order, layout=layout)
+    given = ((t, e, order) for t, orders in model.spec.rank_order.items() for e, order in orders.items())
+    for tensor, einsum, order in given:
+        node = node_of(model.spec, "format", tensor, "rank-order", einsum)
+        access = model.access(tensor, einsum)
+        wanted = model.parts(einsum, access.variables) if access else ()
+        told = difference(order, model.needed(einsum, wanted, order))
+        if told:
+            yield found("rank-order-ranks", node, tensor=tensor, einsum=einsum, told=told, ranks=wanted)
+            continue
+        placed = model.spec.placements.get((tensor, einsum))
+        layout = (*placed.unbound, *placed.ranks) if placed else order
+        if layout != order:
+            yield found("rank-order", node, tensor=tensor, einsum=einsum, order=order, layout=layout)
 
 
 def check_views(model: Model) -> Iterator[Finding]:
@@ -97,16 +97,14 @@ def differing_views(model: Model) -> Iterator[tuple[str, Placement, str]]:
         The tensor, how a reader sees it, and: free, for a copy in another order; turned, for a transposed
         one; partition where neither gives what the reader needs.
     """
-    for tensor in model.einsums:
-        made = model.producer(tensor)
-        if made is None or made.component == "HBM":
-            continue
-        for placed in model.consumers(tensor):
-            first, second = model.order_of(tensor, made.outer), model.order_of(placed.einsum, placed.outer)
-            if first != second:
-                yield tensor, placed, "turned" if _may_turn(model, placed, first, second) else "partition"
-            elif model.order_of(tensor, made.inner) != model.order_of(placed.einsum, placed.inner):
-                yield tensor, placed, "free"
+    tiles = (t for t in map(model.producer, model.einsums) if t is not None and t.component != "HBM")
+    for made, placed in ((tile, reader) for tile in tiles for reader in model.consumers(tile.tensor)):
+        tensor = made.tensor
+        first, second = model.order_of(tensor, made.outer), model.order_of(placed.einsum, placed.outer)
+        if first != second:
+            yield tensor, placed, "turned" if _may_turn(model, placed, first, second) else "partition"
+        elif model.order_of(tensor, made.inner) != model.order_of(placed.einsum, placed.inner):
+            yield tensor, placed, "free"
 
 
 def _may_turn(
@@ -139,13 +137,12 @@ def check_tiles(model: Model) -> Iterator[Finding]:
     most = model.machine["partitions"]
     for (tensor, einsum), placed in model.spec.placements.items():
         if placed.component == "HBM":
-            if einsum != tensor or tensor not in model.spec.cascade.outputs:
-                continue
-        elif einsum == tensor and tensor in model.spec.cascade.outputs:
+            continue
+        if einsum == tensor and tensor in model.spec.cascade.outputs:
             yield found(
                 "output-memory", within(placed.node, "component"), tensor=tensor, memory=placed.component
             )
-        if placed.component == "HBM" or model.is_row(placed):
+        if model.is_row(placed):
             continue
         node = within(placed.node, "ranks", "partition")
         if not placed.outer:

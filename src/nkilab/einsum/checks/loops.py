@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..grades import Finding, found
 from ..language.nodes import Node
-from ..language.spec import Fusion
+from ..language.spec import Execution, Fusion, Placement
 from ..written.ranks import Group
 from .model import Model, at_key, difference, entry, within
 from .names import node_of
@@ -15,30 +15,35 @@ from .names import node_of
 def check_splits(model: Model) -> Iterator[Finding]:
     """Splits leave no elements over, and their names are free."""
     yield from check_parts(model)
-    spec = model.spec
-    for einsum, splits in spec.partitioning.items():
+    for rank, shapes, node in _splits(model):
+        yield from _remainders(model, rank, shapes, node)
+
+
+def _splits(model: Model) -> Iterator[tuple[str, tuple[int, ...], Node]]:
+    """Ranks that are split, the sizes of their parts, and where they are given."""
+    for einsum, splits in model.spec.partitioning.items():
         for rank, shapes in splits.items():
-            node = node_of(spec, "mapping", "partitioning", einsum, rank)
-            size = spec.cascade.sizes.get(rank)
-            for number, part in enumerate(shapes):
-                whole = size if number == 0 else shapes[number - 1]
-                is_known = number == 0 or size is not None
-                if whole is not None and whole % part and not (is_known and has_edge_tiles(model, rank)):
-                    at = node.items()[number] if isinstance(node.value, list) else node
-                    name = rank if number == 0 else f"a part of {rank}"
-                    yield found("split-remainder", at, rank=name, size=whole, part=part, rest=whole % part)
+            yield rank, shapes, node_of(model.spec, "mapping", "partitioning", einsum, rank)
+
+
+def _remainders(model: Model, rank: str, shapes: tuple[int, ...], node: Node) -> Iterator[Finding]:
+    """What each part of a split leaves over."""
+    size = model.spec.cascade.sizes.get(rank)
+    for number, part in enumerate(shapes):
+        whole = size if number == 0 else shapes[number - 1]
+        is_known = number == 0 or size is not None
+        if whole is not None and whole % part and not (is_known and has_edge_tiles(model, rank)):
+            at = node.items()[number] if isinstance(node.value, list) else node
+            name = rank if number == 0 else f"a part of {rank}"
+            yield found("split-remainder", at, rank=name, size=whole, part=part, rest=whole % part)
 
 
 def check_parts(model: Model) -> Iterator[Finding]:
     """Names of parts are free."""
-    for einsum, splits in model.spec.partitioning.items():
-        for rank, shapes in splits.items():
-            node = node_of(model.spec, "mapping", "partitioning", einsum, rank)
-            for part_name in (f"{rank}{n}" for n in range(len(shapes), -1, -1)):
-                if part_name in model.ranks.declared:
-                    yield found(
-                        "split-name", at_key(node), rank=rank, count=times(len(shapes)), part=part_name
-                    )
+    for rank, shapes, node in _splits(model):
+        names = (f"{rank}{n}" for n in range(len(shapes), -1, -1))
+        for name in (n for n in names if n in model.ranks.declared):
+            yield found("split-name", at_key(node), rank=rank, count=times(len(shapes)), part=name)
 
 
 def has_edge_tiles(model: Model, rank: str) -> bool:
@@ -49,11 +54,10 @@ def has_edge_tiles(model: Model, rank: str) -> bool:
         parts = model.ranks.names_after(einsum, rank)
         if einsum in model.spec.engines and not _are_inner_covered(model, einsum, parts):
             return False
-        for (_, seen_in), placed in model.spec.placements.items():
-            ranks = placed.ranks
-            is_cut = seen_in == einsum and placed.component == "HBM" and set(parts) & set(ranks)
-            if is_cut and " ".join(parts) not in " ".join(ranks):
-                return False
+        held = [p for (_, e), p in model.spec.placements.items() if e == einsum and p.component == "HBM"]
+        in_hbm = [p.ranks for p in held if set(parts) & set(p.ranks)]
+        if any(" ".join(parts) not in " ".join(ranks) for ranks in in_hbm):
+            return False
     return True
 
 
@@ -95,20 +99,18 @@ def check_orders(model: Model) -> Iterator[Finding]:
             told = told.replace("lacks", "lack").replace("has", "have")
             yield found("spacetime-ranks", at_key(node), einsum=einsum, told=told, order=order)
             continue
-        for rank in space:
-            if einsum in spec.engines and model.is_looped(einsum, rank):
-                yield found(
-                    "space-looped", entry(within(node, "space"), rank), rank=rank,
-                    instruction=spec.engines[einsum].instruction,
-                )  # fmt: skip
+        for rank in (r for r in space if einsum in spec.engines and model.is_looped(einsum, r)):
+            yield found(
+                "space-looped", entry(within(node, "space"), rank), rank=rank,
+                instruction=spec.engines[einsum].instruction,
+            )  # fmt: skip
 
 
 def check_fusion(model: Model) -> Iterator[Finding]:
     """Groups of ranks that share loops, and the list of Einsums beside them."""
     seen: dict[tuple[str, str], str] = {}
     for fusion in model.spec.fusion:
-        nodes = within(fusion.node, "ranks").items() if "ranks" in fusion.node.entries() else []
-        for group, node in zip(fusion.groups, nodes):
+        for group, node in zip(fusion.groups, _groups(fusion)):
             yield from _group(model, group, node, seen)
         yield from _listed(model, fusion)
         alone = [g for g in fusion.groups if len(g) == 1]
@@ -117,6 +119,11 @@ def check_fusion(model: Model) -> Iterator[Finding]:
                 "fusion-singletons", at_key(within(fusion.node, "ranks")), count=len(alone),
                 total=len(fusion.groups), groups=[".".join(g[0]) for g in alone],
             )  # fmt: skip
+
+
+def _groups(fusion: Fusion) -> list[Node]:
+    """Where the groups of ranks are written."""
+    return within(fusion.node, "ranks").items() if "ranks" in fusion.node.entries() else []
 
 
 def _group(
@@ -171,14 +178,13 @@ def _listed(model: Model, fusion: Fusion) -> Iterator[Finding]:
 def check_consumed(model: Model) -> Iterator[Finding]:
     """No rank is both consumed by an instruction and looped over."""
     for einsum, held in model.spec.engines.items():
-        for rank in held.ranks:
-            group = model.ranks.group(einsum, rank)
-            if group is not None and group.is_loop:
-                yield found(
-                    "consumed-and-looped", entry(within(held.node, "ranks"), rank), einsum=einsum, rank=rank,
-                    instruction=held.instruction, loop=loop_name(group),
-                    kept=[r for r in held.ranks if not model.is_looped(einsum, r)],
-                )  # fmt: skip
+        groups = ((rank, model.ranks.group(einsum, rank)) for rank in held.ranks)
+        for rank, group in ((r, g) for r, g in groups if g is not None and g.is_loop):
+            yield found(
+                "consumed-and-looped", entry(within(held.node, "ranks"), rank), einsum=einsum, rank=rank,
+                instruction=held.instruction, loop=loop_name(group),
+                kept=[r for r in held.ranks if not model.is_looped(einsum, r)],
+            )  # fmt: skip
 
 
 def loop_name(group: Group) -> str:
@@ -200,29 +206,32 @@ def reducing_loops(model: Model, einsum: str) -> list[tuple[int, Group, str]]:
 def check_dependences(model: Model) -> Iterator[Finding]:
     """What is read is written before, and whole."""
     position = {name: number for number, name in enumerate(model.emitted)}
-    for consumer in model.ordered:
-        for tensor in model.einsums[consumer].reads:
-            if tensor not in model.ordered or tensor == consumer:
-                continue
-            if position[tensor] > position[consumer]:
-                yield from _too_early(model, consumer, tensor)
-                continue
-            shared = model.common(tensor, consumer)
-            for depth, group, own in reducing_loops(model, tensor):
-                if depth < shared:
-                    rank = next(r for e, r in group.members if e == consumer)
-                    node = node_of(model.spec, "mapping", "loop-order", consumer)
-                    yield found(
-                        "incomplete-reduction", _member(model, consumer, rank, node), consumer=consumer,
-                        tensor=tensor, loop=loop_name(group), rank=rank, own=own,
-                    )  # fmt: skip
+    reads = ((e, t) for e in model.ordered for t in model.einsums[e].reads if t in model.ordered and t != e)
+    for consumer, tensor in reads:
+        if position[tensor] > position[consumer]:
+            yield from _too_early(model, consumer, tensor)
+        else:
+            yield from _incomplete(model, consumer, tensor)
+
+
+def _incomplete(model: Model, consumer: str, tensor: str) -> Iterator[Finding]:
+    """Loops that sum up a tensor and that its reader shares."""
+    shared = model.common(tensor, consumer)
+    node = node_of(model.spec, "mapping", "loop-order", consumer)
+    for depth, group, own in reducing_loops(model, tensor):
+        if depth < shared:
+            rank = group.rank_of(consumer)
+            yield found(
+                "incomplete-reduction", _member(model, consumer, rank, node), consumer=consumer,
+                tensor=tensor, loop=loop_name(group), rank=rank, own=own,
+            )  # fmt: skip
 
 
 def _too_early(model: Model, consumer: str, tensor: str) -> Iterator[Finding]:
     depth = model.common(tensor, consumer)
     group = model.ordered[consumer][depth]
     first = next((e for e in model.emitted if e != consumer and (e, group) in _pairs(model)), consumer)
-    rank = next(r for e, r in group.members if e == consumer)
+    rank = group.rank_of(consumer)
     node = _member(model, consumer, rank, node_of(model.spec, "binding", "fusion"))
     yield found("runs-before", node, consumer=consumer, loop=loop_name(group), first=first, tensor=tensor)
 
@@ -233,12 +242,8 @@ def _pairs(model: Model) -> set[tuple[str, Group]]:
 
 def _member(model: Model, einsum: str, rank: str, otherwise: Node) -> Node:
     """The entry EINSUM.RANK of the binding."""
-    for fusion in model.spec.fusion:
-        for group in within(fusion.node, "ranks").items() if "ranks" in fusion.node.entries() else []:
-            for node in group.items():
-                if node.value == f"{einsum}.{rank}":
-                    return node
-    return otherwise
+    nodes = (node for fusion in model.spec.fusion for group in _groups(fusion) for node in group.items())
+    return next((node for node in nodes if node.value == f"{einsum}.{rank}"), otherwise)
 
 
 def check_carried(model: Model) -> Iterator[Finding]:
@@ -248,20 +253,23 @@ def check_carried(model: Model) -> Iterator[Finding]:
         if placed is None or placed.component == "PSUM":
             continue
         for _, group, own in reducing_loops(model, einsum):
-            node = entry(node_of(model.spec, "mapping", "loop-order", einsum), own)
-            yield found("carried-loop", node, einsum=einsum, loop=loop_name(group))
-            if model.bytes_of(einsum) < 4:
-                yield found(
-                    "narrow-sum", node_of(model.spec, "format", einsum), tensor=einsum,
-                    dtype=model.spec.dtypes[einsum], loop=loop_name(group),
-                )  # fmt: skip
-            if placed.constructor == "zeros":
-                yield found(
-                    "zeros-sum",
-                    within(placed.node, "constructor"),
-                    tensor=einsum,
-                    instruction=held.instruction,
-                )
+            yield from _carried(model, held, placed, group, own)
+
+
+def _carried(model: Model, held: Execution, placed: Placement, group: Group, own: str) -> Iterator[Finding]:
+    """What a sum over the turns of a loop means for the loop and for the tile that holds the sum."""
+    einsum = held.einsum
+    node = entry(node_of(model.spec, "mapping", "loop-order", einsum), own)
+    yield found("carried-loop", node, einsum=einsum, loop=loop_name(group))
+    if model.bytes_of(einsum) < 4:
+        yield found(
+            "narrow-sum", node_of(model.spec, "format", einsum), tensor=einsum,
+            dtype=model.spec.dtypes[einsum], loop=loop_name(group),
+        )  # fmt: skip
+    if placed.constructor == "zeros":
+        yield found(
+            "zeros-sum", within(placed.node, "constructor"), tensor=einsum, instruction=held.instruction
+        )
 
 
 def check_scopes(model: Model) -> Iterator[Finding]:
@@ -273,23 +281,24 @@ def check_scopes(model: Model) -> Iterator[Finding]:
         groups = [model.ranks.group(einsum, r) for r in placed.unbound]
         node = within(placed.node, "ranks", "unbound")
         if len(groups) > len(loops) or any(g is not h for g, h in zip(groups, loops)):
-            names = [next(r for e, r in g.members if e == einsum) for g in loops]
+            names = [g.rank_of(einsum) for g in loops]
             yield found(
                 "unbound-prefix", node, tensor=tensor, unbound=placed.unbound, einsum=einsum, loops=names,
                 first=names[: len(groups)],
             )  # fmt: skip
-            continue
-        made = model.producer(tensor)
-        if made is not None and einsum != tensor and tensor in model.ordered:
-            shared = model.common(tensor, einsum)
-            if shared < len(made.unbound):
-                names = [next(r for e, r in g.members if e == tensor) for g in model.ordered[tensor]]
-                yield found(
-                    "unbound-differs",
-                    node,
-                    tensor=tensor,
-                    loops=names[: len(made.unbound)],
-                    producer=tensor,
-                    consumer=einsum,
-                    shared=shared or "none",
-                )
+        elif einsum != tensor:
+            yield from _out_of_reach(model, tensor, einsum, node)
+
+
+def _out_of_reach(model: Model, tensor: str, einsum: str, node: Node) -> Iterator[Finding]:
+    """Loops around a tile in which what reads it does not stand."""
+    made = model.producer(tensor)
+    if made is None or tensor not in model.ordered:
+        return
+    shared = model.common(tensor, einsum)
+    if shared < len(made.unbound):
+        names = [g.rank_of(tensor) for g in model.ordered[tensor]]
+        yield found(
+            "unbound-differs", node, tensor=tensor, loops=names[: len(made.unbound)], producer=tensor,
+            consumer=einsum, shared=shared or "none",
+        )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..grades import Finding, found
 from ..language.spec import Placement
@@ -32,17 +32,19 @@ def lifetimes(model: Model) -> dict[str, tuple[int, int]]:
     return found_at
 
 
+def _sizes(model: Model, memory: str, tensors: Iterable[str]) -> dict[str, int]:
+    """Bytes per partition of the tiles in a memory, where they are known."""
+    tiles = [made for made in map(model.producer, tensors) if made and made.component == memory]
+    sizes = {made.tensor: tile_bytes(model, made) for made in tiles}
+    return {tensor: size for tensor, size in sizes.items() if size is not None}
+
+
 def check_memory(model: Model) -> Iterator[Finding]:
     """Tiles that live at once fit."""
     chip = model.machine
     alive = lifetimes(model)
     for memory, row in (("SBUF", "sbuf-capacity"), ("PSUM", "psum-capacity")):
-        sizes: dict[str, int] = {}
-        for tensor in alive:
-            made = model.producer(tensor)
-            size = tile_bytes(model, made) if made and made.component == memory else None
-            if size is not None:
-                sizes[tensor] = size
+        sizes = _sizes(model, memory, alive)
         if not sizes:
             continue
         most = chip["sbuf_bytes_per_partition"] if memory == "SBUF" else chip["psum_banks"]

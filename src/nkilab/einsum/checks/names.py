@@ -10,7 +10,7 @@ from math import prod
 from ..grades import Finding, found
 from ..language.ast import Affine, Cascade, Iterate, Place, is_variable
 from ..language.nodes import Node
-from ..language.spec import Spec
+from ..language.spec import Fusion, Spec
 from .model import at_key, close_to, entry, within
 
 # words that kernels use for themselves
@@ -62,11 +62,10 @@ def _tensor_names(spec: Spec) -> Iterator[Finding]:
     for name, what, node in names:
         if keyword.iskeyword(name) or name in TAKEN or not name.isascii():
             yield found("reserved-name", at_key(node), name=name, what=what)
-    for tensor in spec.cascade.tensors.values():
-        for rank in tensor.ranks:
-            if is_variable(rank) or not rank.isidentifier() or not rank.isascii():
-                node = entry(node_of(spec, "einsum", "declaration", tensor.name), rank)
-                yield found("rank-name", node, rank=rank, tensor=tensor.name, capital=rank.capitalize())
+    for tensor, rank in ((t.name, r) for t in spec.cascade.tensors.values() for r in t.ranks):
+        if is_variable(rank) or not rank.isidentifier() or not rank.isascii():
+            node = entry(node_of(spec, "einsum", "declaration", tensor), rank)
+            yield found("rank-name", node, rank=rank, tensor=tensor, capital=rank.capitalize())
 
 
 def known_ranks(cascade: Cascade) -> list[str]:
@@ -96,12 +95,11 @@ def _sizes(spec: Spec) -> Iterator[Finding]:
         if size > MOST_EXTENT:
             yield found("size", node, what=f"rank {rank}", size=size, most=MOST_EXTENT)
             return
-    for tensor in cascade.tensors.values():
-        if all(r in cascade.sizes for r in tensor.ranks):
-            size = prod(cascade.shape(tensor.name))
-            if size > MOST_ELEMENTS:
-                node = at_key(node_of(spec, "einsum", "declaration", tensor.name))
-                yield found("size", node, what=tensor.name, size=size, most=MOST_ELEMENTS)
+    for name in (t.name for t in cascade.tensors.values() if all(r in cascade.sizes for r in t.ranks)):
+        size = prod(cascade.shape(name))
+        if size > MOST_ELEMENTS:
+            node = at_key(node_of(spec, "einsum", "declaration", name))
+            yield found("size", node, what=name, size=size, most=MOST_ELEMENTS)
 
 
 def _outputs(spec: Spec) -> Iterator[Finding]:
@@ -112,17 +110,16 @@ def _outputs(spec: Spec) -> Iterator[Finding]:
 
 def _reads(spec: Spec) -> Iterator[Finding]:
     cascade = spec.cascade
+    bodies = [step.body if isinstance(step, Iterate) else (step,) for step in cascade.steps]
+    numbered = [(number, einsum) for number, body in enumerate(bodies) for einsum in body]
     first: dict[str, int] = {}
-    for number, step in enumerate(cascade.steps):
-        for einsum in step.body if isinstance(step, Iterate) else (step,):
-            first.setdefault(einsum.name, number)
-    for number, step in enumerate(cascade.steps):
-        for einsum in step.body if isinstance(step, Iterate) else (step,):
-            for tensor in einsum.reads:
-                if first.get(tensor, -1) > number:
-                    later = next(e for e in cascade.einsums if e.name == tensor)
-                    node = Node(None, "einsum.expressions", einsum.place)
-                    yield found("read-before-written", node, tensor=tensor, text=later.text or str(later))
+    for number, einsum in numbered:
+        first.setdefault(einsum.name, number)
+    for number, einsum in numbered:
+        for tensor in (t for t in einsum.reads if first.get(t, -1) > number):
+            later = next(e for e in cascade.einsums if e.name == tensor)
+            node = Node(None, "einsum.expressions", einsum.place)
+            yield found("read-before-written", node, tensor=tensor, text=later.text or str(later))
 
 
 def check_references(spec: Spec) -> Iterator[Finding]:
@@ -195,12 +192,7 @@ def _format_names(spec: Spec) -> Iterator[Finding]:
 
 def _binding_names(spec: Spec) -> Iterator[Finding]:
     for fusion in spec.fusion:
-        for einsum in fusion.einsums or ():
-            yield from _einsum(spec, einsum, entry(within(fusion.node, "einsums"), einsum))
-        for group, node in zip(fusion.groups, within(fusion.node, "ranks").items()):
-            for (einsum, rank), at in zip(group, node.items()):
-                yield from _einsum(spec, einsum, at)
-                yield from _rank(spec, einsum, rank, at)
+        yield from _fusion_names(spec, fusion)
     for einsum, held in spec.engines.items():
         yield from _einsum(spec, einsum, within(held.node, "einsum"))
         for rank in held.ranks:
@@ -208,3 +200,12 @@ def _binding_names(spec: Spec) -> Iterator[Finding]:
     for (tensor, einsum), placed in spec.placements.items():
         yield from _tensor(spec, tensor, within(placed.node, "name"))
         yield from _einsum(spec, einsum, within(placed.node, "einsum"))
+
+
+def _fusion_names(spec: Spec, fusion: Fusion) -> Iterator[Finding]:
+    for einsum in fusion.einsums or ():
+        yield from _einsum(spec, einsum, entry(within(fusion.node, "einsums"), einsum))
+    for group, node in zip(fusion.groups, within(fusion.node, "ranks").items()):
+        for (einsum, rank), at in zip(group, node.items()):
+            yield from _einsum(spec, einsum, at)
+            yield from _rank(spec, einsum, rank, at)

@@ -74,22 +74,26 @@ class NeuronxccPrinter(Printer):
         if view.order:
             return self.in_order(view)
         if view.is_turned:
-            first, second = "[None, :]", "[:, None]"
-            parts, seen = [], 0
-            for index in view.index:
-                if isinstance(index, At):
-                    parts.append(str(index.at))
-                    continue
-                shape = first if seen == 0 else second
-                step = f" * {index.step}" if index.step != 1 else ""
-                start = f"{index.start} + " if index.start.value != 0 else ""
-                parts.append(f"{start}nl.arange({index.count}){shape}{step}")
-                seen += 1
-            return f"{self.base(view)}[{', '.join(parts)}]"
+            return self.in_grids(view)
         if view.repeat is not None:
             counts = ", ".join(str(c.count) for c in view.cuts) or "1"
             return f"{self.view(self.with_row(view))}.broadcast_to(({view.repeat}, {counts}))"
         return self.view(view)
+
+    def in_grids(self, view: View) -> str:
+        """A part of an HBM tensor that is turned: grids of indices, the first along the free axis."""
+        first, second = "[None, :]", "[:, None]"
+        parts, seen = [], 0
+        for index in view.index:
+            if isinstance(index, At):
+                parts.append(str(index.at))
+                continue
+            shape = first if seen == 0 else second
+            step = f" * {index.step}" if index.step != 1 else ""
+            start = f"{index.start} + " if index.start.value != 0 else ""
+            parts.append(f"{start}nl.arange({index.count}){shape}{step}")
+            seen += 1
+        return f"{self.base(view)}[{', '.join(parts)}]"
 
     def in_blocks(self, view: View) -> str:
         """A view one of whose axes is seen as blocks of 128: grids of indices, then partitions come first."""

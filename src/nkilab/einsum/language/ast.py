@@ -295,6 +295,10 @@ class Cascade:
         """Extents of a tensor; every rank has a size."""
         return tuple(self.sizes[r] for r in self.tensors[name].ranks)
 
+    def axes(self, access: Access) -> Iterator[tuple[str, Index]]:
+        """Ranks of a tensor with what an access has there."""
+        return zip(self.tensors[access.tensor].ranks, access.indices, strict=True)
+
     def extent(self, variable: str, einsum: Einsum) -> int:
         """How many values a rank variable takes in an Einsum.
 
@@ -303,10 +307,10 @@ class Cascade:
         known = self.sizes.get(variable.upper())
         if known is not None:
             return known
-        for access in (einsum.output, *einsum.accesses):
-            for rank, index in zip(self.tensors[access.tensor].ranks, access.indices, strict=True):
-                if index.plain == variable:
-                    return self.sizes[rank]
+        axes = (axis for access in (einsum.output, *einsum.accesses) for axis in self.axes(access))
+        for rank, index in axes:
+            if index.plain == variable:
+                return self.sizes[rank]
         raise KeyError(variable)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...errors import SpecError
@@ -21,13 +21,12 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
     """
     known = merged_sizes(cascade, sizes or {})
     held = known.sizes
-    for tensor in cascade.tensors.values():
-        for rank in tensor.ranks:
-            if rank not in held:
-                raise SpecError(
-                    f"rank {rank} of {tensor.name} has no extent",
-                    hint=f"add {rank}: NUMBER under einsum.shape, or give --size {rank}=NUMBER",
-                ).located(str(tensor.place), "einsum.shape")
+    for tensor, rank in ((t, r) for t in cascade.tensors.values() for r in t.ranks):
+        if rank not in held:
+            raise SpecError(
+                f"rank {rank} of {tensor.name} has no extent",
+                hint=f"add {rank}: NUMBER under einsum.shape, or give --size {rank}=NUMBER",
+            ).located(str(tensor.place), "einsum.shape")
     for einsum, block in known.walk():
         _check(einsum, block, known)
     return known
@@ -53,6 +52,14 @@ def sizes_of_arrays(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> 
         SpecError: if a shape does not fit its declaration, or two tell different extents.
     """
     found = dict(cascade.sizes)
+    for name, rank, size in _axes(cascade, shapes):
+        if found.setdefault(rank, size) != size:
+            raise SpecError(f"rank {rank} is {found[rank]} and, in {name}, {size}")
+    return found
+
+
+def _axes(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, str, int]]:
+    """Every axis of the shapes: its tensor, its rank and its extent."""
     for name, shape in shapes.items():
         tensor = cascade.tensors.get(name)
         if tensor is None:
@@ -60,9 +67,7 @@ def sizes_of_arrays(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> 
         if len(shape) != len(tensor.ranks):
             raise SpecError(f"{name} has the shape {list(shape)}; it is declared [{', '.join(tensor.ranks)}]")
         for rank, size in zip(tensor.ranks, shape, strict=True):
-            if found.setdefault(rank, int(size)) != size:
-                raise SpecError(f"rank {rank} is {found[rank]} and, in {name}, {size}")
-    return found
+            yield name, rank, int(size)
 
 
 def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
@@ -86,7 +91,7 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
                 einsum, f"{name} stands in an index and has no extent",
                 f"add {name}: NUMBER under einsum.shape, or write a variable in small letters",
             )  # fmt: skip
-    for rank, index in zip(cascade.tensors[einsum.name].ranks, einsum.output.indices, strict=True):
+    for rank, index in cascade.axes(einsum.output):
         if not isinstance(index, Affine):
             continue
         low, high = bounds(index.at(cascade.sizes), extents)
@@ -112,17 +117,27 @@ def _extent_names(einsum: Einsum) -> list[str]:
 def block_extent(block: Iterate, cascade: Cascade) -> int:
     """How often the body of an iterate block runs."""
     known = cascade.sizes.get(block.variable.upper())
-    if known is None:
-        for einsum in block.body:
-            try:
-                return cascade.extent(block.variable, einsum)
-            except KeyError:
-                continue
-        raise SpecError(
-            f"the variable {block.variable} has no extent",
-            hint=f"add {block.variable.upper()}: NUMBER under einsum.shape",
-        ).located(str(block.place), "einsum.expressions")
-    return known
+    if known is not None:
+        return known
+    for einsum in block.body:
+        try:
+            return cascade.extent(block.variable, einsum)
+        except KeyError:
+            continue
+    raise SpecError(
+        f"the variable {block.variable} has no extent",
+        hint=f"add {block.variable.upper()}: NUMBER under einsum.shape",
+    ).located(str(block.place), "einsum.expressions")
+
+
+def runs_of(cascade: Cascade) -> Iterator[tuple[Einsum, dict[str, int]]]:
+    """Every Einsum each time it runs, in order, with the value of the variable of its block."""
+    for step in cascade.steps:
+        if isinstance(step, Iterate):
+            values = range(block_extent(step, cascade))
+            yield from ((einsum, {step.variable: value}) for value in values for einsum in step.body)
+        else:
+            yield step, {}
 
 
 def bounds(index: Affine, extents: Mapping[str, int]) -> tuple[int, int]:

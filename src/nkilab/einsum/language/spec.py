@@ -252,18 +252,20 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
 def _splits(node: Node) -> dict[str, tuple[int, ...]]:
     found = {}
     for rank, directives in node.entries().items():
-        sizes = []
-        for entry in directives.items():
-            match = _SPLIT.fullmatch(entry.text().strip())
-            if match is None or not match[1].isdigit() or int(match[1]) < 1:
-                raise entry.fail(f"{entry.value!r} is no split; write uniform_shape(NUMBER)")
-            sizes.append(int(match[1]))
+        sizes = tuple(_split(entry) for entry in directives.items())
         if len(sizes) > MOST_SPLITS:
             raise directives.fail(f"{rank} is split {len(sizes)} times; at most {MOST_SPLITS}", at_key=True)
         if not sizes:
             raise directives.fail("no split is given", f"leave {rank} out", at_key=True)
-        found[rank] = tuple(sizes)
+        found[rank] = sizes
     return found
+
+
+def _split(node: Node) -> int:
+    match = _SPLIT.fullmatch(node.text().strip())
+    if match is None or not match[1].isdigit() or int(match[1]) < 1:
+        raise node.fail(f"{node.value!r} is no split; write uniform_shape(NUMBER)")
+    return int(match[1])
 
 
 def _spacetime(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -287,20 +289,26 @@ def _formats(node: Node) -> _Formats:
         if "dtype" in held:
             dtypes[tensor] = _dtype(held["dtype"])
         elif "bit-width" in held:
-            width = held["bit-width"].whole()
-            if width not in BIT_WIDTHS:
-                raise held["bit-width"].fail(
-                    f"{width} bits name no type; {', '.join(f'{w} is {d}' for w, d in BIT_WIDTHS.items())}",
-                    "write dtype: with a name instead",
-                )
-            dtypes[tensor] = BIT_WIDTHS[width]
+            dtypes[tensor] = _dtype_of_width(held["bit-width"])
         if "layout" in held:
-            if held["layout"].text() != "any-layout":
-                raise held["layout"].fail(
-                    f"{held['layout'].value!r} is no layout; it is any-layout or left out"
-                )
+            _need_any_layout(held["layout"])
             free.add(tensor)
     return _Formats(orders, dtypes, frozenset(free))
+
+
+def _dtype_of_width(node: Node) -> str:
+    width = node.whole()
+    if width not in BIT_WIDTHS:
+        raise node.fail(
+            f"{width} bits name no type; {', '.join(f'{w} is {d}' for w, d in BIT_WIDTHS.items())}",
+            "write dtype: with a name instead",
+        )
+    return BIT_WIDTHS[width]
+
+
+def _need_any_layout(node: Node) -> None:
+    if node.text() != "any-layout":
+        raise node.fail(f"{node.value!r} is no layout; it is any-layout or left out")
 
 
 def _dtype(node: Node) -> str:
@@ -314,23 +322,23 @@ def _fusion(node: Node) -> Fusion:
     held = node.only("einsums", "ranks")
     groups = []
     for group in held["ranks"].items() if "ranks" in held else []:
-        members = []
-        for entry in group.items():
-            einsum, dot, rank = entry.text().partition(".")
-            if not dot:
-                raise entry.fail(f"{entry.value!r} is no EINSUM.RANK")
-            members.append((einsum, rank))
+        members = tuple(_member(entry) for entry in group.items())
         if not members:
             raise group.fail("the group is empty", "leave it out")
-        groups.append(tuple(members))
+        groups.append(members)
     return Fusion(held["einsums"].words() if "einsums" in held else None, tuple(groups), node)
+
+
+def _member(node: Node) -> tuple[str, str]:
+    einsum, dot, rank = node.text().partition(".")
+    if not dot:
+        raise node.fail(f"{node.value!r} is no EINSUM.RANK")
+    return einsum, rank
 
 
 def _execution(node: Node) -> Execution:
     held = node.only("einsum", "component", "instruction", "ranks")
-    for key in ("einsum", "instruction"):
-        if key not in held:
-            raise node.fail(f"the key {key} is missing")
+    _need_keys(node, held, "einsum", "instruction")
     return Execution(
         held["einsum"].text(),
         held["component"].text() if "component" in held else "",
@@ -338,6 +346,12 @@ def _execution(node: Node) -> Execution:
         held["ranks"].words() if "ranks" in held else (),
         node,
     )
+
+
+def _need_keys(node: Node, held: Mapping[str, Node], *keys: str) -> None:
+    for key in keys:
+        if key not in held:
+            raise node.fail(f"the key {key} is missing")
 
 
 def _unique(entries: list[Execution]) -> dict[str, Execution]:
@@ -355,9 +369,7 @@ def _placements(node: Node) -> dict[tuple[str, str], Placement]:
     found: dict[tuple[str, str], Placement] = {}
     for entry in node.items():
         held = entry.only("name", "einsum", "component", "constructor", "ranks")
-        for key in ("name", "einsum", "component", "ranks"):
-            if key not in held:
-                raise entry.fail(f"the key {key} is missing")
+        _need_keys(entry, held, "name", "einsum", "component", "ranks")
         component = held["component"].text()
         if component not in COMPONENTS:
             raise held["component"].fail(f"{component} is no memory; it is one of {', '.join(COMPONENTS)}")

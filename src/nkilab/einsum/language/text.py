@@ -52,11 +52,10 @@ def yaml_of(
             lines += [f"        {name}: {value!r}" for name, value in held.items()]
     if dtypes or any_layout:
         lines.append("format:")
-        for name in cascade.tensors:
-            if name in dtypes or name in any_layout:
-                held_by = [f"dtype: {dtypes[name]}"] if name in dtypes else []
-                held_by += ["layout: any-layout"] if name in any_layout else []
-                lines.append(f"    {name}: {{{', '.join(held_by)}}}")
+    for name in (t for t in cascade.tensors if t in dtypes or t in any_layout):
+        held_by = [f"dtype: {dtypes[name]}"] if name in dtypes else []
+        held_by += ["layout: any-layout"] if name in any_layout else []
+        lines.append(f"    {name}: {{{', '.join(held_by)}}}")
     lines += [
         "options:",
         f"    kernel-name: {kernel_name}",

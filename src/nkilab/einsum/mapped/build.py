@@ -120,10 +120,7 @@ class _Build:
                 continue
             loops = self.plans[name].loops
             if len(loops) == depth:
-                self.allocate(name, depth)
-                if not depth:
-                    self.ctx.build.add(nodes.Comment(self.text_of(name)))
-                self.statement(self.plans[name])
+                self.emit_one(name, depth)
                 done.add(name)
                 continue
             group = loops[depth]
@@ -138,8 +135,15 @@ class _Build:
             self.loop(group, name, together, depth)
             done.update(together)
 
+    def emit_one(self, name: str, depth: int) -> None:
+        """The statement of an Einsum in its innermost loop."""
+        self.allocate(name, depth)
+        if not depth:
+            self.ctx.build.add(nodes.Comment(self.text_of(name)))
+        self.statement(self.plans[name])
+
     def loop(self, group: Group, name: str, together: list[str], depth: int) -> None:
-        rank = next(r for e, r in group.members if e == name)
+        rank = group.rank_of(name)
         variable = self.ctx.build.fresh(group.variable)
         comment = "; ".join(self.text_of(n) for n in together if len(self.plans[n].loops) == depth + 1)
         body: list[nodes.Statement] = []
@@ -286,7 +290,8 @@ class _Build:
 
     def tally(self, plan: Plan, into: View) -> None:
         """Note what a statement added to the sum of an Einsum: values of each part of what is summed over."""
-        name, added = plan.einsum.name, []
+        name = plan.einsum.name
+        added: list[tuple[str, Expr, Expr, Expr | int]] = []
         for variable in plan.einsum.reduced:
             parts = self.ranks.names_after(name, variable.upper())
             if any(self.ranks.edge_of(name, r) for r in parts):
@@ -296,15 +301,17 @@ class _Build:
                 held = cut if isinstance(cut, Cut) else Cut(cut.at, expr(1))
                 added.append((variable, held.start, held.count, whole.extent))
                 continue
-            for rank in parts:
-                group, extent = self.ranks.group(name, rank), extent_of(self.ranks, name, rank)
-                if rank in plan.consumed or group is None or group.variable not in self.views.variables:
-                    added.append((rank.lower(), ZERO, extent, extent))
-                else:
-                    turn = name_of(self.views.variables[group.variable])
-                    added.append((rank.lower(), turn, expr(1), extent))
+            added += [self.added_along(plan, rank) for rank in parts]
         summed = (Summed(v, at, count, ZERO, expr(n), expr(n).value or 0) for v, at, count, n in added)
         self.ctx.build.add(Tally(into, tuple(summed)))
+
+    def added_along(self, plan: Plan, rank: str) -> tuple[str, Expr, Expr, Expr]:
+        """What a statement adds along a part of a rank: its variable, first value, count and extent."""
+        name = plan.einsum.name
+        group, extent = self.ranks.group(name, rank), extent_of(self.ranks, name, rank)
+        if rank in plan.consumed or group is None or group.variable not in self.views.variables:
+            return rank.lower(), ZERO, extent, extent
+        return rank.lower(), name_of(self.views.variables[group.variable]), expr(1), extent
 
     def is_summed_by_loops(self, plan: Plan) -> bool:
         """Whether a loop runs over a rank that an Einsum reduces."""

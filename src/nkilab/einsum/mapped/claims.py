@@ -20,11 +20,8 @@ def asserts(
         machine: the chip.
         tiles, sums: bytes per partition of tiles in SBUF and in PSUM.
     """
-    found = []
-    for splits in spec.partitioning.values():
-        for base, shapes in splits.items():
-            if base in parameters and shapes[0] > 1:
-                found.append(f"{base} % {shapes[0]} == 0")
+    splits = ((base, shapes) for held in spec.partitioning.values() for base, shapes in held.items())
+    found = [f"{base} % {shapes[0]} == 0" for base, shapes in splits if base in parameters and shapes[0] > 1]
     total = sum(tiles, ZERO)
     if total.names:
         found.append(f"{total} <= {machine['sbuf_bytes_per_partition']}")

@@ -137,12 +137,10 @@ class _Completion:
 
     def is_bound_alike(self, first: Member, second: Member) -> bool:
         """Whether tiles that both see are given as living inside this loop, where tiles are given."""
-        for (tensor, einsum), placed in self.placed.items():
-            if einsum == second[0] and placed.component != "HBM":
-                made = self.placed.get((tensor, tensor))
-                if made is not None and tensor == first[0]:
-                    return second[1] in placed.unbound and first[1] in made.unbound
-        return True
+        made, read = self.placed.get((first[0], first[0])), self.placed.get((first[0], second[0]))
+        if made is None or read is None or read.component == "HBM":
+            return True
+        return second[1] in read.unbound and first[1] in made.unbound
 
     def group_of(self, einsum: str, rank: str) -> list[Member] | None:
         return next((g for g in self.groups if (einsum, rank) in g), None)

@@ -44,13 +44,19 @@ def explained(spec: Spec, error: Exception, build: Callable[[Spec], object]) -> 
     problem = error.problem if isinstance(error, NkilabError) else str(error)
     entries = list(entries_of(spec))
     for entry in entries[:MOST_TRIED]:
-        try:
-            if entry.rest.is_mapped:
-                build(entry.rest)
-        except FAILURES:
-            continue
-        return _at(entry.node, problem, f"leave {entry.node.path} out; with the rest it compiles")
+        if _is_built(entry.rest, build):
+            return _at(entry.node, problem, f"leave {entry.node.path} out; with the rest it compiles")
     return _at(entries[0].node, problem, "leave mapping and binding out")
+
+
+def _is_built(spec: Spec, build: Callable[[Spec], object]) -> bool:
+    """Whether a specification compiles; one without a mapping does."""
+    try:
+        if spec.is_mapped:
+            build(spec)
+    except FAILURES:
+        return False
+    return True
 
 
 def is_told(error: Exception) -> bool:

@@ -149,16 +149,20 @@ class Decisions:
         """Sums are float32 where they grow; loops that carry them run in order."""
         for name, plan in self.plans.items():
             if self.spec.engines[name].instruction in ("LoopReduce", "TensorReduce"):
-                if self.dtypes[name] != "float32":
-                    self.notes.append(f"changed: {name} is summed in float32, not {self.dtypes[name]}")
-                    self.dtypes[name] = "float32"
-                for group in plan.loops:
-                    if any(self.is_reduced(plan.einsum, r) for e, r in group.members if e == name):
-                        self.sequential.add((name, group.variable))
+                self.mark_sum(plan)
             elif self.spec.engines[name].instruction == "MatVec":
                 self.notes.append(
                     f"changed: the first product of {name} overwrites PSUM; nothing relies on zeros set there"
                 )
+
+    def mark_sum(self, plan: Plan) -> None:
+        name = plan.einsum.name
+        if self.dtypes[name] != "float32":
+            self.notes.append(f"changed: {name} is summed in float32, not {self.dtypes[name]}")
+            self.dtypes[name] = "float32"
+        for group in plan.loops:
+            if any(self.is_reduced(plan.einsum, r) for e, r in group.members if e == name):
+                self.sequential.add((name, group.variable))
 
     def is_reduced(self, einsum: Einsum, rank: str) -> bool:
         return any(rank in self.ranks.names_after(einsum.name, v.upper()) for v in einsum.reduced)

@@ -128,11 +128,11 @@ class _Expansion:
     def given_part(self, tensor: str, einsum: str = "") -> str:
         """The variable on the partitions of a tensor that a placement gives; "" if none does."""
         for (name, seen_in), placed in self.spec.placements.items():
-            if name == tensor and placed.component != "HBM" and (not einsum or seen_in == einsum):
-                for rank in placed.outer:
-                    base = self.base(seen_in, rank)
-                    if base:
-                        return base.lower()
+            if name != tensor or placed.component == "HBM" or (einsum and seen_in != einsum):
+                continue
+            bases = [base for base in (self.base(seen_in, rank) for rank in placed.outer) if base]
+            if bases:
+                return bases[0].lower()
         return ""
 
     def bound_part(self, einsum: Einsum) -> str:
@@ -463,15 +463,12 @@ def types_of_pieces(pieces: Pieces, given: Mapping[str, str]) -> dict[str, str]:
     for name in pieces.tensors:
         like = pieces.likes.get(name, name)
         found.setdefault(name, given.get(like, "float32") if like else "float32")
-    for piece in pieces.pieces:
-        if piece.instruction != PRODUCT:
-            continue
+    for piece in (p for p in pieces.pieces if p.instruction == PRODUCT):
         found[piece.name] = given.get(piece.name, "float32")
         types = {a.tensor: found[a.tensor] for a in piece.einsum.accesses}
         narrow = [d for d in types.values() if d != "float32"]
-        for tensor, dtype in types.items():
-            if narrow and dtype == "float32" and tensor not in given:
-                found[tensor] = narrow[0]
+        wide = [t for t, d in types.items() if d == "float32" and t not in given]
+        found |= dict.fromkeys(wide, narrow[0] if narrow else "float32")
     return found
 
 

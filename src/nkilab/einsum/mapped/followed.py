@@ -180,11 +180,10 @@ class Followed:
     def loops_over(self, part: Part, loops: Sequence[Turn], extents: dict[str, int]) -> set[int]:
         """Loops that a part of a rank turns in."""
         span, found = extents.get(part.variable, 1), set()
-        for turn in loops:
-            if turn.variable == part.variable:
-                if turn.block < part.high and span > part.low:
-                    found.add(turn.number)
-                span = turn.block
+        for turn in (t for t in loops if t.variable == part.variable):
+            if turn.block < part.high and span > part.low:
+                found.add(turn.number)
+            span = turn.block
         return found
 
     def is_shared(self, group: Sequence[tuple[str, str]]) -> bool:

@@ -77,14 +77,12 @@ def _fits(
         return False
     members = {n.name: n for n in together}
     known = {n.name for n in nests}
-    for tensor in other.reads:
-        if tensor in members:
-            maker = members[tensor]
-            # what a loop sums up is whole after it
-            if maker.loops[depth][0] in maker.reduced:
-                return False
-        elif tensor in known and tensor not in done:
-            return False
+    makers = [members[tensor] for tensor in other.reads if tensor in members]
+    # what a loop sums up is whole after it
+    if any(maker.loops[depth][0] in maker.reduced for maker in makers):
+        return False
+    if any(t in known and t not in done and t not in members for t in other.reads):
+        return False
     return not any(_is_behind(t, members, nests) for t in other.reads)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...errors import NkilabError, UnsupportedError
@@ -71,17 +71,14 @@ class Guide:
         held = list(variants(self.spec, self.cascade))
         is_found = False
         for given in held:
-            for knobs in (RULES, replace(RULES, is_fused=False)):
-                found = self.attempt(given, knobs)
-                if found is not None:
-                    is_found = True
-                    yield found
-                    break
+            found = self.first(given, (RULES, replace(RULES, is_fused=False)))
+            if found is not None:
+                is_found = True
+                yield found
         if is_found or is_brief:
             return
         for given in held[:MOST_SEARCHED]:
-            tried = (self.attempt(given, knobs) for knobs in self.choices(given))
-            found = next((f for f in tried if f is not None), None)
+            found = self.first(given, self.choices(given))
             if found is not None:
                 yield found
                 return
@@ -101,8 +98,23 @@ class Guide:
         name, types = self.spec.kernel_name, self.spec.dtypes
         return lower(self.cascade, types, self.machine, name, self.title, knobs, given)
 
+    def first(self, given: Given, choices: Iterable[Knobs]) -> Guided | None:
+        """The plan of the first choices that keep what is given; None if none do."""
+        tried = (self.attempt(given, knobs) for knobs in choices)
+        return next((found for found in tried if found is not None), None)
+
     def attempt(self, given: Given, knobs: Knobs) -> Guided | None:
         """A plan, with less of SBUF filled where its tiles do not fit; None if none keeps what is given."""
+        try:
+            return self.fitting(given, knobs)
+        except FAILURES as error:
+            if is_of_cascade(error):
+                raise
+            # what is given may ask for what no nest covers
+            return None
+
+    def fitting(self, given: Given, knobs: Knobs) -> Guided | None:
+        """The plan of the first share of SBUF whose tiles fit; None if those of none do."""
         for share in (knobs.share, 0.6, 0.4, 0.2):
             try:
                 held = replace(knobs, share=share)
@@ -110,11 +122,6 @@ class Guide:
                 return Guided(kernel, ctx, proved(kernel, self.cascade, self.machine), given, held)
             except NoRoomError:
                 continue
-            except FAILURES as error:
-                if is_of_cascade(error):
-                    raise
-                # what is given may ask for what no nest covers
-                return None
         return None
 
     def kept(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
@@ -196,14 +203,16 @@ def _loops(spec: Spec, cascade: Cascade) -> Mapping[str, Mapping[str, int]]:
             at = len(shapes) - split[1]
             block = shapes[at] if at < len(shapes) else 1
         found.setdefault(einsum, {})[_base(ranks, einsum, rank)] = block
-    for held in cascade.einsums:
-        for rank, shapes in spec.partitioning.get(held.name, {}).items():
-            if rank.lower() not in held.variables:
-                continue
-            whole = cascade.extent(rank.lower(), held)
-            block = next((s for s in shapes if s <= PARTITIONS or whole % s == 0), 0)
-            if block:
-                found.setdefault(held.name, {}).setdefault(rank.lower(), block)
+    splits = (
+        (e, r.lower(), s) for e in cascade.einsums for r, s in spec.partitioning.get(e.name, {}).items()
+    )
+    for held, variable, shapes in splits:
+        if variable not in held.variables:
+            continue
+        whole = cascade.extent(variable, held)
+        block = next((s for s in shapes if s <= PARTITIONS or whole % s == 0), 0)
+        if block:
+            found.setdefault(held.name, {}).setdefault(variable, block)
     return found
 
 

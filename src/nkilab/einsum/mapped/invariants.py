@@ -17,10 +17,11 @@ def invariant(spec: Spec, einsum: Einsum) -> list[str]:
             # what comes back from HBM, directly or as a row for all partitions, waits for who stores it
             stored |= {one.name} if _is(spec, one, "Load") else set()
             continue
-        for variable in one.output.variables:
-            holders = [a for a in one.accesses if variable in a.variables]
-            if all(variable in gained.get(a.tensor, set()) for a in holders):
-                found.add(variable)
+        found |= {
+            v
+            for v in one.output.variables
+            if all(v in gained.get(a.tensor, set()) for a in one.accesses if v in a.variables)
+        }
         if one is einsum:
             return [v.upper() for v in one.output.variables if v in found]
     return []

@@ -41,15 +41,18 @@ class _Joined:
         self.renamed: dict[int, Buffer] = {}
         self.kept: list[Buffer] = []
 
+    def loop(self, loop: Loop) -> Loop:
+        if loop.variable in self.taken:
+            raise UnsupportedError(f"a loop and a tensor are both called {loop.variable}",
+                                   hint="call the tensor something else")  # fmt: skip
+        return replace(loop, body=self.body(loop.body))
+
     def body(self, body: list[Statement]) -> list[Statement]:
         """Statements with the buffers of the joined kernel."""
         found: list[Statement] = []
         for statement in body:
             if isinstance(statement, Loop):
-                if statement.variable in self.taken:
-                    raise UnsupportedError(f"a loop and a tensor are both called {statement.variable}",
-                                           hint="call the tensor something else")  # fmt: skip
-                found.append(replace(statement, body=self.body(statement.body)))
+                found.append(self.loop(statement))
             elif isinstance(statement, Alloc):
                 found.append(Alloc(self.buffer(statement.buffer)))
             else:

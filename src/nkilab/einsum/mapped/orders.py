@@ -68,10 +68,8 @@ class Orders:
             held = self.given.partitioning.get(piece.home, {})
             own = {rank: finer(rank, shapes, piece.home) for rank, shapes in held.items()}
             named = self.named(piece.home)
-            for variable in piece.einsum.variables:
-                rank = variable.upper()
-                if rank in rule and rank not in own and rank not in named:
-                    own[rank] = rule[rank]
+            ranks = [v.upper() for v in piece.einsum.variables]
+            own |= {r: rule[r] for r in ranks if r in rule and r not in own and r not in named}
             self.splits[piece.name] = {r: s for r, s in own.items() if r.lower() in piece.einsum.variables}
 
     def named(self, home: str) -> set[str]:
@@ -86,19 +84,20 @@ class Orders:
 
     def rekey_placements(self) -> None:
         for (tensor, einsum), placed in self.given.placements.items():
-            main = self.pieces.main.get(einsum, einsum)
-            if tensor == einsum:
-                name = main
-                piece = self.pieces.piece(main)
-                if placed.component == "SBUF" and piece is not None and piece.instruction == PRODUCT:
-                    name = einsum
-                key = (einsum, einsum) if placed.component == "HBM" else (name, name)
-            elif placed.component == "HBM":
-                tile = self.pieces.seen.get((tensor, einsum), "")
-                key = (tensor, tile if tile and tile != tensor else einsum)
-            else:
-                key = (self.pieces.seen.get((tensor, einsum), tensor), main)
+            key = self.key(tensor, einsum, placed.component)
             self.placed[key] = replace(placed, tensor=key[0], einsum=key[1])
+
+    def key(self, tensor: str, einsum: str, memory: str) -> tuple[str, str]:
+        """The tensor, and the piece that sees it, whose place is given as that of a tensor in an Einsum."""
+        main = self.pieces.main.get(einsum, einsum)
+        if tensor != einsum and memory == "HBM":
+            tile = self.pieces.seen.get((tensor, einsum), "")
+            return tensor, tile if tile and tile != tensor else einsum
+        if tensor != einsum:
+            return self.pieces.seen.get((tensor, einsum), tensor), main
+        piece = self.pieces.piece(main)
+        is_copied = memory == "SBUF" and piece is not None and piece.instruction == PRODUCT
+        return (einsum, einsum) if memory == "HBM" or is_copied else (main, main)
 
     def digit(self, einsum: str, rank: str) -> Digit:
         return digit(self.ranks, einsum, rank)

@@ -20,20 +20,18 @@ def with_parts(spec: Spec, machine: Machine) -> tuple[Spec, tuple[str, ...]]:
     splits = {e: dict(held) for e, held in spec.partitioning.items()}
     known = {r: s for held in spec.partitioning.values() for r, s in held.items()}
     found: dict[str, tuple[int, ...]] = {}
-    for einsum in spec.cascade.einsums:
-        names = set(_named(spec, einsum.name))
-        for variable in einsum.variables:
-            rank = variable.upper()
-            count = _count(spec, rank, names)
-            if not count or rank in splits.get(einsum.name, {}):
-                continue
-            shapes = known.get(rank, ())
-            if len(shapes) != count:
-                shapes = found.get(rank, ()) if len(found.get(rank, ())) == count else ()
-            if not shapes:
-                shapes = _rule(spec, einsum, rank, count, machine)
-                found[rank] = shapes
-            splits.setdefault(einsum.name, {})[rank] = shapes
+    names = {einsum.name: set(_named(spec, einsum.name)) for einsum in spec.cascade.einsums}
+    for einsum, rank in ((e, v.upper()) for e in spec.cascade.einsums for v in e.variables):
+        count = _count(spec, rank, names[einsum.name])
+        if not count or rank in splits.get(einsum.name, {}):
+            continue
+        shapes = known.get(rank, ())
+        if len(shapes) != count:
+            shapes = found.get(rank, ()) if len(found.get(rank, ())) == count else ()
+        if not shapes:
+            shapes = _rule(spec, einsum, rank, count, machine)
+            found[rank] = shapes
+        splits.setdefault(einsum.name, {})[rank] = shapes
     if not found and splits == {e: dict(held) for e, held in spec.partitioning.items()}:
         return spec, ()
     told = tuple(f"completed: {rank} in parts of {', '.join(map(str, s))}" for rank, s in found.items())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 from ...errors import UnsupportedError
@@ -78,37 +79,35 @@ def sections_of(spec: Spec) -> tuple[list[Section], tuple[str, ...]]:
 
 def _kinds(spec: Spec, given: set[str]) -> list[str]:
     """Per step: mapped, or planned where nothing is given and it has no words or stands beside such."""
-    steps = spec.cascade.steps
-    times = [e.name for e in spec.cascade.einsums]
-    kinds = []
-    for step in steps:
-        if isinstance(step, Iterate):
-            for einsum in step.body:
-                if einsum.name in given:
-                    raise _refused(spec, einsum, f"{einsum.name} stands in the turns of {step.variable}")
-            kinds.append("planned")
-        elif step.name in given:
-            if not step.accesses:
-                raise _refused(spec, step, f"{step.name} reads no tensor")
-            if any(not i.plain for i in step.output.indices):
-                raise _refused(spec, step, f"{step.name} writes at other indices than variables")
-            kinds.append("mapped")
-        else:
-            is_odd = not is_plain(step) or times.count(step.name) > 1
-            kinds.append("planned" if is_odd else "free")
+    kinds = [_kind(spec, step, given) for step in spec.cascade.steps]
     if "planned" in kinds:
         _spread(kinds)
     return ["mapped" if k == "free" else k for k in kinds]
 
 
+def _kind(spec: Spec, step: Step, given: set[str]) -> str:
+    """How a step is done: mapped, planned, or free to be either."""
+    if isinstance(step, Iterate):
+        bound = next((e for e in step.body if e.name in given), None)
+        if bound is not None:
+            raise _refused(spec, bound, f"{bound.name} stands in the turns of {step.variable}")
+        return "planned"
+    if step.name not in given:
+        times = [e.name for e in spec.cascade.einsums].count(step.name)
+        return "planned" if times > 1 or not is_plain(step) else "free"
+    if not step.accesses:
+        raise _refused(spec, step, f"{step.name} reads no tensor")
+    if any(not i.plain for i in step.output.indices):
+        raise _refused(spec, step, f"{step.name} writes at other indices than variables")
+    return "mapped"
+
+
 def _spread(kinds: list[str]) -> None:
     """What is free beside what is planned is planned too."""
-    for order in (range(len(kinds)), range(len(kinds) - 1, -1, -1)):
-        before = ""
-        for n in order:
-            if kinds[n] == "free" and before == "planned":
-                kinds[n] = "planned"
-            before = kinds[n]
+    numbers = range(len(kinds))
+    for before, n in (*pairwise(numbers), *pairwise(reversed(numbers))):
+        if kinds[n] == "free" and kinds[before] == "planned":
+            kinds[n] = "planned"
 
 
 def _refused(spec: Spec, einsum: Einsum, what: str) -> UnsupportedError:
@@ -143,24 +142,29 @@ def _first_given(spec: Spec, name: str) -> Node:
 
 def _runs(cascade: Cascade, mapped: set[str]) -> list[tuple[list[Step], bool]]:
     """Steps in an order that keeps what depends on one another in order and one kind together."""
-
-    def is_mapped(step: Step) -> bool:
-        return isinstance(step, Einsum) and step.name in mapped
-
     rest = list(cascade.steps)
     found: list[tuple[list[Step], bool]] = []
     while rest:
-        kind = is_mapped(rest[0])
-        held: list[Step] = []
-        left: list[Step] = []
-        for step in rest:
-            if is_mapped(step) == kind and not any(_depends(step, other) for other in left):
-                held.append(step)
-            else:
-                left.append(step)
+        kind = _is_mapped(rest[0], mapped)
+        held, rest = _run(rest, kind, mapped)
         found.append((held, kind))
-        rest = left
     return found
+
+
+def _is_mapped(step: Step, mapped: set[str]) -> bool:
+    return isinstance(step, Einsum) and step.name in mapped
+
+
+def _run(steps: list[Step], kind: bool, mapped: set[str]) -> tuple[list[Step], list[Step]]:
+    """The steps of a kind that depend on none of another, and what is left."""
+    held: list[Step] = []
+    left: list[Step] = []
+    for step in steps:
+        if _is_mapped(step, mapped) == kind and not any(_depends(step, other) for other in left):
+            held.append(step)
+        else:
+            left.append(step)
+    return held, left
 
 
 def _depends(step: Step, earlier: Step) -> bool:
@@ -177,14 +181,14 @@ def _uses(step: Step) -> tuple[set[str], set[str]]:
 def _need_whole_tensors(spec: Spec, runs: Sequence[tuple[list[Step], bool]]) -> None:
     """Refuse tensors that two sections write."""
     seen: dict[str, int] = {}
-    for number, (steps, _) in enumerate(runs):
-        for einsum in einsums_of(steps):
-            if seen.setdefault(einsum.name, number) != number:
-                error = UnsupportedError(
-                    f"{einsum.name} is written before and after Einsums that have a mapping",
-                    hint="leave their mapping out, or give each part a tensor of its own",
-                )
-                raise error.located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text}",))
+    numbered = ((number, e) for number, (steps, _) in enumerate(runs) for e in einsums_of(steps))
+    for number, einsum in numbered:
+        if seen.setdefault(einsum.name, number) != number:
+            error = UnsupportedError(
+                f"{einsum.name} is written before and after Einsums that have a mapping",
+                hint="leave their mapping out, or give each part a tensor of its own",
+            )
+            raise error.located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text}",))
 
 
 def _with_tensors(spec: Spec, steps: list[Step], runs: Sequence[tuple[list[Step], bool]]) -> Spec:

@@ -159,6 +159,8 @@ def _is_awkward(ctx: Context, access: Access, spans: dict[str, Span], part: str,
     if chip is not None:
         return chip.part_variable(access) != part
     buffers = ctx.storages.get(access.tensor)
+    if buffers and part not in access.variables and leaving(ctx, access, spans):
+        return True  # one row with its edges on chip, spread over the partitions
     return bool(buffers) and part in access.variables and _axis(access, part) == len(access.indices) - 1
 
 

@@ -51,6 +51,7 @@ class Context:
         blocks: elements that a turn of such a loop covers.
         wanted: variable that readers of a tensor want on the partitions.
         memories: tensors that stay in PSUM.
+        copied: tensors that are copied from HBM.
         barred: per tensor, axes that readers index in a way that partitions cannot serve.
         chip_dtypes: types of tensors on chip, where they differ.
         turns: per variable of a block, the turns whose operands come on chip together.
@@ -72,6 +73,7 @@ class Context:
     homes: dict[str, str] = field(default_factory=dict)
     wanted: dict[str, str] = field(default_factory=dict)
     memories: dict[str, str] = field(default_factory=dict)
+    copied: set[str] = field(default_factory=set)
     barred: dict[str, set[int]] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)
     turns: dict[str, Span] = field(default_factory=dict)

@@ -107,7 +107,8 @@ class Contraction:
             if len(options) > fewest + 8:
                 break
         if not options:
-            return Blocks(min(part, PARTITIONS), min(free, BANK), min(over, PARTITIONS))
+            depth = over if self.beside else min(over, PARTITIONS)
+            return Blocks(min(part, PARTITIONS), min(free, BANK), depth)
         # sums in one piece first, then those that are cut
         whole = sorted(options[:fewest], key=lambda o: o[0])
         cut = sorted(options[fewest:], key=lambda o: o[0])[:4]

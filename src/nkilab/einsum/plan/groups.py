@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from ..language.ast import Cascade, Einsum, Iterate, Step
@@ -31,8 +31,14 @@ def einsums_of(steps: Sequence[Step]) -> list[Einsum]:
     return [e for s in steps for e in (s.body if isinstance(s, Iterate) else (s,))]
 
 
-def groups_of(cascade: Cascade, is_fused: bool = True) -> list[Group]:
-    """The steps of a cascade, as long as neighbours share a variable in one group; or each alone."""
+def groups_of(cascade: Cascade, is_fused: bool = True, alone: Container[str] = ()) -> list[Group]:
+    """The steps of a cascade, as long as neighbours share a variable in one group; or each alone.
+
+    Args:
+        cascade: whose steps they are.
+        is_fused: whether neighbours share loops.
+        alone: tensors whose Einsums share none.
+    """
     if not is_fused:
         return [Group((s,), shared_by([s], cascade)) for s in cascade.steps]
     found: list[Group] = []
@@ -40,7 +46,8 @@ def groups_of(cascade: Cascade, is_fused: bool = True) -> list[Group]:
     shared: tuple[str, ...] = ()
     for step in cascade.steps:
         together = shared_by([*held, step], cascade)
-        if held and together and _is_useful(held, step):
+        is_alone = any(e.name in alone for e in einsums_of([*held[-1:], step]))
+        if held and together and not is_alone and _is_useful(held, step):
             held.append(step)
             shared = together
             continue

@@ -70,7 +70,7 @@ class Homes:
             name = einsum.name
             size = self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
-            crosses = name in later and not (is_trivial and size <= SMALL_BYTES)
+            crosses = name in later and not (is_trivial and size <= SMALL_BYTES and name not in ctx.copied)
             home = (
                 "hbm"
                 if is_output or crosses or (ctx.hbm(name) is not None and ctx.chip(name) is None)

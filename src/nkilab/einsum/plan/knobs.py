@@ -16,6 +16,7 @@ class Knobs:
         share: of SBUF that plans may fill; the rest is for what the compiler adds.
         is_fused: whether neighbours that may share loops do.
         has_products: whether TensorE computes sums of products; those that it alone can, it does.
+        is_edged: whether every tensor that is read beyond its edges is copied with zeros around it.
         picks: (number, rank): at the choice of this number, the option of this rank instead of the best, 0.
     """
 
@@ -25,6 +26,7 @@ class Knobs:
     share: float = 0.85
     is_fused: bool = True
     has_products: bool = True
+    is_edged: bool = False
     picks: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
@@ -32,10 +34,12 @@ class Knobs:
         told = [
             f"{name.replace('_', ' ')} {value}"
             for name, value in vars(self).items()
-            if value != getattr(default, name) and name not in ("is_fused", "has_products", "picks")
+            if value != getattr(default, name)
+            and name not in ("is_fused", "has_products", "is_edged", "picks")
         ]
         told += [] if self.is_fused else ["no shared loops"]
         told += [] if self.has_products else ["sums on VectorE"]
+        told += ["zeros around copies"] if self.is_edged else []
         told += [f"choice {number} its option {rank}" for number, rank in self.picks]
         return ", ".join(told) or "by the rules"
 

@@ -11,14 +11,17 @@ from ...machine import Machine
 from ..language.ast import Access, Cascade, Einsum, Iterate, Step
 from ..tree.expr import expr, name_of
 from ..tree.nodes import Argument, Buffer, Kernel, Loop
+from .alone import pointed
 from .aside import set_aside
 from .balance import balanced
-from .build import Builder, Span, point, whole
+from .build import Builder, Span, whole
 from .context import Context, Point
 from .contraction import Contraction
 from .defer import deferred
 from .deliver import targets_of
 from .diagonal import diagonal_of
+from .edges import EdgedCopy, Edges, with_edges
+from .forwards import with_forward_indices
 from .given import NOTHING, Given
 from .groups import Group, batches, einsums_of, groups_of
 from .homes import Homes, state_of
@@ -30,6 +33,7 @@ from .product import product_of, products_for
 from .reach import leaving
 from .recurrence import without_turns
 from .scan import scan_of
+from .stage import BeyondEdges
 from .storage import PARTITIONS, in_hbm
 from .turned import turned_once
 from .turns import turns_at_once
@@ -78,7 +82,22 @@ def lower(
     """
     held = cascade if given.is_watched else rewritten(cascade, dtypes)
     held = without_turns(normal(held, given.plain))
-    lowering = _Lowering(cascade, held, dtypes, machine, name, title, knobs, given)
+    if given.is_watched:
+        return _planned(_Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}))
+    held, back = with_forward_indices(held)
+    types = {**dtypes, **{copy: dtypes.get(c.tensor, "float32") for copy, c in back.items()}}
+
+    def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
+        known, edges = with_edges(held, types, machine, knobs)
+        return _planned(_Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges))
+
+    try:
+        return kernel(knobs)
+    except BeyondEdges:
+        return kernel(replace(knobs, is_edged=True))
+
+
+def _planned(lowering: _Lowering) -> tuple[Kernel, Context]:
     try:
         return lowering.kernel()
     except AssertionError as error:
@@ -103,10 +122,12 @@ class _Lowering:
         title: str,
         knobs: Knobs,
         fixed: Given,
+        edges: Mapping[str, Edges],
     ) -> None:
         held = {t: dtypes.get(t.removesuffix("_turned"), "float32") for t in cascade.tensors}
+        held |= {t: held[e.tensor] for t, e in edges.items()}
         taken = {*given.inputs, *given.outputs, *given.scalars, name}
-        self.given, self.name, self.title = given, name, title
+        self.given, self.name, self.title, self.edges = given, name, title, edges
         self.ctx = Context(cascade, machine, held, Builder(taken), knobs, given=fixed)
         self.group: Group | None = None
         self.units = Units(self.ctx)
@@ -136,10 +157,16 @@ class _Lowering:
         ]
         ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
         self.homes.bar_turns()
-        groups = groups_of(cascade, ctx.knobs.is_fused)
+        ctx.copied = {e.tensor for e in self.edges.values()}
+        for name in (n for n in self.edges if n in cascade.inputs):
+            self.copy_edged(name)
+        groups = groups_of(cascade, ctx.knobs.is_fused, self.edges)
         for number, group in enumerate(groups):
             later = {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads}
-            self.lower_group(group, later)
+            if group.einsums[-1].name in self.edges:
+                self.copy_edged(group.einsums[-1].name)
+            else:
+                self.lower_group(group, later)
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
@@ -147,6 +174,11 @@ class _Lowering:
         if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, ctx.machine), ctx.machine)
         return pipelined(kernel, ctx.machine, self.is_ahead), ctx
+
+    def copy_edged(self, name: str) -> None:
+        """Copy a tensor with zeros around it."""
+        EdgedCopy(self.ctx, name, self.edges[name]).lower()
+        self.ctx.choices.append(self.edges[name].told)
 
     def why_left_out(self, name: str) -> str:
         """Why an Einsum of the cascade is not computed."""
@@ -253,9 +285,10 @@ class _Lowering:
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         told = ", ".join(dict.fromkeys(names))
         tiled = self.ctx.pick(f"the loop over tiles that {told} share", [*rest, ""]) if rest else ""
-        pointed = "" if given.is_watched else self.pointed(group, shared, single)
-        if pointed:
-            loops.append((pointed, cascade.extent(pointed, last), 1))
+        is_tiled = bool(single) or given.is_watched
+        by_value = "" if is_tiled else pointed(self.homes, self.units, group, shared)
+        if by_value:
+            loops.append((by_value, cascade.extent(by_value, last), 1))
         elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.group_block(group, tiled, extent, products)))
@@ -281,40 +314,6 @@ class _Lowering:
                 block = self.group_block(group, variable, extent, products) if extent > PARTITIONS else 1
             found.append((variable, extent, block))
         return found
-
-    def pointed(self, group: Group, shared: Sequence[str], single: Sequence[str]) -> str:
-        """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""
-        ctx = self.ctx
-        between = [e for e in group.einsums if any(e.name in o.reads for o in group.einsums)]
-        if single or any(isinstance(s, Iterate) for s in group.steps):
-            return ""
-        for variable in shared:
-            tiled, alone = (
-                max((self.homes.tile_bytes(e, {variable: b}) for e in between), default=0)
-                for b in (PARTITIONS, 1)
-            )
-            work = [
-                prod(ctx.cascade.extent(v, e) for v in e.variables if v != variable) for e in group.einsums
-            ]
-            if not alone * 4 <= ctx.room() * 0.6 < tiled * 2 or min(work) < PARTITIONS**2:
-                continue
-            if self.is_as_fast_alone(group, variable):
-                return variable
-        return ""
-
-    def is_as_fast_alone(self, group: Group, variable: str) -> bool:
-        """Whether Einsums take about as long with one value of a variable after the other."""
-        ctx = self.ctx
-        extent = ctx.cascade.extent(variable, group.einsums[-1])
-        one = {variable: point(name_of(variable))}
-        whole, alone = (
-            sum(
-                self.units.cost_ns(e, {v: s for v, s in outer.items() if v in e.variables})
-                for e in group.einsums
-            )
-            for outer in ({}, one)
-        )
-        return alone * extent <= 2 * whole
 
     def is_scattering(self, variable: str, products: list[Einsum]) -> bool:
         """Whether tiles of a variable leave TensorE only ways that load single elements from HBM."""

@@ -113,7 +113,11 @@ def _inside(ctx: Context, access: Access, spans: dict[str, Span], made: Storage)
         if dim == "gone":
             at.append(At(start))
             continue
-        assert start.value is not None, "loops choose whole tiles of what is read beyond an edge"
+        if start.value is None:
+            # what loops choose lies inside of a tensor
+            at.append(Cut(start, expr(most)))
+            starts.append((0, most))
+            continue
         low, high = max(start.value, 0), min(start.value + most, size)
         if high <= low:
             return None
@@ -155,7 +159,15 @@ def _loaded(ctx: Context, made: Storage, source: Storage, part: _Part, row: int)
     free = [Cut(expr(s), expr(c)) for n, (s, c) in enumerate(part.starts) if n != place]
     rows = Cut(expr(row), expr(part.starts[place][1]))
     order = (place, *(n for n in range(len(part.starts)) if n != place)) if place else ()
-    ctx.build.add(nodes.Load(View(made.buffer, (rows, *free)), View(source.buffer, part.at, order=order)))
+    at = list(part.at)
+    if not free and len(at) > 1:
+        # a column: an axis of which one value is read stands for it
+        axis = next(n for n in reversed(range(len(at))) if isinstance(at[n], At))
+        one, is_before = at[axis], axis < next(n for n, i in enumerate(at) if isinstance(i, Cut))
+        assert isinstance(one, At)
+        at[axis], order = Cut(one.at, expr(1)), (1, 0) if is_before else ()
+        free = [Cut(ZERO, expr(1))]
+    ctx.build.add(nodes.Load(View(made.buffer, (rows, *free)), View(source.buffer, tuple(at), order=order)))
 
 
 def of_stack(view: View, copies: int) -> View:

@@ -19,6 +19,10 @@ from .storage import BANK_BYTES, PARTITIONS, Storage, positions, tile_shape
 from .want import Want
 
 
+class BeyondEdges(UnsupportedError):
+    """An operand with zeros around it is to come on chip in parts."""
+
+
 def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, Span] | None:
     """Spans that reach over loops inside of a loop on which an operand in HBM does not depend; else None.
 
@@ -480,9 +484,7 @@ def _padded(
             if index.plain:
                 at[name] = Span(base, spans[index.plain].count, most)
                 continue
-            raise UnsupportedError(
-                f"{access} reads outside of {access.tensor} at a place that a loop chooses"
-            )
+            raise BeyondEdges(f"{access} reads outside of {access.tensor} at a place that a loop chooses")
         low, high = max(base.value, 0), min(base.value + most, size)
         if high <= low:
             return
@@ -493,4 +495,4 @@ def _padded(
     _copied(ctx, plain, at, part_name, free, made, source)
 
 
-__all__ = ["extents_of", "stage", "staged_before", "staged_bytes", "widened"]
+__all__ = ["BeyondEdges", "extents_of", "stage", "staged_before", "staged_bytes", "widened"]

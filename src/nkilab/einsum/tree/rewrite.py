@@ -32,12 +32,13 @@ def replaced(value: Expr, names: Mapping[str, Expr]) -> Expr:
     Raises:
         ValueError: if an atom such as a quotient or a minimum has one of them inside.
     """
+    for atom in (f for factors, _ in value.terms for f in factors if f not in names):
+        if any(re.search(rf"\b{name}\b", atom) for name in names):
+            raise ValueError(f"{atom} is no sum of products")
     total = expr(0)
     for factors, c in value.terms:
         term = expr(c)
         for factor in factors:
-            if factor not in names and any(re.search(rf"\b{name}\b", factor) for name in names):
-                raise ValueError(f"{factor} is no sum of products")
             term = term * names.get(factor, name_of(factor))
         total = total + term
     return total

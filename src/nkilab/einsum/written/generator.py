@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from ...errors import SpecError, UnsupportedError
 from ..language.ast import Access, Einsum
 from ..language.spec import Placement, Spec
@@ -46,13 +48,13 @@ class _Generator:
         self.einsums = {e.name: e for e in spec.cascade.einsums}
         self.lines: list[str] = []
         self.allocated: set[str] = set()
-        for name, einsum in self.einsums.items():
-            for key, held in (("mapping.loop-order", spec.loop_order), ("binding.engine", spec.engines)):
-                if name not in held:
-                    raise SpecError(
-                        f"{name} has no entry; --as-written completes nothing",
-                        hint=f"add one, or compile without --as-written: {einsum.text}",
-                    ).located(str(spec.node(key).place), key)
+        needed = (("mapping.loop-order", spec.loop_order), ("binding.engine", spec.engines))
+        for (name, einsum), (key, held) in product(self.einsums.items(), needed):
+            if name not in held:
+                raise SpecError(
+                    f"{name} has no entry; --as-written completes nothing",
+                    hint=f"add one, or compile without --as-written: {einsum.text}",
+                ).located(str(spec.node(key).place), key)
 
     def put(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -175,10 +177,6 @@ class _Generator:
 
     def reduced(self, einsum: Einsum) -> list[str]:
         """Loop variables of the ranks that vanish."""
-        found = []
-        for variable in einsum.reduced:
-            for rank in self.ranks.names_after(einsum.name, variable.upper()):
-                group = self.ranks.group(einsum.name, rank)
-                if group is not None and group.is_loop:
-                    found.append(group.variable)
-        return found
+        ranks = (r for v in einsum.reduced for r in self.ranks.names_after(einsum.name, v.upper()))
+        groups = (self.ranks.group(einsum.name, rank) for rank in ranks)
+        return [group.variable for group in groups if group is not None and group.is_loop]

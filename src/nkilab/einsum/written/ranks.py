@@ -29,6 +29,10 @@ class Group:
         """Name of the loop variable."""
         return "_".join(self.members[0]).lower()
 
+    def rank_of(self, einsum: str) -> str:
+        """The rank of an Einsum that is a member."""
+        return next(rank for name, rank in self.members if name == einsum)
+
 
 @dataclass(frozen=True)
 class Ranks:

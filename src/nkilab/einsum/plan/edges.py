@@ -1,0 +1,341 @@
+"""Tensors that are read beyond their edges: copied once, with zeros around them.
+
+Where the tile of an input fits on chip whole, its zeros are made there (`stage.py`). Where it does not, loops
+choose what comes on chip, and whether that lies inside of the tensor differs from turn to turn; a result may
+lie anywhere. A copy in HBM with the zeros that are read makes every access one inside of a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+
+from ...errors import UnsupportedError
+from ...machine import Machine
+from ...tiles.dtypes import as_dtype
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step, Tensor
+from ..language.extents import bounds
+from ..tree import nodes
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import At, Buffer, Cut, View
+from .build import Span, point
+from .context import Context
+from .knobs import Knobs
+from .storage import PARTITIONS
+
+# part of the room on chip that a whole operand may take: of a product; of other nests, which have more tiles
+OF_PRODUCT, OF_NEST = 0.8, 0.4
+# elements per partition of a tile that is copied
+MOST_COPIED = 4096
+
+# positions before the first and behind the last, per axis; () where all lie inside
+Zeros = tuple[tuple[int, int], ...]
+# first and count, per axis
+Region = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Edges:
+    """How a copy of a tensor differs from it.
+
+    Args:
+        tensor: that is copied.
+        zeros: before the first and behind the last element, per axis.
+        back: axes that are turned round.
+    """
+
+    tensor: str
+    zeros: Zeros
+    back: frozenset[int] = frozenset()
+
+    @property
+    def told(self) -> str:
+        """For the report."""
+        if self.back:
+            return f"{self.tensor}: copied with axes turned round, as it is read backwards"
+        return f"{self.tensor}: copied with zeros around it, as it is read beyond its edges"
+
+
+def with_edges(
+    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, knobs: Knobs
+) -> tuple[Cascade, dict[str, Edges]]:
+    """The cascade that reads tensors with zeros around them, and what it reads so by name.
+
+    Copies of inputs count as inputs; those of results are Einsums of their own.
+
+    Args:
+        cascade: every rank has an extent.
+        dtypes: of inputs.
+        machine: the chip.
+        knobs: the share of SBUF that a plan may fill, and whether inputs that fit are copied too.
+    """
+    room = machine["sbuf_bytes_per_partition"] * (0.0 if knobs.is_edged else knobs.share)
+    found: dict[str, list[Zeros]] = {}
+    for einsum, block in cascade.walk():
+        for access in einsum.accesses:
+            zeros = _zeros(cascade, einsum, access)
+            if not zeros:
+                continue
+            if access.tensor in cascade.inputs:
+                dtype = dtypes.get(access.tensor, "float32")
+                if _bytes_of(cascade, einsum, access, zeros, dtype) <= room:
+                    continue
+            elif block is not None and any(e.name == access.tensor for e in block.body):
+                raise UnsupportedError(
+                    f"{access} reads outside of {access.tensor}, which the same turn computes",
+                    hint="declare the tensor with the zeros around it and write the rest",
+                )
+            found.setdefault(access.tensor, []).append(zeros)
+    if not found:
+        return cascade, {}
+    edging = _Edging(cascade, found)
+    return edging.cascade(), edging.edges
+
+
+class _Edging:
+    """Puts copies with zeros around them into a cascade.
+
+    Args:
+        given: the cascade.
+        found: zeros that accesses read, per tensor.
+    """
+
+    def __init__(self, given: Cascade, found: Mapping[str, Sequence[Zeros]]) -> None:
+        self.given, self.edges = given, dict[str, Edges]()
+        self.tensors, self.sizes = dict(given.tensors), dict(given.sizes)
+        self.zeros = {
+            t: tuple((max(z[0] for z in axis), max(z[1] for z in axis)) for axis in zip(*held, strict=True))
+            for t, held in found.items()
+        }
+        self.copies: dict[str, str] = {}
+
+    def cascade(self) -> Cascade:
+        """The cascade with the copies, each before the first step that reads it."""
+        steps: list[Step] = []
+        for step in self.given.steps:
+            body = step.body if isinstance(step, Iterate) else (step,)
+            for tensor in dict.fromkeys(a.tensor for e in body for a in e.accesses if self.is_beyond(e, a)):
+                if tensor not in self.copies:
+                    self.copies[tensor] = name = self.declared(tensor)
+                    steps += [] if tensor in self.given.inputs else [self.copying(name)]
+            changed = tuple(map(self.changed, body))
+            steps.append(replace(step, body=changed) if isinstance(step, Iterate) else changed[0])
+            for einsum in body:
+                self.copies.pop(einsum.name, None)
+        return replace(self.given, tensors=self.tensors, steps=tuple(steps), sizes=self.sizes)
+
+    def is_beyond(self, einsum: Einsum, access: Access) -> bool:
+        """Whether an access reads a copy."""
+        return access.tensor in self.zeros and bool(_zeros(self.given, einsum, access))
+
+    def declared(self, tensor: str) -> str:
+        """The name of a new copy."""
+        name = f"{tensor}_edged"
+        while name in self.tensors:
+            name += "_"
+        shape, zeros = self.given.shape(tensor), self.zeros[tensor]
+        ranks = tuple(f"{name.upper()}_{n}" for n in range(len(shape)))
+        self.sizes |= {r: low + size + high for r, size, (low, high) in zip(ranks, shape, zeros, strict=True)}
+        self.tensors[name], self.edges[name] = Tensor(name, ranks), Edges(tensor, zeros)
+        return name
+
+    def copying(self, name: str) -> Einsum:
+        """The Einsum that makes a copy."""
+        edges = self.edges[name]
+        indices = tuple(Affine(((rank.lower(), 1),)) for rank in self.tensors[name].ranks)
+        inside = (replace(i, constant=-low) for i, (low, _) in zip(indices, edges.zeros, strict=True))
+        return Einsum(Access(name, indices), (Access(edges.tensor, tuple(inside)),))
+
+    def changed(self, einsum: Einsum) -> Einsum:
+        """An Einsum that reads the copies."""
+        operands = tuple(
+            self.shifted(o) if isinstance(o, Access) and self.is_beyond(einsum, o) else o
+            for o in einsum.operands
+        )
+        return einsum if operands == einsum.operands else replace(einsum, operands=operands, text="")
+
+    def shifted(self, access: Access) -> Access:
+        """The same elements of the copy."""
+        name = self.copies[access.tensor]
+        indices = []
+        for index, (low, _) in zip(access.indices, self.edges[name].zeros, strict=True):
+            assert isinstance(index, Affine)
+            indices.append(replace(index, constant=index.constant + low))
+        return Access(name, tuple(indices), access.place)
+
+
+def _zeros(cascade: Cascade, einsum: Einsum, access: Access) -> Zeros:
+    """How many positions before and behind a tensor an access reads, per axis; () for none."""
+    if access.gathers:
+        return ()
+    found = []
+    for index, size in zip(access.indices, cascade.shape(access.tensor), strict=True):
+        low, high = _bounds(cascade, einsum, index)
+        found.append((max(-low, 0), max(high - size + 1, 0)))
+    return tuple(found) if any(map(any, found)) else ()
+
+
+def _bounds(cascade: Cascade, einsum: Einsum, index: object) -> tuple[int, int]:
+    """The least and the greatest position that an index takes."""
+    assert isinstance(index, Affine)
+    held = index.at(cascade.sizes)
+    return bounds(held, {v: cascade.extent(v, einsum) for v in held.variables})
+
+
+def _bytes_of(cascade: Cascade, einsum: Einsum, access: Access, zeros: Zeros, dtype: str) -> float:
+    """Bytes per partition that a whole operand takes, as if it had all of the room.
+
+    A product needs the axes that have edges whole, and those it sums over in blocks of partitions; other
+    nests need all, the largest of the axes without edges on the partitions.
+    """
+    is_product = _is_product(cascade, einsum)
+    wide, others = 1, [1]
+    for index, (low, high) in zip(access.indices, zeros, strict=True):
+        assert isinstance(index, Affine)
+        first, last = _bounds(cascade, einsum, index)
+        if low or high or not index.plain:
+            wide *= last - first + 1
+        elif not is_product or index.plain in einsum.reduced:
+            others.append(last - first + 1)
+    most = others.pop(others.index(max(others)))
+    blocks = -(-most // PARTITIONS) * prod(others)
+    size = as_dtype(dtype).storage.itemsize
+    return wide * blocks * size / (OF_PRODUCT if is_product else OF_NEST)
+
+
+def _is_product(cascade: Cascade, einsum: Einsum) -> bool:
+    """Whether TensorE may sum over a variable that both operands have alone in an index."""
+    if einsum.map_op != "multiply" or einsum.reduce_op != "add" or len(einsum.accesses) != 2:
+        return False
+    alone = set.intersection(*({i.plain for i in a.indices} for a in einsum.accesses))
+    return any(cascade.extent(v, einsum) > 1 for v in alone & set(einsum.reduced))
+
+
+class EdgedCopy:
+    """Lowers the copy of an input with zeros around it.
+
+    Args:
+        ctx: the plan.
+        name: of the copy.
+        edges: what it is a copy of.
+    """
+
+    def __init__(self, ctx: Context, name: str, edges: Edges) -> None:
+        self.ctx, self.name, self.edges = ctx, name, edges
+        held = ctx.hbm(edges.tensor)
+        assert held is not None, "what is copied with its edges lies in HBM"
+        self.source = held.buffer
+        self.made = ctx.add_hbm(name, "scratch").buffer
+        self.shape, self.inner = ctx.cascade.shape(name), ctx.cascade.shape(edges.tensor)
+        # rows of the last axis lie along the columns
+        outer = [n for n in range(len(self.shape) - 1) if n not in edges.back]
+        self.part = max(outer, key=lambda n: min(self.inner[n], PARTITIONS), default=None)
+
+    def lower(self) -> None:
+        """Append loops that copy what is inside, and store zeros beyond the edges."""
+        told = "its axes turned round" if self.edges.back else "zeros beyond its edges"
+        self.ctx.build.add(nodes.Comment(f"{self.edges.tensor} with {told}"))
+        blocks, whole = self.blocks(self.inner)
+        zeros = self.edges.zeros
+        region = tuple((0 if n in whole else zeros[n][0], self.inner[n]) for n in range(len(self.shape)))
+        with self.tiles(region, blocks) as at:
+            self.copied(at, whole)
+        for axis, (low, high) in enumerate(zeros):
+            if axis in whole:
+                continue
+            for start, count in ((0, low), (low + self.inner[axis], high)):
+                if count:
+                    slab = tuple((start, count) if n == axis else (0, s) for n, s in enumerate(self.shape))
+                    self.cleared(slab)
+
+    def blocks(self, extents: Sequence[int]) -> tuple[list[int], set[int]]:
+        """Elements of a tile along each axis, and the axes that a tile has whole, with their edges."""
+        blocks, whole, room = [1] * len(extents), set(), MOST_COPIED
+        for n in reversed(range(len(extents))):
+            if n == self.part:
+                blocks[n] = min(extents[n], PARTITIONS)
+            elif n in self.edges.back:
+                continue
+            elif self.shape[n] <= room:
+                blocks[n], room = self.shape[n], room // self.shape[n]
+                whole.add(n)
+            else:
+                blocks[n], room = min(room, extents[n]), 1
+        return blocks, whole
+
+    @contextmanager
+    def tiles(self, region: Region, blocks: Sequence[int]) -> Iterator[list[Span]]:
+        """Loops over the tiles of a region; yields what a tile covers of each axis of the copy."""
+        with ExitStack() as stack:
+            found = []
+            for n, (start, count) in enumerate(region):
+                # a tile that has its edges reaches over more than what lies inside
+                span = stack.enter_context(self.ctx.build.tiles(f"e{n}", max(count, blocks[n]), blocks[n]))
+                found.append(Span(span.start + start, span.count, span.most))
+            yield found
+
+    def copied(self, at: list[Span], whole: set[int]) -> None:
+        """One tile from the input to the copy."""
+        tile, axes = self.tile(at), self.axes(at)
+        zeros = self.edges.zeros
+        if any(any(zeros[n]) for n in whole):
+            self.ctx.build.add(nodes.Fill(self.view(tile, at, axes), 0.0))
+        inside = [
+            Span(expr(zeros[n][0]), expr(self.inner[n]), self.inner[n]) if n in whole else s
+            for n, s in enumerate(at)
+        ]
+        index = [Span(s.start - zeros[n][0], s.count, s.most) for n, s in enumerate(inside)]
+        for n in self.edges.back:
+            index[n] = point(self.inner[n] - 1 - index[n].start)
+        starts = [zeros[n][0] if n in whole else 0 for n in range(len(at))]
+        self.ctx.build.add(
+            nodes.Load(self.view(tile, inside, axes, starts), self.hbm(self.source, index, axes))
+        )
+        self.ctx.build.add(nodes.Store(self.hbm(self.made, at, axes), self.view(tile, at, axes)))
+
+    def cleared(self, region: Region) -> None:
+        """Zeros in a region of the copy, from one tile."""
+        extents = [count for _, count in region]
+        blocks = [min(b, e) for b, e in zip(self.blocks(extents)[0], extents, strict=True)]
+        first = [Span(ZERO, expr(b), b) for b in blocks]
+        tile, axes = self.tile(first), self.axes(first)
+        self.ctx.build.add(nodes.Fill(self.view(tile, first, axes), 0.0))
+        with self.tiles(region, blocks) as at:
+            self.ctx.build.add(nodes.Store(self.hbm(self.made, at, axes), self.view(tile, at, axes)))
+
+    def axes(self, at: Sequence[Span]) -> list[int]:
+        """Axes that a tile has behind its partitions: those of more than one position, and the last."""
+        last = len(at) - 1
+        return [n for n, s in enumerate(at) if n != self.part and (s.most > 1 or n == last)]
+
+    def tile(self, at: Sequence[Span]) -> Buffer:
+        """A new tile, the partitions in front."""
+        rows = at[self.part].most if self.part is not None else 1
+        shape = (rows, *(at[n].most for n in self.axes(at)))
+        return self.ctx.build.buffer(
+            f"{self.edges.tensor.lower()}_edges", shape, self.source.dtype, nodes.SBUF, "tile"
+        )
+
+    def view(self, tile: Buffer, at: Sequence[Span], axes: Sequence[int], starts: Sequence[int] = ()) -> View:
+        """A part of a tile that has some axes."""
+        first = Cut(ZERO, at[self.part].count if self.part is not None else expr(1))
+        return View(tile, (first, *(Cut(expr(starts[n] if starts else 0), at[n].count) for n in axes)))
+
+    def hbm(self, buffer: Buffer, at: Sequence[Span], axes: Sequence[int]) -> View:
+        """The same part in HBM, the axis on the partitions in front."""
+        held = [n for n in range(len(at)) if n in axes or n == self.part]
+        index = tuple(Cut(s.start, s.count) if n in held else At(s.start) for n, s in enumerate(at))
+        if self.part is None:
+            # one partition: the first axis, which is turned round, or one that the tensor has not
+            front = (
+                (Cut(at[0].start, expr(1)), *index[1:]) if len(index) > 1 else (Cut(ZERO, expr(1)), *index)
+            )
+            return View(buffer, front)
+        place = held.index(self.part)
+        order = (place, *(n for n in range(len(held)) if n != place)) if place else ()
+        return View(buffer, index, order=order)
+
+
+__all__ = ["EdgedCopy", "Edges", "with_edges"]

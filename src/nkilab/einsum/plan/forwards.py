@@ -1,0 +1,168 @@
+"""Indices that run backwards, X[p - r]: variables of sums are counted the other way round.
+
+A sum over r is one over R - 1 - r, and then X[p - r] is a window X[p + r - (R - 1)]. An index that all
+variables run backwards in, as that of a filter then, reads a copy whose axis is turned round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from ...errors import UnsupportedError
+from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, Operand, Step, Tensor, affine
+from .edges import Edges
+
+
+def with_forward_indices(cascade: Cascade) -> tuple[Cascade, dict[str, Edges]]:
+    """The cascade with indices that run forwards, and the copies that it reads by name.
+
+    Raises:
+        UnsupportedError: at an index that runs both ways, or backwards in what an Einsum writes.
+    """
+    turning = _Turning(cascade)
+    steps: list[Step] = []
+    for step in cascade.steps:
+        given = step.body if isinstance(step, Iterate) else (step,)
+        body = tuple(map(turning.changed, given))
+        made = [n for n in turning.new if turning.copies[n].tensor not in cascade.inputs]
+        if isinstance(step, Iterate):
+            _need_no_turn(given, {turning.copies[n].tensor for n in made})
+        steps += [turning.copying(n) for n in made]
+        turning.new.clear()
+        steps.append(replace(step, body=body) if isinstance(step, Iterate) else body[0])
+        for einsum in body:
+            turning.forget(einsum.name)
+    if not turning.copies and tuple(steps) == cascade.steps:
+        return cascade, {}
+    return replace(cascade, steps=tuple(steps), tensors=turning.tensors), turning.copies
+
+
+def _runs_back(index: object) -> bool:
+    return isinstance(index, Affine) and any(index.coefficient(v) < 0 for v in index.variables)
+
+
+def _runs_forth(index: object) -> bool:
+    return isinstance(index, Affine) and any(index.coefficient(v) > 0 for v in index.variables)
+
+
+def _refuse(einsum: Einsum, access: Access, index: object) -> NoReturn:
+    error = UnsupportedError(
+        f"the index {index} of {access.tensor} runs backwards", hint="count the variable the other way round"
+    )
+    place = access.place if access.place.line else einsum.place
+    raise error.located(str(place), "einsum.expressions")
+
+
+def _need_no_turn(body: Sequence[Einsum], copied: Container[str]) -> None:
+    """Refuse to copy what a turn of the same block computes."""
+    written = {e.name for e in body}
+    for einsum in body:
+        for access in einsum.accesses:
+            index = next((i for i in access.indices if _runs_back(i)), None)
+            if index is not None and access.tensor in written and access.tensor in copied:
+                _refuse(einsum, access, index)
+
+
+class _Turning:
+    """Turns indices of a cascade.
+
+    Args:
+        cascade: every rank has an extent.
+    """
+
+    def __init__(self, cascade: Cascade) -> None:
+        self.cascade, self.tensors = cascade, dict(cascade.tensors)
+        self.copies: dict[str, Edges] = {}
+        self.current: dict[tuple[str, frozenset[int]], str] = {}
+        self.new: list[str] = []
+
+    def changed(self, einsum: Einsum) -> Einsum:
+        """An Einsum whose indices run forwards."""
+        for access in (einsum.output, *einsum.accesses):
+            if not any(_runs_back(i) for i in access.indices):
+                continue
+            if access is einsum.output:
+                _refuse(einsum, access, next(i for i in access.indices if _runs_back(i)))
+            break
+        else:
+            return einsum
+        held = self.counted_back(einsum)
+        if not all(self.may_be_read(a) for a in held.accesses):
+            _refuse(einsum, *next((a, i) for a in einsum.accesses for i in a.indices if _runs_back(i)))
+        operands = tuple(self.turned(o) if isinstance(o, Access) else o for o in held.operands)
+        return replace(held, operands=operands, text="")
+
+    def may_be_read(self, access: Access) -> bool:
+        """Whether a copy with axes turned round has all indices of an access run forwards."""
+        back = [i for i in access.indices if _runs_back(i)]
+        return not back or (not access.gathers and not any(map(_runs_forth, back)))
+
+    def counted_back(self, einsum: Einsum) -> Einsum:
+        """An Einsum with variables of its sum counted back that run against others in an index."""
+        mixed = [i for a in einsum.accesses for i in a.indices if _runs_back(i) and _runs_forth(i)]
+        found = {v for i in mixed for v in i.variables if isinstance(i, Affine) and i.coefficient(v) < 0}
+        extents = {v: self.cascade.extent(v, einsum) for v in found & set(einsum.reduced)}
+
+        def back(index: Affine) -> Affine:
+            terms = [(n, -c if n in extents else c) for n, c in index.terms]
+            moved = sum(c * (extents[n] - 1) for n, c in index.terms if n in extents)
+            return affine(terms, index.constant + moved)
+
+        def read(operand: Operand) -> Operand:
+            if not isinstance(operand, Access) or not extents:
+                return operand
+            indices = tuple(back(i) if isinstance(i, Affine) else i for i in operand.indices)
+            if any(set(g.variables) & set(extents) for g in operand.gathers):
+                _refuse(einsum, operand, mixed[0])
+            return replace(operand, indices=indices)
+
+        asked = einsum.condition
+        if asked is not None:
+            asked = Condition(back(asked.left), asked.relation, back(asked.right))
+        return replace(einsum, operands=tuple(map(read, einsum.operands)), condition=asked)
+
+    def turned(self, access: Access) -> Access:
+        """An access, of a copy where indices run backwards."""
+        axes = frozenset(n for n, i in enumerate(access.indices) if _runs_back(i))
+        if not axes:
+            return access
+        shape = self.cascade.shape(access.tensor)
+        indices = []
+        for n, index in enumerate(access.indices):
+            assert isinstance(index, Affine)
+            if n in axes:
+                index = affine([(v, -c) for v, c in index.terms], shape[n] - 1 - index.constant)
+            indices.append(index)
+        return Access(self.copy_of(access.tensor, axes), tuple(indices), access.place)
+
+    def copy_of(self, tensor: str, axes: frozenset[int]) -> str:
+        """The name of the copy of a tensor with some axes turned round."""
+        if (tensor, axes) not in self.current:
+            name = f"{tensor}_back"
+            while name in self.tensors:
+                name += "_"
+            ranks = self.tensors[tensor].ranks
+            self.tensors[name] = Tensor(name, ranks)
+            self.copies[name] = Edges(tensor, ((0, 0),) * len(ranks), axes)
+            self.current[tensor, axes] = name
+            self.new.append(name)
+        return self.current[tensor, axes]
+
+    def copying(self, name: str) -> Einsum:
+        """The Einsum that makes the copy of a result."""
+        copy = self.copies[name]
+        indices = [Affine(((f"{name.lower()}_{n}", 1),)) for n in range(len(copy.zeros))]
+        read = tuple(
+            affine([(v, -c) for v, c in i.terms], size - 1) if n in copy.back else i
+            for n, (i, size) in enumerate(zip(indices, self.cascade.shape(copy.tensor), strict=True))
+        )
+        return Einsum(Access(name, tuple(indices)), (Access(copy.tensor, read),))
+
+    def forget(self, tensor: str) -> None:
+        """A tensor is written again: what reads it later reads another copy."""
+        self.current = {k: name for k, name in self.current.items() if k[0] != tensor}
+
+
+__all__ = ["with_forward_indices"]

@@ -1,0 +1,148 @@
+"""Windows with zeros around them, and indices that run backwards, against NumPy in both spellings."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.errors import UnsupportedError
+
+dialects = pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+CONVOLUTION = "Z[b, k, p, q] = X[b, c, p + r - 1, q + s - 1] . F[k, c, r, s] ;; M mul V add"
+STEM = "Z[b, k, p, q] = X[b, c, 2*p + r - 3, 2*q + s - 3] . F[k, c, r, s] ;; M mul V add"
+
+
+def whole(seed: int, *shape: int) -> np.ndarray:
+    """Small whole numbers, which float32 sums exactly."""
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32)
+
+
+def convolved(x: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """A convolution with a row of zeros around its input."""
+    held = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    rows, columns = held.shape[2] - f.shape[2] + 1, held.shape[3] - f.shape[3] + 1
+    found = np.zeros((x.shape[0], f.shape[0], rows, columns))
+    for r, s in product(range(f.shape[2]), range(f.shape[3])):
+        window = held[:, :, r : r + rows, s : s + columns]
+        found += np.einsum("bcpq,kc->bkpq", window, f[:, :, r, s])
+    return found
+
+
+@dialects
+def test_rows_that_do_not_fit_on_chip_have_zeros_beyond_their_edges(dialect: str) -> None:
+    # five rows of 15,002 elements of float32 are 300,040 bytes of the 212,984 that a partition has
+    x, f = whole(0, 1, 2, 3, 15000), whole(1, 2, 2, 3, 3)
+    sizes = {"P": 3, "Q": 15000}
+    kernel = einsum.compile(CONVOLUTION, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    assert "X: copied with zeros around it, as it is read beyond its edges" in kernel.changes
+    assert np.array_equal(kernel(x, f), convolved(x, f))
+
+
+@dialects
+def test_a_filter_for_each_channel_reads_zeros_beyond_edges(dialect: str) -> None:
+    # one nest needs all images of a channel at once, of 42 x 42: 112,896 bytes
+    x, f = whole(0, 16, 17, 40, 40), whole(1, 17, 3, 3)
+    text = "Z[b, c, p, q] = X[b, c, p + r - 1, q + s - 1] . F[c, r, s] ;; M mul V add"
+    sizes = {"P": 40, "Q": 40}
+    kernel = einsum.compile(text, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    assert "X: copied with zeros around it, as it is read beyond its edges" in kernel.changes
+    held, expected = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), np.zeros(x.shape)
+    for r, s in product(range(3), range(3)):
+        expected += held[:, :, r : r + 40, s : s + 40] * f[:, r, s][:, None, None]
+    assert np.array_equal(kernel(x, f), expected)
+
+
+@dialects
+def test_one_filter_is_a_stack_of_one_column(dialect: str) -> None:
+    x, f = whole(0, 1, 3, 20), whole(1, 1, 3, 3)
+    text, sizes = "Z[b, k, p] = X[b, c, p + r - 1] . F[k, c, r] ;; M mul V add", {"P": 20}
+    kernel = einsum.compile(text, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    assert "f_stack" in kernel.source
+    held = np.pad(x[0], ((0, 0), (1, 1)))
+    expected = [[np.sum(held[:, p : p + 3] * f[0]) for p in range(20)]]
+    assert np.array_equal(kernel(x, f)[0], expected)
+
+
+@dialects
+def test_results_are_zero_beyond_their_edges(dialect: str) -> None:
+    text = """
+    Y[b, k, h, w] = X[b, c, h + r - 1, w + s - 1] . F[k, c, r, s] ;; M mul V add
+    Z[b, l, h, w] = Y[b, k, h + r - 1, w + s - 1] . G[l, k, r, s] ;; M mul V add
+    """
+    x, f, g = whole(0, 2, 3, 8, 7), whole(1, 4, 3, 3, 3), whole(2, 5, 4, 3, 3)
+    sizes = {"H": 8, "W": 7}
+    kernel = einsum.compile(
+        text, shapes={"X": x.shape, "F": f.shape, "G": g.shape}, sizes=sizes, dialect=dialect
+    )
+    assert np.array_equal(kernel(x, f, g), convolved(convolved(x, f), g))
+
+
+@dialects
+def test_a_transposed_convolution_reads_backwards(dialect: str) -> None:
+    text = "Z[b, k, p, q] = X[b, c, p - r, q - s] . F[c, k, r, s] ;; M mul V add"
+    x, f = whole(0, 2, 3, 8, 7), whole(1, 3, 4, 3, 2)
+    sizes = {"P": 10, "Q": 8}
+    kernel = einsum.compile(text, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    expected = np.zeros((2, 4, 10, 8))
+    for r, s in product(range(3), range(2)):
+        expected[:, :, r : r + 8, s : s + 7] += np.einsum("bchw,ck->bkhw", x, f[:, :, r, s])
+    assert np.array_equal(kernel(x, f), expected)
+
+
+@dialects
+@pytest.mark.parametrize("shape", [(9,), (9, 7), (3, 130, 4)])
+def test_an_axis_is_turned_round(dialect: str, shape: tuple[int, ...]) -> None:
+    names = ["n", "m", "l"][: len(shape)]
+    indices = ", ".join(["N - n - 1", *names[1:]])
+    text = f"Y[{', '.join(names)}] = X[{', '.join(names)}] ;; M unary(relu)\n"
+    text += f"Z[{', '.join(names)}] = Y[{indices}] . X[{', '.join(names)}] ;; M add"
+    x = whole(0, *shape)
+    kernel = einsum.compile(text, shapes={"X": x.shape}, dialect=dialect)
+    assert np.array_equal(kernel(x), np.maximum(x, 0)[::-1] + x)
+
+
+@dialects
+def test_numpy_convolves_alike(dialect: str) -> None:
+    x, f = whole(0, 50), whole(1, 5)
+    text, sizes = "Z[p] = X[p - r] . F[r] ;; M mul V add", {"P": 54}
+    kernel = einsum.compile(text, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    assert np.array_equal(kernel(x, f), np.convolve(x, f))
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "f", "p", "q", "dtype"),
+    [
+        (STEM, (1, 3, 224, 224), (64, 3, 7, 7), 112, 112, "float32"),
+        (CONVOLUTION, (1, 300, 90, 90), (8, 300, 3, 3), 90, 90, "float32"),
+        (CONVOLUTION, (1, 1, 9, 1031), (8, 1, 3, 3), 9, 1031, "bfloat16"),
+    ],
+    ids=["stem", "many channels", "one channel"],
+)
+def test_padded_windows_of_any_size_are_proved(
+    text: str, x: tuple[int, ...], f: tuple[int, ...], p: int, q: int, dtype: str
+) -> None:
+    kernel = einsum.compile(text, shapes={"X": x, "F": f}, sizes={"P": p, "Q": q}, dtypes=dtype)
+    assert any(proof.startswith("every element of Z is stored") for proof in kernel.proofs)
+
+
+def test_what_cannot_run_forwards_is_refused_where_it_stands() -> None:
+    text = "Z[p] = X[p - r] . F[r - s, s] ;; M mul V add"
+    with pytest.raises(UnsupportedError, match=r"the index p - r of X runs backwards"):
+        einsum.compile(text, sizes={"P": 9, "R": 3}, shapes={"X": (8,), "F": (3, 2)})
+
+
+def test_a_turn_does_not_read_beyond_edges_of_what_it_computes() -> None:
+    spec = """
+einsum:
+  declaration: {X: [I], U: [T1, I], Z: [I]}
+  expressions:
+    - "U[0, i] = X[i]"
+    - {iterate: t, body: ["U[t+1, i] = U[t, i - 1] . U[t, i + 1] ;; M add"]}
+    - "Z[i] = U[T, i]"
+  shape: {I: 8, T: 3, T1: 4}
+"""
+    with pytest.raises(UnsupportedError, match="reads outside of U, which the same turn computes"):
+        einsum.compile(spec)
