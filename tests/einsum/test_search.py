@@ -14,7 +14,7 @@ import nkilab.einsum
 from nkilab.einsum.emit.nki import NkiPrinter
 from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
-from nkilab.einsum.plan.knobs import Knobs
+from nkilab.einsum.plan.knobs import RULES, Knobs
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import prove
 from nkilab.einsum.search import candidates, searched
@@ -143,9 +143,8 @@ def test_a_search_keeps_the_kernel_of_the_rules_where_no_other_is_predicted_fast
     dtypes = dict.fromkeys("ABZ", "float32")
     for others, best in ((1.5, 1.0), (0.5, 0.5)):
         told = partial(next, iter([1.0]), others)
-        found = searched(
-            cascade, dtypes, machine_named("trn2"), "kernel", "", 0.5, lambda _, told=told: told()
-        )
+        built = partial(lower, cascade, dtypes, machine_named("trn2"), "kernel", "")
+        found = searched(built, lambda _, told=told: told(), 0.5, RULES)
         # by hand: the rules are judged first, at 1 us
         assert (found.rules_us, found.latency_us) == (1.0, best)
         assert (str(found.knobs) == "by the rules") == (best == 1.0)

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from .plan.context import Context, PlanError, Point
-from .plan.knobs import RULES, Knobs
+from .plan.knobs import RULES, SMALLER_SHARES, Knobs
 from .room import NoRoomError
 from .tree.nodes import Kernel
 
 Result = TypeVar("Result")
-# parts of SBUF that plans may fill, the first by the rules
-SHARES = (RULES.share, 0.6, 0.4, 0.2)
 # choices of which another option is tried, the last that were made first
 MOST_CHOICES = 16
 
@@ -48,7 +46,7 @@ def attempted(
         AssertionError: as the rules met it, if no plan that is tried is proved.
     """
     none: Exception = NoRoomError("no share of SBUF is tried")
-    for share in SHARES:
+    for share in (RULES.share, *SMALLER_SHARES):
         told = [] if share == RULES.share else [f"plans fill {share:g} of SBUF, so that all tiles fit"]
         made = _tried(built, compiled, replace(RULES, share=share, is_edged=share < RULES.share), told)
         if not isinstance(made, _Refusal):

@@ -33,7 +33,7 @@ from .plan.lower import lower
 from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
-from .search import searched_by, with_axes_swapped
+from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
@@ -181,7 +181,7 @@ def _lowered(
     unsearched = []
     if search:
         try:
-            found = searched_by(built, lambda k: compiled(k, ()).estimate.latency_us, search, RULES)
+            found = searched(built, lambda k: compiled(k, ()).estimate.latency_us, search, RULES)
             return compiled(found.kernel, (*found.ctx.choices, found.told), found.tried)
         except AssertionError:
             unsearched = ["NOT SEARCHED: a search begins with the plan by rules, which is refused"]
@@ -282,7 +282,7 @@ def _searched(
     def judge_of(kernel: Kernel) -> float:
         return result(planned(spec, replace(plans[0], kernel=kernel), found)).estimate.latency_us
 
-    best = searched_by(lambda knobs: guide.kept(plans[0].given, knobs), judge_of, seconds, plans[0].knobs)
+    best = searched(lambda knobs: guide.kept(plans[0].given, knobs), judge_of, seconds, plans[0].knobs)
     held = replace(
         plans[0], kernel=best.kernel, ctx=best.ctx, proofs=proved(best.kernel, guide.cascade, machine)
     )

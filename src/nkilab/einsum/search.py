@@ -8,17 +8,15 @@ the same kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product, takewhile
 from random import Random
 
 from ..errors import NkilabError
-from ..machine import Machine
 from .language.ast import Access, Cascade, Einsum, Iterate, Step
 from .plan.context import Context, Point
 from .plan.knobs import Knobs
-from .plan.lower import lower
 from .tree.nodes import Kernel, run_by
 
 GROUP_BLOCKS = (0, 1, 2, 4, 8)
@@ -99,36 +97,6 @@ def _single(held: Knobs) -> list[Knobs]:
 
 
 def searched(
-    cascade: Cascade,
-    dtypes: Mapping[str, str],
-    machine: Machine,
-    name: str,
-    title: str,
-    seconds: float,
-    judge: Callable[[Kernel], float],
-    seed: int = 0,
-) -> Found:
-    """The kernel that the timing model likes best within some seconds.
-
-    Args:
-        cascade: with extents.
-        dtypes: of inputs and outputs.
-        machine: the chip.
-        name, title: of the kernel.
-        seconds: of work, 40,000 statements each; the first kernel, by the rules, is always tried.
-        judge: predicts the latency of a tree in microseconds.
-        seed: of the combinations that are drawn at the end.
-
-    A candidate that compiles to the same tree as one before is not timed again.
-    """
-
-    def built(knobs: Knobs) -> tuple[Kernel, Context]:
-        return lower(cascade, dtypes, machine, name, title, knobs)
-
-    return searched_by(built, judge, seconds, Knobs(), seed)
-
-
-def searched_by(
     built: Callable[[Knobs], tuple[Kernel, Context]],
     judge: Callable[[Kernel], float],
     seconds: float,
@@ -140,9 +108,11 @@ def searched_by(
     Args:
         built: makes a tree and its plan of choices; raises where a choice gives none.
         judge: predicts the latency of a tree in microseconds.
-        seconds: of work.
+        seconds: of work, 40,000 statements each; the first kernel is always tried.
         start: the first choices, which give a kernel.
         seed: of the combinations that are drawn at the end.
+
+    A candidate that compiles to the same tree as one before is not timed again.
     """
     search = _Search(built, judge, int(seconds * STATEMENTS_PER_SECOND))
     search.first(start)

@@ -64,38 +64,43 @@ class _Room:
     Args:
         memory: "sbuf" or "psum".
         unit: bytes per partition.
-        units: that tiles without addresses may take, ascending.
         size: of the memory, in units.
+        reserved: units that tiles at addresses lie on, ascending.
     """
 
     memory: str
     unit: int
-    units: np.ndarray
     size: int
+    reserved: np.ndarray
 
     @classmethod
     def of(cls, program: Program, memory: str, size: int, unit: int) -> _Room:
         """The room of a program in a memory of `size` units."""
-        taken = reserved(program, memory, unit)
-        return cls(memory, unit, np.setdiff1d(np.arange(size), taken), size)
+        return cls(memory, unit, size, reserved(program, memory, unit))
 
     @property
     def taken(self) -> int:
-        """Units that tiles at addresses lie on."""
-        return self.size - len(self.units)
+        """How many units tiles at addresses lie on."""
+        return len(self.reserved)
+
+    @property
+    def free(self) -> int:
+        """How many units are left."""
+        return self.size - self.taken
 
     def whole(self) -> _Room:
         """As if no tile had an address."""
-        return replace(self, units=np.arange(self.size))
+        return replace(self, reserved=self.reserved[:0])
 
     def in_memory(self, placements: Placements) -> Placements:
         """Placements in what is left as such in the memory."""
         if not self.taken or not len(placements.address):
             return placements
         first, size = placements.address // self.unit, -(-placements.size // self.unit)
-        address = self.units[first]
+        units = np.setdiff1d(np.arange(self.size), self.reserved, assume_unique=True)
+        address = units[first]
         # one that runs over a tile at an address lies on both sides of it
-        split = self.units[np.minimum(first + size - 1, len(self.units) - 1)] - address >= size
+        split = units[np.minimum(first + size - 1, len(units) - 1)] - address >= size
         return replace(placements, address=address * self.unit, pieces=placements.pieces + split)
 
 
@@ -137,7 +142,7 @@ class _Task:
         if not len(parts.size):
             return self._free(room.whole(), parts)
         try:
-            if len(room.units):
+            if room.free:
                 return self._free(room, parts)
         except LimitError:
             pass
@@ -147,13 +152,13 @@ class _Task:
     def _parts(self, room: _Room, tiles: np.ndarray) -> Parts:
         """The parts of tiles; if they do not fit, fills move to the first use of what they fill."""
         parts = parts_of(self.program, self.slots, self.boxes, room.memory, tiles)
-        if _most_live(parts, len(self.program)) > len(room.units) * room.unit:
+        if _most_live(parts, len(self.program)) > room.free * room.unit:
             return parts_of(self.program, self.slots, self.boxes, room.memory, tiles, has_fills=False)
         return parts
 
     def _free(self, room: _Room, parts: Parts) -> _Placed:
         """Tiles without addresses; what SBUF does not hold is spilled."""
-        capacity = len(room.units) * room.unit
+        capacity = room.free * room.unit
         if room.memory == SBUF and _most_live(parts, len(self.program)) > capacity:
             spilled = place_with_spills(self.program, self.slots, parts, capacity)
             return _Placed(
@@ -165,9 +170,9 @@ class _Task:
     def _fitting(self, room: _Room, parts: Parts) -> _Placed:
         """Parts by first access, each living to its last access."""
         sizes = -(-parts.size // room.unit)
-        memory, stopped = place(len(room.units), sizes, parts.first, parts.last, len(self.program))
+        memory, stopped = place(room.free, sizes, parts.first, parts.last, len(self.program))
         if stopped != ALL_PLACED:
-            raise _psum_error(self.program, parts, stopped, len(room.units), memory.extent.free)
+            raise _psum_error(self.program, parts, stopped, room.free, memory.extent.free)
         part = np.array(memory.begin, np.int64)
         placements = _placements(
             parts, part, column(memory.tiles, "address")[part].astype(np.int64) * room.unit,

@@ -57,15 +57,15 @@ def reserved(program: Program, memory: str, unit: int) -> np.ndarray:
         memory: "sbuf" or "psum".
         unit: bytes per partition.
     """
-    taken: set[int] = set()
     spans = {
-        (held.byte, held.byte + record.bytes_per_partition)
+        (held.byte // unit, -(-(held.byte + record.bytes_per_partition) // unit))
         for storage, held in program.addresses.items()
         if held.is_fixed and (record := program.storages[storage]).memory == memory
     }
-    for low, high in spans:
-        taken.update(range(low // unit, -(-high // unit)))
-    return np.array(sorted(taken), np.int64)
+    taken = np.zeros(max((end for _, end in spans), default=0), np.bool_)
+    for begin, end in spans:
+        taken[begin:end] = True
+    return np.flatnonzero(taken)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ..einsum.compiler import title_of
 from ..einsum.emit.nki import NkiPrinter
 from ..einsum.plan.knobs import RULES, Knobs
 from ..einsum.plan.lower import lower
+from ..einsum.prove import proved
 from ..einsum.search import COLUMNS, GROUP_BLOCKS, SHARES, TRANSFERS
 from ..errors import NkilabError, UnsupportedError, UsageError
 from ..hook import activate
@@ -65,6 +66,8 @@ class MappingObjective:
         self.digest = sha256(repr(held).encode()).hexdigest()[:16]
         self._chip: Machine = machine_named(self._rules.target)
         self.machine = self._chip
+        # what choices compile to
+        self._sources: dict[Knobs, str] = {}
         # by their text, under the chip's own constants and under those of `machine`
         self._compiled: dict[str, KernelObjective] = {}
         self._kernels: dict[str, KernelObjective] = {}
@@ -117,23 +120,32 @@ class MappingObjective:
         """What becomes of a point; what it leaves open the rules choose."""
         try:
             kernel = self._kernel(Knobs(**{**vars(RULES), **point}))
-        except NkilabError as error:
+        except (NkilabError, AssertionError) as error:
+            # what no nest covers, or what the proof refuses
             return pruned(point, error)
         with activate():
             return replace(kernel.evaluate({}), point=point)
 
     def _kernel(self, knobs: Knobs) -> KernelObjective:
         """What judges the kernel that some choices compile to."""
+        if knobs not in self._sources:
+            self._sources[knobs] = self._compile(knobs)
+        source = self._sources[knobs]
+        if source not in self._kernels:
+            self._kernels[source] = self._compiled[source].under(self.machine)
+        return self._kernels[source]
+
+    def _compile(self, knobs: Knobs) -> str:
+        """The text that some choices compile to, proved."""
         rules = self._rules
         tree, _ = lower(rules.cascade, rules.dtypes, self._chip, rules.name, title_of(rules.cascade), knobs)
         source = NkiPrinter(tree).text()
         if source not in self._compiled:
+            proved(tree, rules.cascade, self._chip)
             made = replace(rules, source=source, tree=tree)
             case = Case((), made.specs)
             self._compiled[source] = KernelObjective(made.kernel, [case], self._chip, self.goals)
-        if source not in self._kernels:
-            self._kernels[source] = self._compiled[source].under(self.machine)
-        return self._kernels[source]
+        return source
 
     def under(self, machine: Machine) -> MappingObjective:
         """The same with other constants of the chip; what was compiled and traced is not made again."""

@@ -286,9 +286,10 @@ def known_goals(goals: Sequence[str]) -> tuple[str, ...]:
     return tuple(goals)
 
 
-def pruned(point: Point, error: NkilabError) -> Outcome:
-    """The outcome of a point that a limit, a rule or a lack of memory forbids."""
-    reason = ", ".join(p for p in (type(error).__name__, error.called, error.where) if p)
+def pruned(point: Point, error: NkilabError | AssertionError) -> Outcome:
+    """The outcome of a point that a limit, a rule, a lack of memory or a proof forbids."""
+    where = (error.called, error.where) if isinstance(error, NkilabError) else ()
+    reason = ", ".join(p for p in (type(error).__name__, *where) if p)
     return Outcome(point, PRUNED, reason=reason, message=str(error))
 
 

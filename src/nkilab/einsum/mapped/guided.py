@@ -11,7 +11,7 @@ from ..language.ast import Cascade
 from ..language.spec import Spec
 from ..plan.context import Context
 from ..plan.given import Given, Part
-from ..plan.knobs import RULES, Knobs
+from ..plan.knobs import RULES, SMALLER_SHARES, Knobs
 from ..plan.lower import lower
 from ..plan.storage import PARTITIONS
 from ..prove import ProofError, proved
@@ -115,7 +115,7 @@ class Guide:
 
     def fitting(self, given: Given, knobs: Knobs) -> Guided | None:
         """The plan of the first share of SBUF whose tiles fit; None if those of none do."""
-        for share in (knobs.share, 0.6, 0.4, 0.2):
+        for share in (knobs.share, *SMALLER_SHARES):
             try:
                 held = replace(knobs, share=share)
                 kernel, ctx = self.kept(given, held)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import prod
@@ -255,11 +255,6 @@ def transfer_ns(
         pieces = rows * columns * size / row_bytes if (has_part or has_free) else 1.0
         cost += pieces * (20.0 / 16)
     return cost
-
-
-def variables_of(einsums: Iterable[Einsum]) -> set[str]:
-    """Every variable of some Einsums."""
-    return {v for e in einsums for v in e.variables}
 
 
 def ordered(

@@ -14,7 +14,7 @@ from ..language.ast import Access, Affine, Gather
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Buffer, Cut, View
-from .build import Span, names_in
+from .build import Span
 from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of
 from .storage import PARTITIONS, Storage, positions
@@ -351,8 +351,3 @@ def _gathered(ctx: Context, want: Want) -> View:
     index: list[At | Cut] = [Cut(ZERO, rows.count), *at]
     ctx.build.add(nodes.Gather(view, View(table.buffer, tuple(index)), 0, chosen))
     return view
-
-
-def depth_needed(ctx: Context, view: View) -> int:
-    """The depth of the scope that knows everything a view mentions."""
-    return ctx.build.depth_of(names_in(view))

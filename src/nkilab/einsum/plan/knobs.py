@@ -49,4 +49,6 @@ class Knobs:
         return replace(self, picks=tuple(sorted((n, r) for n, r in held.items() if r)))
 
 
+# parts of SBUF that plans may fill where the tiles of the rules do not fit
+SMALLER_SHARES = (0.6, 0.4, 0.2)
 RULES = Knobs()

@@ -71,9 +71,11 @@ class Units:
         """Whether TensorE is judged the cheaper for an Einsum."""
         ctx = self.ctx
         products = products_for(ctx, einsum, {})
+        if not products:
+            return False
         others = choices_for(ctx, [einsum], ctx.spans(einsum, {}))
-        if not products or not others:
-            return bool(products)
+        if not others:
+            return True
         if not ctx.knobs.has_products:
             return False
         if ctx.given.has_instruction(einsum.name):
