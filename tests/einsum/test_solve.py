@@ -75,3 +75,8 @@ def test_turns_before_are_summed_by_products() -> None:
     # two blocks of 128 turns: a product for each block before, and one for each of its four strips
     assert "for i_strip in range(4)" in kernel.source
     assert any(told.startswith("S: over blocks of turns before on TensorE") for told in kernel.changes)
+
+
+def test_a_system_of_thousands_fits_on_chip() -> None:
+    kernel = einsum.compile(solved(2048, 512, DIVIDED, ", T: [I, N], D: [I]"))
+    assert "for i_strip in range(4)" in kernel.source

@@ -201,7 +201,9 @@ class _Lowering:
         """Open the loops of a group and lower its steps in them."""
         ctx = self.ctx
         self.group, self.later = group, later
+        self.units.points = ()
         loops = self.loops_of(group)
+        self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = all(-(-e // b) == 1 for _, e, b in loops)
         self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
         self.tell(group, loops)

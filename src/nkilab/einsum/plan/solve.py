@@ -29,7 +29,7 @@ from .want import Want
 # bytes of an element of what is summed
 WIDE = 4
 # of the room on chip that the tiles of a block may take
-SHARE = 0.8
+SHARE = 0.95
 
 
 @dataclass

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate
+from ..tree.expr import name_of
 from .build import Span, point
 from .choose import choices_for
 from .context import Context
@@ -24,6 +25,8 @@ class Units:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.turned: dict[str, bool] = {}
+        # variables of which the loops around the present group choose one value at a time
+        self.points: tuple[str, ...] = ()
         blocks = [s for s in ctx.cascade.steps if isinstance(s, Iterate)]
         self.turns = {id(e): b.variable for b in blocks for e in b.body}
 
@@ -70,10 +73,11 @@ class Units:
     def is_product(self, einsum: Einsum) -> bool:
         """Whether TensorE is judged the cheaper for an Einsum."""
         ctx = self.ctx
-        products = products_for(ctx, einsum, {})
+        outer = {v: point(name_of(v)) for v in self.points if v in einsum.variables}
+        products = products_for(ctx, einsum, outer)
         if not products:
             return False
-        others = choices_for(ctx, [einsum], ctx.spans(einsum, {}))
+        others = choices_for(ctx, [einsum], ctx.spans(einsum, outer))
         if not others:
             return True
         if not ctx.knobs.has_products:
