@@ -63,10 +63,10 @@ class Solve:
 
     @property
     def bytes(self) -> int:
-        """Bytes per partition that its tiles take, those of a block twice, where the next one begins."""
+        """Bytes per partition that its tiles take, those of a block once."""
         size, strip = min(self.turns, PARTITIONS), STRIP * STRIP * self.blocks
         of_block = 3 * self.turns + 4 * size * self.blocks + strip
-        return (self.turns // size * self.columns + 2 * of_block) * WIDE
+        return (self.turns // size * self.columns + of_block) * WIDE
 
     def lower(self) -> None:
         """Append the nest."""
