@@ -395,8 +395,8 @@ class Contraction:
         product, build = self.product, self.ctx.build
         with ExitStack() as stack:
             running: list[str] = []
-            for variable in (v for v in product.inner if v != self.stack):
-                turns = build.tiles(variable, spans[variable].most, 1, is_sequential=True, over=variable)
+            for variable, each in self.inner():
+                turns = build.tiles(variable, spans[variable].most, each, is_sequential=True, over=variable)
                 span = stack.enter_context(turns)
                 spans = {**spans, variable: span}
                 running.extend(span.start.names)
@@ -412,6 +412,13 @@ class Contraction:
             build.note(self.einsum.name, spans, self.product.part, self.product.over)
             self.tally(view, spans)
 
+    def inner(self) -> list[tuple[str, int]]:
+        """Variables of the loops in which a sum runs, and how many of their values go at once."""
+        if self.stack is None:
+            return [(v, 1) for v in self.product.inner]
+        held = {self.stack.more: self.stack.each}
+        return [(v, held.get(v, 1)) for v in self.product.inner if v != self.stack.variable]
+
     def tally(self, into: View, spans: dict[str, Span]) -> None:
         """Note what was added to a sum: of all values those of `spans`, of a block those of its part."""
         whole = self.ctx.spans(self.einsum, self.outer)
@@ -423,9 +430,13 @@ class Contraction:
         ctx, over = self.ctx, spans[self.product.over]
         if access is None:
             return part_of(ctx.constant(1.0, self.dtype), over.count, 1)
-        if self.stack:
-            want = Want(access, {**spans, self.stack: point(0)}, self.product.over, own, self.held[n])
-            return of_stack(fetch(ctx, want), spans[self.stack].most)
+        if self.stack is not None:
+            copies = expr(spans[self.stack.variable].most)
+            first = {**spans, self.stack.variable: point(0)}
+            if self.stack.more:
+                copies = spans[self.stack.more].count * spans[self.stack.variable].most
+                first[self.stack.more] = point(spans[self.stack.more].start)
+            return of_stack(fetch(ctx, Want(access, first, self.product.over, own, self.held[n])), copies)
         want = Want(access, spans, self.product.over, own, self.held.get(n))
         view = fetch(ctx, want if want.storage else replace(want, storage=piece_of(ctx, want)))
         if view.buffer.dtype != self.dtype:

@@ -9,7 +9,7 @@ from .build import Span, point
 from .context import Context
 from .product import Product
 from .reach import leaves, leaving
-from .stack import stacked, stacked_bytes, stacked_over
+from .stack import Stack, stacked, stacked_bytes, stacked_over
 from .stage import stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage
 
@@ -29,7 +29,7 @@ class Operands:
         spans: of its variables, as loops around it choose them.
         dtype: in which TensorE reads.
 
-    `stack` is the variable whose values lie on the partitions beside those of the sum, `held` what is on
+    `stack` is what lies on the partitions beside the values of the sum, `held` what is on
     chip, by number: 0 the stationary operand, 1 the moving one.
     """
 
@@ -61,20 +61,23 @@ class Operands:
         edges = {v for a in accesses for i in leaving(self.ctx, a, self.spans) for v in i.variables}
         return sorted(self.product.outer, key=lambda v: (v == beside, v in edges))
 
-    def chosen_stack(self) -> str:
-        """The variable whose values go to the partitions beside those of the sum, if there is room; or ""."""
+    def chosen_stack(self) -> Stack | None:
+        """What goes to the partitions beside the values of the sum, if there is room; or None."""
         product = self.product
         if self.ctx.given.is_watched:
-            return ""
+            return None
         found = stacked_over(self.ctx, self.einsum, product, self.spans)
-        if not found:
-            return ""
-        inside = {**self.spans, **{v: point(0) for v in product.outer}}
+        if found is None:
+            return None
+        assert product.right is not None
+        # what lies beyond edges is known before the loops
+        edges = {v for i in leaving(self.ctx, product.right, self.spans) for v in i.variables}
+        inside = {**self.spans, **{v: point(0) for v in product.outer if v not in edges}}
         for access, share in ((product.left, SMALL), (product.right, LARGE)):
             assert access is not None
             size = stacked_bytes(self.ctx, access, inside, product.over, found, self.dtype)
             if size > self.ctx.room() * share:
-                return ""
+                return None
         return found
 
     def stage_small(self, is_staged: Callable[[Access, str], bool]) -> None:
