@@ -18,6 +18,7 @@ from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
 from .operands import Operands
+from .part import Columns, columns_apart
 from .product import BANK, Blocks, Product, block_sizes, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaves
 from .stack import of_stack
@@ -69,12 +70,25 @@ class Contraction:
                 operands.stage_padded(is_forced=variable == loops[-1])
             if comment:
                 build.add(nodes.Comment(comment))
-            self.blocks = self.chosen_blocks()
+            for columns in columns_apart(self.ctx, product, self.spans, self.dtype):
+                self.of_columns(columns)
+
+    def of_columns(self, columns: Columns) -> None:
+        """Append the loops over blocks of the result, of all of its columns or of some."""
+        product, before = self.product, self.spans
+        if columns.span is not None:
+            self.spans = {**self.spans, product.free: columns.span}
+        if columns.stays and product.right is not None:
+            self.padded[1] = stage(self.ctx, product.right, self.spans, product.over, self.dtype)
+        self.blocks = self.chosen_blocks()
+        with ExitStack() as stack:
             order = [(product.part, self.blocks.part), (product.free, self.blocks.free)]
             for variable, block in order[:: -1 if self.blocks.is_free_first else 1]:
                 if variable and not is_settled(self.spans[variable]) and block < self.spans[variable].most:
                     local = stack.enter_context(
-                        build.tiles(f"{variable}_block", self.spans[variable].most, block, over=variable)
+                        self.ctx.build.tiles(
+                            f"{variable}_block", self.spans[variable].most, block, over=variable
+                        )
                     )
                     start = self.spans[variable].start + local.start
                     self.spans[variable] = Span(start, local.count, local.most)
@@ -83,6 +97,9 @@ class Contraction:
             else:
                 self.staged()
                 self.tiles(None)
+        self.spans = before
+        if columns.stays:
+            del self.padded[1]
 
     # blocks
 
