@@ -150,7 +150,7 @@ einsum:
 
 @dialects
 def test_columns_of_a_filter_share_the_partitions_with_its_rows(dialect: str) -> None:
-    """Seven columns in groups of at most six: what a stack reads beyond a window counts nowhere, not even NaN."""
+    """Seven columns, at most six at once: what is read beyond a window counts nowhere, not even NaN."""
     x, f = whole(0, 1, 3, 20, 22), whole(1, 8, 3, 7, 7)
     text = "Z[b, k, p, q] = X[b, c, 2*p + r - 1, 2*q + s - 1] . F[k, c, r, s] ;; M mul V add"
     sizes = {"P": 8, "Q": 8}

@@ -6,12 +6,12 @@ and GpSimdE. An instruction takes two operators; sums ride along with what compu
 reductions are a pass of their own. Products of three tensors or more count in their cheapest order.
 
 What TensorE computes lies in PSUM, which VectorE and ScalarE alone read: functions of it are passes of
-ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either.
-An operand of TensorE that depends on a maximum or the like over its own rank lies with that rank along
-the columns: it is transposed on TensorE and leaves PSUM once more. Of a product with a vector, every element
-of the matrix is used once: it goes through an engine by itself, through TensorE a column at a time. The turns of an iterate block, one after
-the other, need the longest chain of a turn each (`chain.py`). Of a kernel: its instructions at full
-rate, without overhead or waits.
+ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either. An
+operand of TensorE that depends on a maximum or the like over its own rank lies with that rank along the
+columns: it is transposed on TensorE and leaves PSUM once more. Of a product with a vector, every element of
+the matrix is used once: it goes through an engine by itself, through TensorE a column at a time. The turns
+of an iterate block, one after the other, need the longest chain of a turn each (`chain.py`). Of a kernel:
+its instructions at full rate, without overhead or waits.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _with_vectors(cascade: Cascade, machine: Machine) -> float:
 
 
 def _has_vector(einsum: Einsum, block: Iterate | None) -> bool:
-    """Whether a contraction multiplies a matrix with a vector that is not known before its turn of a block."""
+    """Whether a contraction multiplies a matrix with a vector not known before its turn of a block."""
     turn = {block.variable} if block else set[str]()
     made = {e.name for e in block.body} if block else set[str]()
     for vector, matrix in (einsum.accesses, einsum.accesses[::-1]):

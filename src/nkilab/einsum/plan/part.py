@@ -57,7 +57,7 @@ def columns_apart(ctx: Context, product: Product, spans: dict[str, Span], dtype:
 
 
 def _is_read_again(ctx: Context, access: Access, product: Product, dtype: str) -> bool:
-    """Whether turns of a block around all read the whole of an operand that lies in HBM as products want it."""
+    """Whether every turn of a block reads all of an operand that lies in HBM as products want it."""
     turns = {b.variable for b in ctx.cascade.steps if isinstance(b, Iterate)}
     loops = [v for v, trips in ctx.loops if trips > 1]
     if not loops or set(loops) - turns or set(loops) & set(access.variables) or ctx.given.is_watched:
