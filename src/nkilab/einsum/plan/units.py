@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate
@@ -32,21 +32,27 @@ class Units:
 
     def units(self, einsums: Sequence[Einsum]) -> list[list[Einsum]]:
         """Nests in order: contractions alone, others in clusters."""
+        products = {id(e) for e in einsums if self.is_product(e)}
         found: list[list[Einsum]] = []
         for einsum in einsums:
-            if self.is_product(einsum) and not self.is_sum_of(einsum, found):
+            is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
+            unit = None if is_alone else self.joined(einsum, found, products)
+            if unit is None:
                 found.append([einsum])
-                continue
-            for unit in reversed(found):
-                if not self.is_product(unit[0]) and self.joins(unit, einsum):
-                    unit.append(einsum)
-                    break
-                if self.depends(unit, einsum):
-                    found.append([einsum])
-                    break
             else:
-                found.append([einsum])
+                unit.append(einsum)
         return found
+
+    def joined(
+        self, einsum: Einsum, units: Sequence[list[Einsum]], products: Container[int]
+    ) -> list[Einsum] | None:
+        """The last cluster that an Einsum may run in, if none behind it must come first; else None."""
+        for unit in reversed(units):
+            if id(unit[0]) not in products and self.joins(unit, einsum):
+                return unit
+            if self.depends(unit, einsum):
+                return None
+        return None
 
     def joins(self, unit: Sequence[Einsum], einsum: Einsum) -> bool:
         """Whether an Einsum may run in the nest of others, turn by turn if they are those of a block."""
