@@ -17,7 +17,7 @@ from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
-from .operands import Operands
+from .operands import Operands, masked
 from .part import Columns, columns_apart
 from .product import BANK, Blocks, Product, block_sizes, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaves
@@ -82,16 +82,7 @@ class Contraction:
             self.padded[1] = stage(self.ctx, product.right, self.spans, product.over, self.dtype)
         self.blocks = self.chosen_blocks()
         with ExitStack() as stack:
-            order = [(product.part, self.blocks.part), (product.free, self.blocks.free)]
-            for variable, block in order[:: -1 if self.blocks.is_free_first else 1]:
-                if variable and not is_settled(self.spans[variable]) and block < self.spans[variable].most:
-                    local = stack.enter_context(
-                        self.ctx.build.tiles(
-                            f"{variable}_block", self.spans[variable].most, block, over=variable
-                        )
-                    )
-                    start = self.spans[variable].start + local.start
-                    self.spans[variable] = Span(start, local.count, local.most)
+            self.open_blocks(stack)
             if self.blocks.over < self.spans[product.over].most:
                 self.in_blocks()
             else:
@@ -100,6 +91,17 @@ class Contraction:
         self.spans = before
         if columns.stays:
             del self.padded[1]
+
+    def open_blocks(self, stack: ExitStack) -> None:
+        """Open the loops over blocks of the result."""
+        sides = [(self.product.part, self.blocks.part), (self.product.free, self.blocks.free)]
+        for variable, block in sides[:: -1 if self.blocks.is_free_first else 1]:
+            if not variable or is_settled(self.spans[variable]) or block >= self.spans[variable].most:
+                continue
+            turns = self.ctx.build.tiles(f"{variable}_block", self.spans[variable].most, block, over=variable)
+            local = stack.enter_context(turns)
+            start = self.spans[variable].start + local.start
+            self.spans[variable] = Span(start, local.count, local.most)
 
     # blocks
 
@@ -466,41 +468,8 @@ class Contraction:
             )
             ctx.build.add(nodes.Copy(cast, view))
             view = cast
-        return self.masked(view, own, spans)
-
-    def masked(self, view: View, own: str, spans: dict[str, Span]) -> View:
-        """An operand that is 0 where the condition fails."""
-        condition = self.einsum.condition
-        if condition is None:
-            return view
-        asked = {v for v in condition.variables if not self.spans[v].is_point}
-        if not asked <= {self.product.over, own} or (
-            not asked - {self.product.over} and own != self.product.part
-        ):
-            return view
-        whole = condition.difference
-        offset = expr(whole.constant)
-        for name, c in whole.terms:
-            offset = offset + spans[name].start * c
-        made = part_of(
-            self.ctx.temporary(
-                "masked", spans[self.product.over].most, spans[own].most if own else 1, self.dtype
-            ),
-            view.cuts[0].count,
-            view.cuts[1].count,
-        )
-        self.ctx.build.add(
-            nodes.Select(
-                made,
-                view,
-                offset,
-                whole.coefficient(self.product.over),
-                whole.coefficient(own) if own else 0,
-                condition.relation,
-                0.0,
-            )
-        )
-        return made
+        wide = {v for v, s in self.spans.items() if not s.is_point}
+        return masked(ctx, self.einsum, self.product, own, view, spans, wide)
 
     def scaled(self, view: View) -> View:
         """The result times scalars of the expression."""

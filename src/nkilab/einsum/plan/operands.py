@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ..language.ast import Access, Einsum
+from ..tree.expr import expr
+from ..tree.nodes import Select, View
 from .build import Span, point
-from .context import Context
+from .context import Context, part_of
 from .product import Product
 from .reach import leaves, leaving
 from .stack import Stack, stacked, stacked_bytes, stacked_over
@@ -121,3 +123,39 @@ class Operands:
             self.held[n] = stacked(self.ctx, access, self.spans, over, self.stack, self.dtype)
         else:
             self.held[n] = stage(self.ctx, access, self.spans, over, self.dtype)
+
+
+def masked(
+    ctx: Context, einsum: Einsum, product: Product, own: str, view: View, spans: dict[str, Span],
+    wide: Collection[str],
+) -> View:  # fmt: skip
+    """An operand that is 0 where the condition of an Einsum fails.
+
+    Args:
+        ctx: the plan.
+        einsum: whose condition it is.
+        product: how it is computed.
+        own: the variable of the result that the operand has.
+        view: the operand.
+        spans: what it covers of each variable.
+        wide: variables of more than one value.
+    """
+    condition = einsum.condition
+    if condition is None:
+        return view
+    asked = set(condition.variables) & set(wide)
+    if not asked <= {product.over, own} or (not asked - {product.over} and own != product.part):
+        return view
+    whole = condition.difference
+    offset = expr(whole.constant)
+    for name, c in whole.terms:
+        offset = offset + spans[name].start * c
+    rows, columns = spans[product.over].most, spans[own].most if own else 1
+    tile = ctx.temporary("masked", rows, columns, view.buffer.dtype)
+    made = part_of(tile, view.cuts[0].count, view.cuts[1].count)
+    per_partition, per_element = (whole.coefficient(v) if v else 0 for v in (product.over, own))
+    ctx.build.add(Select(made, view, offset, per_partition, per_element, condition.relation, 0.0))
+    return made
+
+
+__all__ = ["Operands", "masked"]
