@@ -32,10 +32,7 @@ def indexed(view: V, key: Any) -> V:
         try:
             return basic(view, key, keeps_on_chip_rank=True)
         except UseError as error:
-            parts = key if type(key) is tuple else (key,)
-            if error.key != OUT_OF_BOUND or not _overhangs(view, parts):
-                raise
-            return _advanced(view, _as_grids(view, parts))
+            return _beyond(view, key, error)
     parts = tuple(key) if isinstance(key, tuple) else (key,)
     if any(dynamic.is_dynamic(p) for p in parts):
         return dynamic.subscripted(view, parts)
@@ -47,6 +44,14 @@ def indexed(view: V, key: Any) -> V:
             raise UseError("an operand mask is not a rectangle of the operand")
         return basic(view, box)
     return basic(view, key, keeps_on_chip_rank=True)
+
+
+def _beyond(view: V, key: Any, error: UseError) -> V:
+    """A view by a slice that ends beyond its axis; what else was refused stays so."""
+    parts = key if type(key) is tuple else (key,)
+    if error.key != OUT_OF_BOUND or not _overhangs(view, parts):
+        raise error
+    return _advanced(view, _as_grids(view, parts))
 
 
 def _overhangs(view: View, parts: tuple[Any, ...]) -> bool:
