@@ -65,7 +65,7 @@ def _overhangs(view: View, parts: tuple[Any, ...]) -> bool:
             start, stop = part.start, part.start + part.size
         else:
             continue
-        if type(stop) is not type(None) and stop > size and 0 <= start < stop:
+        if stop is not None and stop > size and 0 <= start < stop:
             return True
     return False
 
