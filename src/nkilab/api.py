@@ -29,6 +29,7 @@ from .place.compiled import compiled
 from .timing import Timeline
 from .trace.program import Program
 from .trace.session import set_world
+from .tracebacks import public
 from .views.cores import OneCore
 
 DEFAULT_TARGET = "trn2"
@@ -127,6 +128,7 @@ def as_kernel(kernel: Any) -> Kernel:
     )
 
 
+@public
 def spec(shape: Any, dtype: Any) -> ArraySpec:
     """Stand in for an array where only shapes matter.
 
@@ -142,10 +144,12 @@ def spec(shape: Any, dtype: Any) -> ArraySpec:
     return ArraySpec(tuple(shape) if isinstance(shape, Iterable) else shape, dtype)
 
 
+@public
 def simulate(kernel: Any) -> Callable[..., Any]:
     """A function that runs a kernel, with or without a grid, on arrays and returns arrays of their kind."""
     held = as_kernel(kernel)
 
+    @public
     def run(*args: Any, **kwargs: Any) -> Any:
         return held(*args, **kwargs)
 
@@ -155,6 +159,7 @@ def simulate(kernel: Any) -> Callable[..., Any]:
 _Estimated = TypeVar("_Estimated", bound=Estimate)
 
 
+@public
 def estimate(
     kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, ranks: int = 1,
     topology: Topology | None = None, **kwargs: Any,

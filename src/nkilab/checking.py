@@ -44,6 +44,7 @@ from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype
+from .tracebacks import public
 
 _SEED = 1
 WHAT_IF = "nkilab.what-if/1"
@@ -66,6 +67,7 @@ class Options:
     table: Mapping[str, Dependence] | None = None
 
 
+@public
 def check(
     kernel: Any, *args: Any, target: str = "", replay: int = 0, numerics: bool = False, **kwargs: Any
 ) -> list[Finding]:

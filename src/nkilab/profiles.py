@@ -16,6 +16,7 @@ from .files.container import write_whole, write_whole_folder
 from .machine import Topology
 from .trace.program import Program
 from .trace.recosting import recosted
+from .tracebacks import public
 from .views.difference import Difference
 from .views.explorer.parquet import parquet_files
 from .views.notebook import framed_html
@@ -40,6 +41,7 @@ class Profile(Estimate):
     def _repr_html_(self) -> str:
         return framed_html(self.run)
 
+    @public
     def what_if(self, **changes: float | str) -> Profile:
         """The profile of the same programs on a chip with other constants.
 
@@ -53,6 +55,7 @@ class Profile(Estimate):
         machine = changed(self.program.machine, changes)
         return profile_of([recosted(program, machine) for program in self.traced])
 
+    @public
     def diff(self, other: Estimate, names: tuple[str, str] = ("A", "B"), changes: str = "") -> Difference:
         """What changes from this run to another.
 
@@ -63,12 +66,14 @@ class Profile(Estimate):
         """
         return Difference(self.run, other.run, names, changes)
 
+    @public
     def text(self) -> str:
         """The profile as text, 100 columns wide."""
         out = StringIO()
         print_profile(self.run, out)
         return out.getvalue()
 
+    @public
     def save_html(self, path: str | PathLike[str]) -> None:
         """Write the report: one HTML file that needs nothing else.
 
@@ -77,6 +82,7 @@ class Profile(Estimate):
         """
         write_whole(path, report_html(self.run).encode())
 
+    @public
     def save_trace(self, path: str | PathLike[str]) -> None:
         """Write a trace for ui.perfetto.dev: JSON if the name ends in .json, else Perfetto's protobuf.
 
@@ -87,6 +93,7 @@ class Profile(Estimate):
         is_json = Path(path).suffix == ".json"
         write_whole(path, trace_json(self.run) if is_json else trace_protobuf(self.run))
 
+    @public
     def save_tables(self, folder: str | PathLike[str]) -> None:
         """Write Summary.parquet, Instruction.parquet, ... as the vendor's profiler names them.
 
@@ -96,6 +103,7 @@ class Profile(Estimate):
         """
         write_whole_folder(folder, parquet_files(self.run))
 
+    @public
     def save(self, files: dict[str, str]) -> list[str]:
         """Write the files that are asked for.
 
@@ -113,11 +121,13 @@ class Profile(Estimate):
                 _SAVES[kind](self, path)
         return [path for path in files.values() if path]
 
+    @public
     def to_profile(self) -> dict[str, Any]:
         """The profile as plain data, ready for JSON: schema nkilab.profile/1."""
         return profile_dict(self.run)
 
 
+@public
 def profile(
     kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, ranks: int = 1,
     topology: Topology | None = None, **kwargs: Any,

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import UnsupportedError, UsageError
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
+from ..tracebacks import public
 from .attempts import attempted
 from .checks.judge import GIVEN, judge
 from .checks.layouts import differing_views
@@ -40,6 +41,7 @@ from .written.generator import as_written as text_as_written
 PRINTERS: dict[str, Callable[[Kernel], Printer]] = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
 
 
+@public
 def compile(
     spec: Any,
     *,
@@ -299,6 +301,7 @@ def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:
     )
 
 
+@public
 def verify(kernel: Any, spec: Any, seed: int = 0) -> list[Verdict]:
     """Run a kernel on probes and compare it with the cascade of a specification that has all extents.
 

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from .._lazy import fcntl
 from ..errors import FileError, UsageError
+from ..tracebacks import public
 from .outcome import Outcome, key_of, outcome_from
 
 SCHEMA = "nkilab.journal/1"
@@ -35,6 +36,7 @@ class Journal:
         UsageError: if it is of another study, or another process writes to it.
     """
 
+    @public
     def __init__(self, path: Path, study: str) -> None:
         self.path = path
         self._known: dict[tuple[str, str], Outcome] = {}

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from .._lazy import optuna
 from ..errors import UsageError, did_you_mean
+from ..tracebacks import public
 from .outcome import Outcome, key_of
 from .space import Parameter, Point, Space
 
@@ -199,6 +200,7 @@ def _optunas(parameter: Parameter, value: Any) -> Any:
     return parameter.values.index(value) if parameter.is_ordered else repr(value)
 
 
+@public
 def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -> Sampler:
     """The sampler of a name.
 

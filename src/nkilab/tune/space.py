@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import FileError, UsageError
+from ..tracebacks import public
 from ..yaml_files import key_line, line_of, loaded, wrong
 from .expressions import Constraint, Value, constraint
 
@@ -187,6 +188,7 @@ class Space:
         return tuple(p for p in self.parameters if p.name in one.names)
 
 
+@public
 def space_of(given: Mapping[str, Any], constraints: Sequence[str] = ()) -> Space:
     """A space written in Python.
 
@@ -205,6 +207,7 @@ def space_of(given: Mapping[str, Any], constraints: Sequence[str] = ()) -> Space
     return _space(given, [(text, "") for text in constraints], lambda name: fault, fault)
 
 
+@public
 def read_space(path: Path) -> Space:
     """The space that a YAML file writes.
 

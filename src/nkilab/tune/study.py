@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..tracebacks import public
 from .executors import Evaluator
 from .journal import Journal
 from .objective import Objective
@@ -69,6 +70,7 @@ class Found:
         return [o for o in self.outcomes if o.state == "failed"]
 
 
+@public
 def search(
     space: Space, objective: Objective, sampler: Sampler, evaluator: Evaluator, *, trials: int,
     seconds: float = float("inf"), journal: Journal | None = None,

@@ -8,6 +8,7 @@ from math import exp, hypot
 from typing import Any
 
 from ..timing import MODEL_VERSION
+from ..tracebacks import public
 from .outcome import Outcome, Timed
 from .study import Found
 
@@ -91,6 +92,7 @@ def counts(found: Found) -> dict[str, Any]:
     return {**by_state, "is_whole": found.is_whole}
 
 
+@public
 def verdict_of(found: Found, spread: float = WITHIN, spread_from: str = "") -> Verdict:
     """The verdict on a search that timed at least one point.
 
