@@ -40,6 +40,7 @@ from .errors import (
     did_you_mean,
 )
 from .files.container import write_whole
+from .given import need
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
@@ -90,6 +91,7 @@ def check(
     """
     if not isinstance(replay, int) or replay < 0:
         raise UsageError(f"replay is {replay!r}; it is a whole number of at least 0")
+    need("numerics", numerics, bool, "True or False")
     return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
 
 

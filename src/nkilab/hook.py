@@ -186,9 +186,8 @@ def activate(nki: str = "", target: str = "") -> AbstractContextManager[None]:
         UsageError: if another distribution provides the names, or the version or chip does not exist.
     """
     check_free("use an environment without it")
-    if target:
-        api.machine_for(None, target)
-    return _served(version_named(nki) if nki else "", target)
+    api.machine_for(None, target)
+    return _served("" if nki is None or nki == "" else version_named(nki), target)
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from .api import Estimate, as_kernel, beside_one_core, estimate_programs, traced
 from .errors import UsageError
 from .files import neff
 from .files.container import write_whole, write_whole_folder
+from .given import mapping, need
+from .given import path as path_of
 from .machine import Topology
 from .trace.program import Program
 from .trace.recosting import recosted
@@ -64,6 +66,7 @@ class Profile(Estimate):
             names: what the two are called.
             changes: of the chip, if that is all that tells them apart.
         """
+        need("the other run", other, Estimate, "an Estimate or a Profile", "pass what nkilab.profile returns")
         return Difference(self.run, other.run, names, changes)
 
     @public
@@ -80,7 +83,7 @@ class Profile(Estimate):
         Raises:
             FileError: if the file cannot be written.
         """
-        write_whole(path, report_html(self.run).encode())
+        write_whole(path_of("path", path), report_html(self.run).encode())
 
     @public
     def save_trace(self, path: str | PathLike[str]) -> None:
@@ -90,8 +93,9 @@ class Profile(Estimate):
             FileError: if the file cannot be written.
             UsageError: if protobuf is asked for and the package perfetto is missing.
         """
-        is_json = Path(path).suffix == ".json"
-        write_whole(path, trace_json(self.run) if is_json else trace_protobuf(self.run))
+        place = path_of("path", path)
+        is_json = place.suffix == ".json"
+        write_whole(place, trace_json(self.run) if is_json else trace_protobuf(self.run))
 
     @public
     def save_tables(self, folder: str | PathLike[str]) -> None:
@@ -101,7 +105,7 @@ class Profile(Estimate):
             FileError: if the folder cannot be written.
             UsageError: if pyarrow is missing.
         """
-        write_whole_folder(folder, parquet_files(self.run))
+        write_whole_folder(path_of("folder", folder), parquet_files(self.run))
 
     @public
     def save(self, files: dict[str, str]) -> list[str]:
@@ -116,7 +120,10 @@ class Profile(Estimate):
         Raises:
             FileError: if a file cannot be written.
         """
+        mapping("files", files, '{"html": "report.html"}')
         for kind, path in files.items():
+            if kind not in _SAVES:
+                raise UsageError(f"files names {kind!r}; there are {', '.join(_SAVES)}")
             if path:
                 _SAVES[kind](self, path)
         return [path for path in files.values() if path]

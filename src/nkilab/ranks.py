@@ -15,8 +15,6 @@ from operator import index as as_index
 from threading import Lock
 from typing import Any, NoReturn
 
-import numpy as np
-
 from . import api
 from .arguments import literal
 from .calls import Call, PerRank, calls_of
@@ -26,6 +24,7 @@ from .dialects.dst_first.collectives import ReplicaGroup
 from .dialects.kernel import Kernel, raise_typed
 from .dialects.references import Reference
 from .errors import NkilabError, RuleError, UsageError
+from .given import whole
 from .hook import ServedFinder, switch_on
 from .launches import Launched
 from .machine import Topology
@@ -104,9 +103,7 @@ def launch(
     Raises:
         UsageError: if `ranks` is no whole number of at least 1, or `groups` does not name each rank once.
     """
-    if not isinstance(ranks, int | np.integer) or isinstance(ranks, bool) or ranks < 1:
-        raise UsageError(f"ranks is {ranks!r}; it is a whole number of at least 1")
-    ranks = int(ranks)
+    ranks = whole("ranks", ranks, 1, api.MOST_RANKS)
     held = api.as_kernel(kernel)
     _check_options(ranks, topology, executor, groups)
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..api import Estimate, estimate, simulate
 from ..api import spec as array_spec
 from ..errors import UsageError
+from ..given import whole
 from ..hook import activate
 from ..machine import Machine, machine_named
 from ..tracebacks import public
@@ -220,6 +221,7 @@ class CompiledEinsum:
     @public
     def verify(self, seed: int = 0) -> list[Verdict]:
         """Run the kernel on probes in the simulator and compare it with the cascade."""
+        whole("seed", seed, 0)
         return list(verdicts(self, self.probe_cascade, self.dtypes, seed))
 
     @cached_property

@@ -19,6 +19,7 @@ from ..arrays import ArraySpec, framework_of
 from ..dialects.kernel import Kernel
 from ..errors import FileError, UsageError
 from ..files.container import write_whole
+from ..given import whole
 from ..tiles.dtypes import as_dtype
 from ..trace.session import running
 from ..tracebacks import public
@@ -54,6 +55,8 @@ def autotune(
         UsageError: if the space is none, or the kernel has no such parameters.
     """
     held = space if isinstance(space, Space) else space_of(space, constraints)
+    whole("trials", trials, 1)
+    api.machine_for(None, target)
 
     @public
     def decorate(kernel: Any) -> Autotuned:

@@ -18,6 +18,8 @@ from typing import IO, Any
 
 from .._lazy import fcntl
 from ..errors import FileError, UsageError
+from ..given import need
+from ..given import path as path_of
 from ..tracebacks import public
 from .outcome import Outcome, key_of, outcome_from
 
@@ -38,7 +40,8 @@ class Journal:
 
     @public
     def __init__(self, path: Path, study: str) -> None:
-        self.path = path
+        need("study", study, str, "a text that names what the outcomes depend on")
+        self.path = path = path_of("path", path)
         self._known: dict[tuple[str, str], Outcome] = {}
         try:
             self._file: IO[bytes] = path.open("ab+")

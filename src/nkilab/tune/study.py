@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..given import need, whole
 from ..tracebacks import public
 from .executors import Evaluator
 from .journal import Journal
@@ -92,6 +93,8 @@ def search(
         journal: where outcomes are written down.
         progress: is told after each point.
     """
+    need("space", space, Space, "an nkilab.tune.Space", "make one with nkilab.tune.space_of")
+    whole("trials", trials, 1)
     start = time.monotonic()
     known = journal.known(objective.constants) if journal else {}
     run = _Run(known, objective.constants, journal, progress, _most(space, trials), start + seconds)
