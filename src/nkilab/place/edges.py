@@ -231,7 +231,7 @@ def _edges_within(slots: Slots, boxes: Boxes, ordered: np.ndarray) -> Edges:
 def _is_last_of_engine(epoch: np.ndarray, engine: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Whether no later reader of the same epoch runs on the same engine; transfers are not in order."""
     own = np.where(engine == DMA, DMA + 1 + place, engine)
-    order = np.lexsort((place, own, epoch))
+    order = np.lexsort((own, epoch))
     is_last = np.ones(len(order), np.bool_)
     is_last[:-1] = (np.diff(epoch[order]) != 0) | (np.diff(own[order]) != 0)
     result = np.zeros(len(order), np.bool_)

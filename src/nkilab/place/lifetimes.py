@@ -138,7 +138,7 @@ def frontier_of(slots: Slots, parts: Parts, waits: Waits) -> tuple[np.ndarray, n
     """
     row = slots.row[parts.slot]
     own = np.where(slots.engine[row] == DMA, DMA + 1 + row, slots.engine[row])
-    order = np.lexsort((np.arange(len(row)), own, parts.of_slot))
+    order = np.lexsort((own, parts.of_slot))
     is_last = np.ones(len(order), np.bool_)
     is_last[:-1] = (np.diff(parts.of_slot[order]) != 0) | (np.diff(own[order]) != 0)
     kept = order[is_last & ~_is_awaited(row, parts, waits)[order]]

@@ -13,7 +13,7 @@ from ..trace.program import Program, StorageRecord
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 DMA = ENGINES.index("dma")
-_SHAPE_TO_MEMORY = slice(StorageRecord._fields.index("shape"), StorageRecord._fields.index("memory") + 1)
+_KIND = itemgetter(*map(StorageRecord._fields.index, ("shape", "dtype", "memory")))
 # Rows of programs whose columns are kept: about 100 bytes a row.
 KEPT = 50_000
 
@@ -37,9 +37,10 @@ class Kinds:
 
 def kinds_of(program: Program) -> Kinds:
     """The kinds of storages of `program`, in order of their first."""
-    keys = list(map(itemgetter(_SHAPE_TO_MEMORY), program.storages))
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    of_storage = np.fromiter(map(numbers.__getitem__, keys), np.int64, len(keys))
+    storages = program.storages
+    # keys are made twice: keeping them costs more, they are as many as the tiles of the program
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(map(_KIND, storages)))}
+    of_storage = np.fromiter(map(numbers.__getitem__, map(_KIND, storages)), np.int64, len(storages))
     first = np.zeros(len(numbers), np.int64)
     # of several assignments to one place the last one stays
     first[of_storage[::-1]] = np.arange(len(of_storage))[::-1]
