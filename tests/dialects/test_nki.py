@@ -287,10 +287,6 @@ def compared(x):
     return copied_in(x) < 1  # refused
 
 
-def truth(x):
-    bool(copied_in(x)[0:1, 0:1])  # refused
-
-
 def many_partitions(x):
     nl.ndarray((129, 2), nl.float32)  # refused
 
@@ -366,10 +362,6 @@ TYPE_ERRORS = [
     (added_in_place, SpellingError, "operator *: " + NO_OPERATORS.format("*")),
     (divides_a_number, SpellingError, "operator /: " + NO_OPERATORS.format("/")),
     (compared, SpellingError, "operator <: " + NO_OPERATORS.format("<")),
-    (truth, UseError,
-     "bool: the truth of one element is not known before the kernel runs\n"
-     "  hint: use `is not None` for presence\n"
-     "  key: err_dynamic_control_flow_not_supported"),
 ]  # fmt: skip
 VALUE_ERRORS = [
     (many_partitions, LimitError,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nkilab.place.memory import ALL_PLACED, Memory, give_back, memory_sized, place, take
 from nkilab.records import column
@@ -40,6 +42,31 @@ def test_of_runs_of_several_holders_that_is_taken_whose_last_one_ended_first(siz
     held, stopped = place(6, np.array([2, 2, 2, size]), np.array([0, 1, 2, 10]), np.array([9, 3, 5, 10]), 11)
     assert stopped == ALL_PLACED
     assert column(held.tiles, "address").tolist() == [0, 2, 4, address]
+
+
+UNITS = 12
+# size, rows after the tile before, rows that it lives
+TILES = st.lists(
+    st.tuples(st.integers(1, UNITS // 2), st.integers(0, 4), st.integers(0, 9)), min_size=3, max_size=40
+)
+
+
+@given(TILES)
+def test_no_run_is_free_whose_holders_ended_earlier(tiles: list[tuple[int, int, int]]) -> None:
+    sizes = np.array([size for size, _, _ in tiles])
+    first = np.cumsum([after for _, after, _ in tiles])
+    last = first + [lives for _, _, lives in tiles]
+    held, stopped = place(UNITS, sizes, first, last, int(last.max()) + 1)
+    address, pieces = column(held.tiles, "address"), column(held.tiles, "pieces")
+    # per unit the last row of who holds it, or held it last
+    until = np.full(UNITS, -1)
+    for tile in range(len(tiles) if stopped == ALL_PLACED else stopped):
+        windows = np.lib.stride_tricks.sliding_window_view(until, sizes[tile]).max(axis=1)
+        is_free = windows < first[tile]
+        if pieces[tile] > 1:
+            return  # no address for each piece: what follows is not known here
+        assert windows[address[tile]] == windows[is_free].min()
+        until[address[tile] : address[tile] + sizes[tile]] = last[tile]
 
 
 def test_neighbours_of_several_former_holders_are_joined() -> None:

@@ -66,7 +66,7 @@ def machine_named(name: str) -> Machine:
         raise UsageError(f"target is {name!r}; it is the name of a chip or the path of a machine file")
     path = Path(name)
     if path.suffix.lower() not in SUFFIXES:
-        return chip_named(name)
+        return chip_named(str(name))
     changed_at = path.stat().st_mtime_ns if path.is_file() else 0
     return _read(path, changed_at)
 

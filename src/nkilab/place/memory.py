@@ -17,7 +17,6 @@ import numpy as np
 from ..records import Job, numbers, table
 
 NOBODY = -1
-NO_RUN = -2
 # What `place_all` says when it did not stop at a tile that finds no room.
 ALL_PLACED, REUSES_FULL = -1, -2
 
@@ -31,18 +30,26 @@ class Segment:
         next: the segment after it, of the last one the first; or the next one that is not in use.
         holder: the tile that holds it, or held it last.
         is_free: whether nobody holds it now.
+        previous: the segment before it, of the first one the last.
         mate: the next segment that the same tile holds.
         older, younger: free segments that were given back before and after it.
+        search: the search for a run that looked at it last.
+        reach, begin: of neighbours that a search looked at: one nearer to the last of them, and, where it is
+            the last, the first.
     """
 
     start: int = 0
     length: int = 0
     next: int = NOBODY
+    previous: int = NOBODY
     holder: int = NOBODY
     is_free: bool = True
     mate: int = NOBODY
     older: int = NOBODY
     younger: int = NOBODY
+    search: int = 0
+    reach: int = NOBODY
+    begin: int = NOBODY
 
 
 @dataclass(slots=True)
@@ -77,6 +84,7 @@ class Extent:
         unused: the first of those that were in use and are not.
         reuses: how many entries of the columns of reuses are in use.
         began, ended: how many tiles were placed, and how many left.
+        searches: how many runs were searched for.
     """
 
     size: int
@@ -91,6 +99,7 @@ class Extent:
     reuses: int = 0
     began: int = 0
     ended: int = 0
+    searches: int = 0
 
 
 class Memory(NamedTuple):
@@ -118,7 +127,7 @@ def memory_sized(size: int, sizes: Any, first: Any, last: Any, *, as_array: bool
     count = len(sizes)
     # a taking cuts one segment at most
     segments = table(Segment, {}, min(size, count + 1), as_array=as_array)
-    segments[0].length, segments[0].next = size, 0
+    segments[0].length, segments[0].next, segments[0].previous = size, 0, 0
     reuses = np.zeros(count, np.int64)
     return Memory(
         table(Extent, {"size": size, "free": size}, 1, as_array=as_array)[0],
@@ -211,34 +220,59 @@ def give_back(memory: Memory, number: int) -> None:
 def _run(memory: Memory, size: int) -> int:
     """Where neighbouring free segments that hold `size` begin; the cursor itself if there are none.
 
-    Of all runs the one whose last holder ended first: who takes it waits least.
+    Of all runs the one whose last holder ended first: who takes it waits least. Segments join in the order in
+    which they were given back, until neighbours among them hold enough; of those that were given back
+    together all join.
     """
-    best, best_last = NOBODY, 0
-    at = memory.extent.oldest
+    ring = memory.extent
+    ring.searches += 1
+    is_found, latest = False, NOBODY
+    at = ring.oldest
     while at != NOBODY:
         segment = memory.segments[at]
-        own = NOBODY if segment.holder == NOBODY else memory.tiles[segment.holder].last
-        if best != NOBODY and own >= best_last:
-            return best
-        last = _last_of_run(memory, at, size)
-        if last != NO_RUN and (best == NOBODY or last < best_last):
-            best, best_last = at, last
+        last = NOBODY if segment.holder == NOBODY else memory.tiles[segment.holder].last
+        if is_found and last > latest:
+            break
+        if _join(memory, at) >= size:
+            is_found, latest = True, last
         at = segment.younger
-    return memory.extent.cursor if best == NOBODY else best
+    if not is_found:
+        return ring.cursor
+    at = ring.oldest
+    while _room_from(memory, at) < size:
+        at = memory.segments[at].younger
+    return at
 
 
-def _last_of_run(memory: Memory, at: int, size: int) -> int:
-    """The last row of those who held `size` free units from a segment on; `NO_RUN` if they are not free."""
-    last, length = NOBODY, 0
-    while length < size:
-        segment = memory.segments[at]
-        if not segment.is_free or (length > 0 and segment.start == 0):
-            return NO_RUN
-        if segment.holder != NOBODY:
-            last = max(last, memory.tiles[segment.holder].last)
-        length += segment.length
-        at = segment.next
-    return last
+def _join(memory: Memory, at: int) -> int:
+    """Let a search look at a free segment; how much it holds with neighbours that the search looked at."""
+    search, segment = memory.extent.searches, memory.segments[at]
+    begin = end = at
+    before, after = memory.segments[segment.previous], memory.segments[segment.next]
+    if segment.start > 0 and before.search == search:
+        # the last of its neighbours until now
+        begin = before.begin
+        before.reach = at
+    if after.start > segment.start and after.search == search:
+        end = _last_of(memory, segment.next)
+    segment.search, segment.reach = search, end
+    memory.segments[end].begin = begin
+    return memory.segments[end].start + memory.segments[end].length - memory.segments[begin].start
+
+
+def _last_of(memory: Memory, at: int) -> int:
+    """The last of the neighbours of a segment that a search looked at; the ways there get shorter."""
+    while memory.segments[at].reach != at:
+        nearer = memory.segments[at].reach
+        memory.segments[at].reach = memory.segments[nearer].reach
+        at = nearer
+    return at
+
+
+def _room_from(memory: Memory, at: int) -> int:
+    """How much a segment that a search looked at holds with those behind it."""
+    last = memory.segments[_last_of(memory, at)]
+    return last.start + last.length - memory.segments[at].start
 
 
 def _hold(memory: Memory, number: int, at: int, last: int) -> None:
@@ -271,6 +305,7 @@ def _split(memory: Memory, at: int, length: int) -> None:
     segment, other = memory.segments[at], memory.segments[rest]
     other.start, other.length = segment.start + length, segment.length - length
     other.next, other.holder, other.is_free = segment.next, segment.holder, segment.is_free
+    other.previous, memory.segments[other.next].previous = at, rest
     segment.next, segment.length = rest, length
     _enqueue(memory, rest, at)
 
@@ -286,6 +321,7 @@ def _absorb(memory: Memory, at: int) -> None:
         _dequeue(memory, follower)
         segment.length += other.length
         segment.next = other.next
+        memory.segments[other.next].previous = at
         if ring.cursor == follower:
             ring.cursor = at
         other.next, ring.unused = ring.unused, follower

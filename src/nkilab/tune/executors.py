@@ -32,6 +32,7 @@ from ..errors import UsageError
 from ..machine import Machine
 from ..runner import kernel_from, serve_names
 from ..timing import MODEL_VERSION
+from ..tracebacks import public
 from .limits import LONGEST, limited
 from .mappings import MappingObjective
 from .objective import KernelObjective, Objective, cases_of
@@ -290,6 +291,7 @@ def _result_of(future: Future[Outcome]) -> Outcome | None:
         raise
 
 
+@public
 def processes(work: Work, count: int) -> Pooled:
     """Processes on this machine, none of which inherits anything of this one."""
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from ..given import need, whole
+from ..tracebacks import public
 from .executors import Evaluator
 from .journal import Journal
 from .objective import Objective
@@ -70,6 +72,7 @@ class Found:
         return [o for o in self.outcomes if o.state == "failed"]
 
 
+@public
 def search(
     space: Space, objective: Objective, sampler: Sampler, evaluator: Evaluator, *, trials: int,
     seconds: float = float("inf"), journal: Journal | None = None,
@@ -91,6 +94,8 @@ def search(
         journal: where outcomes are written down.
         progress: is told after each point.
     """
+    need("space", space, Space, "an nkilab.tune.Space", "make one with nkilab.tune.space_of")
+    whole("trials", trials, 1)
     start = time.monotonic()
     known = journal.known(objective.constants) if journal else {}
     run = _Run(known, objective.constants, journal, progress, _most(space, trials), start + seconds)
