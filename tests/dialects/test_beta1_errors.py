@@ -20,7 +20,6 @@ ARGUMENTS = {"x": ramp(8, 6), "long": ramp(12800), "cube": ramp(4, 3, 5), "wide"
 
 
 BOUND = "\n  key: err_tensor_access_out_of_bound"
-SMALLER = "\n  hint: shrink the slice or mask the access" + BOUND
 MASKED = "\n  hint: mask the access: mask=(index < size)" + BOUND
 BITS = "\n  key: err_control_flow_condition_depending_on_arange"
 MEMORY = "\n  key: err_unsupported_memory"

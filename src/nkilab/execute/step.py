@@ -52,12 +52,13 @@ def execute(
     written = form.written_slots
     for slot in written:
         coverage = operands[slot].storage.written
-        if not coverage.is_full:
-            # the mask is over the first result; what else is written is written whole
-            if part is None or slot != written[0]:
-                coverage.add(operands[slot])
-            else:
-                coverage.add_where(operands[slot], part)
+        if coverage.is_full:
+            continue
+        # the mask is over the first result; what else is written is written whole
+        if part is None or slot != written[0]:
+            coverage.add(operands[slot])
+        else:
+            coverage.add_where(operands[slot], part)
     if left_out is not None:
         for slot in written:
             operands[slot].storage.written.remove_lanes(operands[slot], left_out)

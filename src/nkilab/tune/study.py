@@ -153,13 +153,9 @@ class _Run:
         return told
 
     def _evaluated(self, points: Sequence[Point], evaluator: Evaluator) -> Iterator[Outcome]:
-        if not points or self.is_over():
-            return
         with closing(evaluator.evaluate(points)) as outcomes:
-            for outcome in outcomes:
+            while not self.is_over() and (outcome := next(outcomes, None)) is not None:
                 yield outcome
-                if self.is_over():
-                    return
 
     def _note(self, outcome: Outcome) -> None:
         self._seen += 1
