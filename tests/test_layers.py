@@ -15,7 +15,7 @@ from .sources import ROOT, SOURCES, dotted, name_of, nodes, tree
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys _lazy",
-    "yaml_files program",
+    "yaml_files program tracebacks given",
     "machine records heap progress",
     "tiles",
     "isa arrays benchmark",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,5 +41,14 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module nkilab has no attribute {name}")
+        try:
+            raise AttributeError(f"module nkilab has no attribute {name}", name=name, obj=modules[__name__])
+        except AttributeError as error:
+            # the line that asked is the user's
+            error.__traceback__ = None
+            raise
     return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_PARTS})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from os import environ
+from os import PathLike, environ
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,15 +23,20 @@ from .estimates import Estimate as Estimate
 from .estimates import estimate_program as estimate_program
 from .estimates import estimate_programs as estimate_programs
 from .files import neff, ntff
+from .given import mapping, need, whole
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine, Topology, machine_named
 from .place.compiled import compiled
 from .timing import Timeline
 from .trace.program import Program
 from .trace.session import set_world
+from .tracebacks import public
 from .views.cores import OneCore
 
 DEFAULT_TARGET = "trn2"
+TARGET = "the name of a chip or the path of a machine file"
+# each has its programs and clock; more than any cluster of the chips has
+MOST_RANKS = 65536
 # where nki.profile puts its summaries, beside the program and the traces
 REPORTS = "json_reports"
 
@@ -101,6 +106,9 @@ def machine_for(kernel: Kernel | None, target: str = "") -> Machine:
     Raises:
         UsageError: if no chip has the name.
     """
+    # nothing at all is the default
+    if target is not None:
+        need("target", target, (str, PathLike), TARGET)
     named = (
         target
         or settings().target
@@ -127,6 +135,7 @@ def as_kernel(kernel: Any) -> Kernel:
     )
 
 
+@public
 def spec(shape: Any, dtype: Any) -> ArraySpec:
     """Stand in for an array where only shapes matter.
 
@@ -142,10 +151,12 @@ def spec(shape: Any, dtype: Any) -> ArraySpec:
     return ArraySpec(tuple(shape) if isinstance(shape, Iterable) else shape, dtype)
 
 
+@public
 def simulate(kernel: Any) -> Callable[..., Any]:
     """A function that runs a kernel, with or without a grid, on arrays and returns arrays of their kind."""
     held = as_kernel(kernel)
 
+    @public
     def run(*args: Any, **kwargs: Any) -> Any:
         return held(*args, **kwargs)
 
@@ -155,6 +166,7 @@ def simulate(kernel: Any) -> Callable[..., Any]:
 _Estimated = TypeVar("_Estimated", bound=Estimate)
 
 
+@public
 def estimate(
     kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, ranks: int = 1,
     topology: Topology | None = None, **kwargs: Any,
@@ -213,6 +225,11 @@ def traced(
 ) -> tuple[Program, ...]:
     """The programs of a launch on shapes, one per core; see `estimate`."""
     held = as_kernel(kernel)
+    if trips is not None:
+        mapping("trips", trips, '{"kernel.py:41": 8}')
+    if topology is not None:
+        need("topology", topology, Topology, "an nkilab.Topology")
+    ranks = whole("ranks", ranks, 1, MOST_RANKS)
     machine, said = machine_for(held, target), dict(trips or {})
     asked: set[str] = set()
     left = launch_ranks(

@@ -40,10 +40,12 @@ from .errors import (
     did_you_mean,
 )
 from .files.container import write_whole
+from .given import need
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype
+from .tracebacks import public
 
 _SEED = 1
 WHAT_IF = "nkilab.what-if/1"
@@ -66,6 +68,7 @@ class Options:
     table: Mapping[str, Dependence] | None = None
 
 
+@public
 def check(
     kernel: Any, *args: Any, target: str = "", replay: int = 0, numerics: bool = False, **kwargs: Any
 ) -> list[Finding]:
@@ -88,6 +91,7 @@ def check(
     """
     if not isinstance(replay, int) or replay < 0:
         raise UsageError(f"replay is {replay!r}; it is a whole number of at least 0")
+    need("numerics", numerics, bool, "True or False")
     return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
 
 

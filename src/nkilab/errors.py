@@ -7,8 +7,10 @@ and the operands completes it with `located`.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
+from typing import Any
 
 # What a program ends with: fine, what was examined is at fault, it was used wrongly, a bug of ours
 EXIT_FINE, EXIT_FAULT, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
@@ -55,9 +57,36 @@ class NkilabError(Exception):
             lines.append(f"  key: {self.key}")
         return "\n".join(lines)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with all parts of the message, whatever its class is made with."""
+        return _restored, (type(self), self.args, self.__dict__)
+
     def __repr__(self) -> str:
         """The whole message, for whoever shows an error so, as torch.compile does."""
         return f"{type(self).__name__}({self})"
+
+
+def _restored(kind: type[NkilabError], args: tuple[Any, ...], parts: dict[str, Any]) -> NkilabError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(parts)
+    return error
+
+
+class JoinedType(type):
+    """The type of error classes that `joined` makes; they are pickled as what they are made of."""
+
+
+_JOINED: dict[tuple[type, ...], JoinedType] = {}
+
+
+def joined(*bases: type) -> type:
+    """The class of an error that is also of other types, by the name of the first."""
+    if bases not in _JOINED:
+        _JOINED[bases] = JoinedType(bases[0].__name__, bases, {"__module__": bases[0].__module__})
+    return _JOINED[bases]
+
+
+copyreg.pickle(JoinedType, lambda kind: (joined, kind.__bases__))  # type: ignore[arg-type, return-value]
 
 
 class KernelError(NkilabError):

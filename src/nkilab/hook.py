@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -17,6 +17,7 @@ from .errors import UsageError
 from .frameworks.jax_calls import staged
 from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
 from .frameworks.traces import observe_jax
+from .tracebacks import public
 
 
 class ServedLoader(Loader):
@@ -173,8 +174,8 @@ def switch_off(finder: ServedFinder) -> None:
             del sys.modules[name]
 
 
-@contextmanager
-def activate(nki: str = "", target: str = "") -> Iterator[None]:
+@public
+def activate(nki: str = "", target: str = "") -> AbstractContextManager[None]:
     """Serve the names `nki` and `neuronxcc` inside a block.
 
     Args:
@@ -185,10 +186,14 @@ def activate(nki: str = "", target: str = "") -> Iterator[None]:
         UsageError: if another distribution provides the names, or the version or chip does not exist.
     """
     check_free("use an environment without it")
-    if target:
-        api.machine_for(None, target)
+    api.machine_for(None, target)
+    return _served("" if nki is None or nki == "" else version_named(nki), target)
+
+
+@contextmanager
+def _served(version: str, target: str) -> Iterator[None]:
     with _others_set_aside(), ExitStack() as stack:
-        finder = switch_on(nki)
+        finder = switch_on(version)
         stack.callback(switch_off, finder)
         stack.enter_context(api.chosen(version=finder.version, target=target or api.settings().target))
         yield

@@ -13,9 +13,12 @@ from .api import Estimate, as_kernel, beside_one_core, estimate_programs, traced
 from .errors import UsageError
 from .files import neff
 from .files.container import write_whole, write_whole_folder
+from .given import mapping, need
+from .given import path as path_of
 from .machine import Topology
 from .trace.program import Program
 from .trace.recosting import recosted
+from .tracebacks import public
 from .views.difference import Difference
 from .views.explorer.parquet import parquet_files
 from .views.notebook import framed_html
@@ -40,6 +43,7 @@ class Profile(Estimate):
     def _repr_html_(self) -> str:
         return framed_html(self.run)
 
+    @public
     def what_if(self, **changes: float | str) -> Profile:
         """The profile of the same programs on a chip with other constants.
 
@@ -53,6 +57,7 @@ class Profile(Estimate):
         machine = changed(self.program.machine, changes)
         return profile_of([recosted(program, machine) for program in self.traced])
 
+    @public
     def diff(self, other: Estimate, names: tuple[str, str] = ("A", "B"), changes: str = "") -> Difference:
         """What changes from this run to another.
 
@@ -61,22 +66,26 @@ class Profile(Estimate):
             names: what the two are called.
             changes: of the chip, if that is all that tells them apart.
         """
+        need("the other run", other, Estimate, "an Estimate or a Profile", "pass what nkilab.profile returns")
         return Difference(self.run, other.run, names, changes)
 
+    @public
     def text(self) -> str:
         """The profile as text, 100 columns wide."""
         out = StringIO()
         print_profile(self.run, out)
         return out.getvalue()
 
+    @public
     def save_html(self, path: str | PathLike[str]) -> None:
         """Write the report: one HTML file that needs nothing else.
 
         Raises:
             FileError: if the file cannot be written.
         """
-        write_whole(path, report_html(self.run).encode())
+        write_whole(path_of("path", path), report_html(self.run).encode())
 
+    @public
     def save_trace(self, path: str | PathLike[str]) -> None:
         """Write a trace for ui.perfetto.dev: JSON if the name ends in .json, else Perfetto's protobuf.
 
@@ -84,9 +93,11 @@ class Profile(Estimate):
             FileError: if the file cannot be written.
             UsageError: if protobuf is asked for and the package perfetto is missing.
         """
-        is_json = Path(path).suffix == ".json"
-        write_whole(path, trace_json(self.run) if is_json else trace_protobuf(self.run))
+        place = path_of("path", path)
+        is_json = place.suffix == ".json"
+        write_whole(place, trace_json(self.run) if is_json else trace_protobuf(self.run))
 
+    @public
     def save_tables(self, folder: str | PathLike[str]) -> None:
         """Write Summary.parquet, Instruction.parquet, ... as the vendor's profiler names them.
 
@@ -94,8 +105,9 @@ class Profile(Estimate):
             FileError: if the folder cannot be written.
             UsageError: if pyarrow is missing.
         """
-        write_whole_folder(folder, parquet_files(self.run))
+        write_whole_folder(path_of("folder", folder), parquet_files(self.run))
 
+    @public
     def save(self, files: dict[str, str]) -> list[str]:
         """Write the files that are asked for.
 
@@ -108,16 +120,21 @@ class Profile(Estimate):
         Raises:
             FileError: if a file cannot be written.
         """
+        mapping("files", files, '{"html": "report.html"}')
         for kind, path in files.items():
+            if kind not in _SAVES:
+                raise UsageError(f"files names {kind!r}; there are {', '.join(_SAVES)}")
             if path:
                 _SAVES[kind](self, path)
         return [path for path in files.values() if path]
 
+    @public
     def to_profile(self) -> dict[str, Any]:
         """The profile as plain data, ready for JSON: schema nkilab.profile/1."""
         return profile_dict(self.run)
 
 
+@public
 def profile(
     kernel: Any, *args: Any, target: str = "", trips: Mapping[str, int] | None = None, ranks: int = 1,
     topology: Topology | None = None, **kwargs: Any,

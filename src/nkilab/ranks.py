@@ -11,32 +11,32 @@ from concurrent.futures import Executor, Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from importlib import util
 from operator import index as as_index
-from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
 
-import numpy as np
-
-from . import api, errors
+from . import api
 from .arguments import literal
 from .calls import Call, PerRank, calls_of
 from .cores import Schedule
 from .cores.schedule import Wait
 from .dialects.dst_first.collectives import ReplicaGroup
 from .dialects.kernel import Kernel, raise_typed
-from .errors import NkilabError, UsageError
+from .dialects.references import Reference
+from .errors import NkilabError, RuleError, UsageError
+from .given import whole
 from .hook import ServedFinder, switch_on
 from .launches import Launched
 from .machine import Topology
 from .trace.session import ask, running, set_world
 from .trace.source import place_of, user_frame
+from .tracebacks import public
 
 # ranks of one process take turns; its threads are those of one launch at a time
 _BUSY = Lock()
 
 
+@public
 def per_rank(values: Sequence[Any] | Callable[[int], Any]) -> PerRank:
     """An argument that each rank has its own of: one value per rank, or a function of the rank."""
     return PerRank(values)
@@ -57,6 +57,7 @@ class Results(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.values) + len(self.missing)
 
+    @public
     def __getitem__(self, rank: Any) -> Any:
         if isinstance(rank, slice):
             return [self[at] for at in range(*rank.indices(len(self)))]
@@ -75,6 +76,7 @@ class Results(Sequence[Any]):
         return (self[rank] for rank in range(len(self)))
 
 
+@public
 def launch(
     kernel: Any,
     ranks: int,
@@ -101,12 +103,11 @@ def launch(
     Raises:
         UsageError: if `ranks` is no whole number of at least 1, or `groups` does not name each rank once.
     """
-    if not isinstance(ranks, int | np.integer) or isinstance(ranks, bool) or ranks < 1:
-        raise UsageError(f"ranks is {ranks!r}; it is a whole number of at least 1")
-    ranks = int(ranks)
+    ranks = whole("ranks", ranks, 1, api.MOST_RANKS)
     held = api.as_kernel(kernel)
     _check_options(ranks, topology, executor, groups)
 
+    @public
     def run(*args: Any, **kwargs: Any) -> Results:
         if running() is not None:
             error = UsageError("it is called inside a kernel", hint="launch kernels from the host script")
@@ -198,47 +199,10 @@ def _groups_in(value: Any) -> Iterator[list[int]]:
 
 
 @dataclass(frozen=True)
-class _Reference:
-    """A kernel at the top of a module, as another process finds it."""
-
-    module: str
-    name: str
-    path: str
-    grid: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, kernel: Kernel) -> _Reference | None:
-        """Where a kernel is found; None if it is not what its name stands for in a module of a file."""
-        function = kernel.function
-        module = sys.modules.get(function.__module__)
-        held = getattr(module, function.__name__, None)
-        path = getattr(module, "__file__", None)
-        if not isinstance(held, Kernel) or held.function is not function or path is None:
-            return None
-        return cls(function.__module__, function.__name__, str(Path(path).resolve()), kernel.grid)
-
-    def kernel(self) -> Kernel:
-        """The kernel in this process; its module is run if it was not."""
-        module = sys.modules.get(self.module)
-        known = getattr(module, "__file__", None)
-        if module is None or known is None or Path(known).resolve() != Path(self.path):
-            name = self.module if self.module != "__main__" else Path(self.path).stem
-            spec = util.spec_from_file_location(name, self.path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = util.module_from_spec(spec)
-            sys.modules.setdefault(name, module)
-            sys.path.append(str(Path(self.path).parent))
-            spec.loader.exec_module(module)
-        held: Kernel = getattr(module, self.name)
-        return held[self.grid] if self.grid else held
-
-
-@dataclass(frozen=True)
 class _Task:
-    """Ranks that run together in one worker."""
+    """Ranks that run together in one worker, which may not serve the names of NKI yet."""
 
-    kernel: _Reference | Kernel
+    kernel: bytes | Kernel
     calls: bytes
     ranks: tuple[int, ...]
     launched: int
@@ -255,42 +219,8 @@ class _Task:
         """What some ranks of a launch have to do, ready to be sent."""
         own = pickle.dumps([calls[rank] for rank in ranks])
         chip = target or api.settings().target
-        held = _Reference.of(kernel) or kernel
+        held = pickle.dumps(kernel) if Reference.of(kernel.function, Kernel) else kernel
         return cls(held, own, tuple(ranks), launched, topology, chip, api.settings().version, os.getpid())
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    """One of our errors on its way between processes, where its class may have no name."""
-
-    kind: str
-    problem: str
-    facts: tuple[str, ...]
-    where: str
-    called: str
-    hint: str
-    source: str
-    key: str
-    notes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, error: NkilabError) -> _Refusal:
-        """The parts of an error's message."""
-        kind = next(c.__name__ for c in type(error).__mro__ if c.__module__ == errors.__name__)
-        return cls(
-            kind, error.problem, tuple(error.facts), error.where, error.called, error.hint, error.source,
-            error.key, tuple(getattr(error, "__notes__", ())),
-        )  # fmt: skip
-
-    def error(self) -> NkilabError:
-        """The error again."""
-        made: NkilabError = getattr(errors, self.kind)(
-            self.problem, hint=self.hint, source=self.source, key=self.key
-        )
-        made.located(self.where, self.called, self.facts)
-        for note in self.notes:
-            made.add_note(note)
-        return made
 
 
 def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
@@ -300,7 +230,7 @@ def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
         # a process of its own, which imports the kernel's module
         switch_on(task.version)
     try:
-        kernel = task.kernel.kernel() if isinstance(task.kernel, _Reference) else task.kernel
+        kernel = pickle.loads(task.kernel) if isinstance(task.kernel, bytes) else task.kernel
         calls = pickle.loads(task.calls)
         machine = api.machine_for(kernel, task.target)
         with _BUSY:
@@ -309,14 +239,12 @@ def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
                 topology=task.topology,
             )  # fmt: skip
         return [one.results for one in left], None
-    except NkilabError as error:
-        return None, _Refusal.of(error)
     except Exception as error:
         return None, _sent(error)
 
 
 def _sent(error: Exception) -> Exception:
-    """An error of the user's as another process can read it."""
+    """An error as another process can read it."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -354,8 +282,8 @@ def _end(kernel: Kernel, tasks: Sequence[tuple[_Task, Future[Any]]], failure: An
     """Begin no further task, and raise what a rank raised."""
     for _, other in tasks:
         other.cancel()
-    if isinstance(failure, _Refusal):
-        raise_typed(failure.error(), kernel.spelling)
+    if isinstance(failure, NkilabError):
+        raise_typed(failure, kernel.spelling)
     raise failure
 
 
@@ -435,7 +363,7 @@ def _check_agreement(met: Sequence[Wait]) -> None:
     same = {(k.function.__code__.co_filename, k.name, k.grid_sizes, k.spelling) for k in kernels}
     if len(same) > 1:
         told = [f"rank {rank} is at {wait.where} in {wait.what}" for rank, wait in enumerate(met)]
-        error = errors.RuleError(
+        error = RuleError(
             "ranks launch different kernels, or grids", hint="let every rank launch the same kernels"
         )
         raise error.located(met[0].where, met[0].called, told)

@@ -149,10 +149,11 @@ def _twin(function: FunctionType, known: dict[FunctionType, Any]) -> FunctionTyp
     """A copy of a function that calls compiled copies, each made once, of the functions that it calls."""
     names = dict(function.__globals__)
     for name, used in _used(function):
-        if isinstance(used, FunctionType):
-            if used not in known:
-                known[used] = numba().njit(no_cpython_wrapper=True, **_OPTIONS)(_twin(used, known))
-            names[name] = known[used]
+        if not isinstance(used, FunctionType):
+            continue
+        if used not in known:
+            known[used] = numba().njit(no_cpython_wrapper=True, **_OPTIONS)(_twin(used, known))
+        names[name] = known[used]
     return FunctionType(function.__code__, names, function.__name__)
 
 

@@ -6,13 +6,12 @@ import os
 import runpy
 import stat
 import sys
-import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import util
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from . import api
@@ -30,12 +29,7 @@ from .errors import (
     told,
 )
 from .hook import ROOTS, check_free, switch_on
-
-PACKAGE = str(Path(__file__).resolve().parent) + os.sep
-EXAMPLES = PACKAGE + "examples" + os.sep
-LIBRARIES = tuple(
-    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
+from .tracebacks import is_bug, is_library, leave_out_ours
 
 
 def serve_names(version: str, target: str, *, in_front: bool = False) -> None:
@@ -112,7 +106,7 @@ def guarded(action: Callable[[], Any]) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError as error:
         # raised where the script prints, it means that nobody reads; the program ends quietly then
-        if sys.stdout.isatty() or _is_library(traceback.extract_tb(error.__traceback__)[-1].filename):
+        if sys.stdout.isatty() or is_library(traceback.extract_tb(error.__traceback__)[-1].filename):
             return _tell(error)
         raise
     except BaseException as error:
@@ -122,13 +116,11 @@ def guarded(action: Callable[[], Any]) -> int:
 
 def _tell(error: BaseException) -> int:
     """Print the user's part of a traceback; an error that our own code raised is our bug."""
-    entries = traceback.extract_tb(error.__traceback__)
-    ours = [_is_ours(e.filename) for e in entries if not _is_library(e.filename)]
-    if ours and ours[-1] and not isinstance(error, ImportError) and not _is_in_script(error):
+    if is_bug(error):
         traceback.print_exception(error)
         print("\nnkilab: this is a bug of nkilab; please report it with the lines above", file=sys.stderr)
         return EXIT_BUG
-    error = error.with_traceback(_without_ours(error.__traceback__))
+    leave_out_ours(error)
     traceback.print_exception(error)
     if hidden := _hidden(error):
         print(f"\n{told(hidden)}", file=sys.stderr)
@@ -147,32 +139,6 @@ def _hidden(error: BaseException) -> NkilabError | None:
             return None if is_shown else held
         held = held.__cause__ or held.__context__
     return None
-
-
-def _is_in_script(error: BaseException) -> bool:
-    """Whether the error is that a file of the user's cannot be compiled."""
-    return isinstance(error, SyntaxError) and not _is_ours(error.filename or "")
-
-
-def _is_ours(filename: str) -> bool:
-    return filename.startswith((PACKAGE, "<nkilab")) and not filename.startswith(EXAMPLES)
-
-
-def _is_library(filename: str) -> bool:
-    """Whether a file is Python's or an installed package's: neither the user's nor ours."""
-    if filename.startswith("<frozen "):
-        return True
-    return not _is_ours(filename) and filename.startswith(LIBRARIES)
-
-
-def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    if trace is None:
-        return None
-    rest = _without_ours(trace.tb_next)
-    filename = trace.tb_frame.f_code.co_filename
-    if _is_ours(filename) or filename.startswith("<frozen "):
-        return rest
-    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def put_tools_on_path() -> tempfile.TemporaryDirectory[str]:

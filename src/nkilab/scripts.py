@@ -76,6 +76,8 @@ def run(
         os.environ.pop("NKILAB", None)
         return run_script(script, arguments, as_module=as_module, ranks=ranks)
     serve_names(version, target, in_front=backend == "sim")
+    # the script's children, such as workers that are spawned, find the names too
+    os.environ["NKILAB"] = "1"
     launches = Launches()
     watching: list[Watch] = [Reports(Path(folder))] if folder else []
     watching += [launches] if json_file else []

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import re
+import traceback
 from pathlib import Path
 
 import pytest
 
 import nkilab
 from nkilab.errors import UsageError, UseError
+from nkilab.tracebacks import is_users_file
 from tests.frameworks.kernels import (
     appended,
     copied,
@@ -89,6 +92,25 @@ def test_a_copied_model_shares_its_operators():
     model.activation = wrapped
     assert copy.deepcopy(model).activation is wrapped
     assert copy.copy(wrapped) is wrapped
+
+
+def test_a_saved_model_is_read_back_with_the_operators_of_its_kernels():
+    model = torch.nn.Linear(4, 4)
+    model.activation = nkilab.torch.wrap(scaled)
+    held = io.BytesIO()
+    torch.save(model, held)
+    held.seek(0)
+    assert torch.load(held, weights_only=False).activation is model.activation
+
+
+def test_an_error_in_a_backward_pass_shows_no_frame_of_nkilab():
+    wrapped = nkilab.torch.wrap(scaled, backward=lambda x, gradient: ())
+    x = torch.ones(4, 4, requires_grad=True)
+    with pytest.raises(UsageError, match="backward of scaled returns 0 gradients") as error:
+        wrapped(x, 2.0).sum().backward()
+    files = [entry.filename for entry in traceback.extract_tb(error.value.__traceback__)]
+    assert files[0] == __file__
+    assert all(map(is_users_file, files))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ..tiles.tile import View
 from ..trace.builder import located, record, stand_in
 from ..trace.session import ask, current, running
 from ..trace.source import SITES, place_of, user_frame
+from ..tracebacks import leave_out_ours
 from .history import BETA1, NEWEST, VERSIONS, at, history, keyword_story, spelled
 from .schedules import note_name
 
@@ -67,8 +68,7 @@ def surface(
     scope = {**_SCOPE, "_cls": cls, "_finish": finish, "_handle": handle, "_version": version}
     scope["_parameters"] = [*order, *extra]
     heads = ", ".join(_heads(cls, order, keyword_only_from, extra, defaults or {}, scope))
-    text = [f"def {cls.name}({heads}, **unknown):", *_refusals(cls, order)]
-    text += _SITE
+    text = [*_refusals(cls, order), *_SITE]
     attributes = _attribute_lines(cls, order, scope)
     for attribute, further in (words or {}).items():
         scope[f"_k_{attribute}"].update(further)
@@ -81,11 +81,23 @@ def surface(
         last = "where" if handle is None else "where, known"
         text.append(f"    result = _finish(session, _cls, {given}({extras}), {last})")
     text += ["    return result"] if handle is None else _handing_out(is_known=finish is None)
+    text = [f"def {cls.name}({heads}, **unknown):", *guarded_body(text)]
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
     function = scope[cls.name]
     function.__doc__, function.instruction = cls.__doc__, cls
     function.__qualname__ = cls.name
     return function
+
+
+def guarded_body(text: Sequence[str]) -> list[str]:
+    """The body of a generated function so that its errors show no frame of nkilab; costs nothing without."""
+    return [
+        "    try:",
+        *(f"    {line}" for line in text),
+        "    except Exception as error:",
+        "        _leave_out_ours(error)",
+        "        raise",
+    ]
 
 
 # Statements that find the launch, and the line of the call if it was worked out before.
@@ -331,7 +343,7 @@ def _has_no_effect(name: str, keyword: str, version: str) -> bool:
 # What the text of every function names.
 _SCOPE: dict[str, Any] = {
     "_MISSING": MISSING, "_canonical": _canonical, "_current": current, "_depth": 1,
-    "_getframe": sys._getframe, "_keep": _keep,
+    "_getframe": sys._getframe, "_keep": _keep, "_leave_out_ours": leave_out_ours,
     "_missing": _missing, "_note_name": note_name, "_record": record,
     "_Refused": (AttributeError, KeyError, NkilabError, TypeError), "_running": running, "_sites": SITES,
     "_stand_in": stand_in, "_unknown": refuse_unknown, "_View": View,

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from ..errors import NkilabError, SpellingError, UnsupportedError, did_you_mean
 from ..trace.session import running
 from ..trace.source import is_users, place_of, user_frame
+from ..tracebacks import leave_out_ours, public
 from .held import held
 from .history import BETA1, NEWEST, VERSIONS, at, history, order, replacement, spelled, story, versions_with
 from .missing import refuse_name
@@ -101,7 +102,11 @@ class ServedModule(ModuleType):
         if frame.f_code.co_name == "_handle_fromlist":
             # an AttributeError would become an ImportError without a word of why
             error = _AS_IMPORT[type(error)](error.problem, hint=error.hint, source=error.source)
-        raise error.located(place_of(_outside_import(frame)), self.__name__)
+        try:
+            raise error.located(place_of(_outside_import(frame)), self.__name__)
+        except NkilabError:
+            leave_out_ours(error)
+            raise
 
     def _lacking(self, name: str) -> NkilabError:
         version = vars(self).get("_version", "")
@@ -241,7 +246,7 @@ def hold_members(cls: type, version: str = "") -> None:
             refuse_name("a tensor", name, [n for n in dir(cls) if at(f"tensor.{n}", having) is not None])
         raise error.located(place_of(user_frame()), spelled(full))
 
-    cls.__getattr__ = missing  # type: ignore[attr-defined]
+    cls.__getattr__ = public(missing)  # type: ignore[attr-defined]
 
 
 def _gated(full: str, original: Callable[..., Any] | None) -> Callable[..., Any]:

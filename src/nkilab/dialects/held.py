@@ -19,8 +19,9 @@ from ..isa.declare import Instruction
 from ..tiles.tile import View
 from ..trace.session import ask
 from ..trace.source import place_of, user_frame
+from ..tracebacks import leave_out_ours, public
 from . import enums
-from .calls import MISSING, called_through, refuse_unknown
+from .calls import MISSING, called_through, guarded_body, refuse_unknown
 from .history import NEWEST, Event, Signature, at, keyword_story, order, spelled, versions_with
 
 # What a keyword of some version means in the parameters of the function that is served.
@@ -50,6 +51,7 @@ class Word:
         self.__name__ = self.name = name
         self._version = version
 
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         later = [v for v in versions_with(f"language.{self.name}") if order(v) > order(self._version)]
         called = next((v for v in later if _kind(f"language.{self.name}", v) == "function"), "")
@@ -228,12 +230,15 @@ class _Plan:
         named = ", ".join(f"{n}={n}" for n in self.defaults)
         test = " or ".join(["rest", "unknown", *(f"{n} is _MISSING" for n in self.needed)])
         text = [
-            f"def {called}({', '.join(heads)}, **unknown):",
             f"    if {test}:",
             f"        return _call(rest, dict({named}), unknown)",
             f"    return _target({self._passed()})",
         ]
-        scope: dict[str, Any] = {"_call": self.call, "_target": self.target, "_MISSING": MISSING}
+        text = [f"def {called}({', '.join(heads)}, **unknown):", *guarded_body(text)]
+        scope: dict[str, Any] = {
+            "_call": self.call, "_target": self.target, "_MISSING": MISSING,
+            "_leave_out_ours": leave_out_ours,
+        }  # fmt: skip
         scope.update((f"_d_{n}", d) for n, d in self.defaults.items())
         exec(compile("\n".join(text), f"<nkilab {self.name}>", "exec"), scope)
         function: Callable[..., Any] = scope[called]

@@ -7,11 +7,22 @@ from inspect import iscoroutinefunction, isgeneratorfunction
 from operator import index as as_index
 from typing import Any, NoReturn
 
-from ..errors import KernelError, LimitError, NkilabError, RuleError, SpellingError, UseError, did_you_mean
+from ..errors import (
+    KernelError,
+    LimitError,
+    NkilabError,
+    RuleError,
+    SpellingError,
+    UseError,
+    did_you_mean,
+    joined,
+)
 from ..tiles.indirect import OutOfBoundsError
 from ..trace.session import ask, running
 from ..trace.source import place_of, user_frame
+from ..tracebacks import public
 from .environment import check_precision, configured_grid
+from .references import Reference
 from .schedules import Schedule, as_schedule
 
 # Which built-in type an error also is, as AWS documents it: by key, then by class.
@@ -25,7 +36,6 @@ CLASS_TYPES: tuple[tuple[type[NkilabError], type[Exception]], ...] = (
     (SpellingError, TypeError),
     (KernelError, ValueError),
 )
-_TYPED: dict[tuple[type, ...], type] = {}
 
 # Keywords of nki.jit in the stubs and in published kernels. What only advises a compiler is ignored without a
 # word; a word that nobody knows may be a slip.
@@ -55,7 +65,7 @@ def notice_unknown(decorator: str, given: Iterable[str], known: Collection[str])
 def jit_options(mode: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a kernel from what nki.jit is given; what it ignores is noticed."""
     notice_unknown("nki.jit", given, JIT_KEYWORDS)
-    if mode not in _MODES:
+    if not isinstance(mode, str) or mode not in _MODES:
         instead = "nki.benchmark times a kernel" if mode == "benchmark" else did_you_mean(str(mode), _MODES)
         ask().notice(f"nki.jit ignores mode={mode!r}" + (f"; {instead}" if instead else ""))
     return {"mode": mode, **given}
@@ -97,10 +107,7 @@ def raise_typed(error: NkilabError, spelling: str = "") -> NoReturn:
     kinds = (NkiValidationError,) if isinstance(error, RuleError | LimitError) else ()
     wanted = tuple(k for k in (*kinds, also) if k is not None and not isinstance(error, k))
     if wanted:
-        bases = (type(error), *wanted)
-        if bases not in _TYPED:
-            _TYPED[bases] = type(bases[0].__name__, bases, {"__module__": bases[0].__module__})
-        error.__class__ = _TYPED[bases]
+        error.__class__ = joined(type(error), *wanted)
     raise error
 
 
@@ -158,6 +165,7 @@ class Kernel:
         held: Schedule = self.options.get("schedule", ())
         return held
 
+    @public
     def with_schedule(self, schedule: Any) -> Kernel:
         """The kernel with further dependences between instructions that have names.
 
@@ -185,6 +193,7 @@ class Kernel:
         grid = grid if isinstance(grid, tuple | list) else (grid,)
         return Kernel(self.function, self.spelling, self.version, self.options, tuple(grid))
 
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays; inside another kernel, run inline on its tensors."""
         if running() is not None:
@@ -214,6 +223,12 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<nki kernel {self.name}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by name, as functions are; by its function where no name stands for it."""
+        parts = (self.spelling, self.version, self.options, self.grid)
+        reference = Reference.of(self.function, Kernel)
+        return (_restored, (reference, *parts)) if reference else (Kernel, (self.function, *parts))
+
     @property
     def grid_sizes(self) -> tuple[int, ...]:
         """Instances along each axis of the grid, as integers.
@@ -231,3 +246,13 @@ class Kernel:
                 raise RuleError(f"the grid is {list(self.grid)}; extents are positive integers")
             sizes.append(size)
         return tuple(sizes)
+
+
+def _restored(
+    reference: Reference, spelling: str, version: str, options: dict[str, Any], grid: tuple[Any, ...]
+) -> Kernel:
+    """A kernel that was pickled by its name."""
+    held: Kernel = reference.kernel(Kernel)
+    if (held.spelling, held.version, held.options, held.grid) == (spelling, version, options, grid):
+        return held
+    return Kernel(held.function, spelling, version, options, grid)

@@ -11,6 +11,7 @@ from ..errors import SpellingError, UseError, did_you_mean
 from ..trace.affine import FEWEST, REPEATS, Affine, Repeats
 from ..trace.repeats import Plan, shared_tiles
 from ..trace.session import Session, ask, current
+from ..tracebacks import leave_out_ours
 from .indexing import whole_number
 from .places import placed
 from .uniform import only_goes_through_ranges, shared_by, stores_outside, takes_evenly
@@ -61,7 +62,11 @@ class LoopRange:
         return len(self._range)
 
     def __iter__(self) -> Iterator[Any]:
-        session = current()
+        try:
+            session = current()
+        except UseError as error:
+            leave_out_ours(error)
+            raise
         repeats = session.keyed.get(REPEATS)
         plan = None if repeats is None else plan_of(session, repeats, sys._getframe(1), len(self._range))
         return self._run(session, plan)

@@ -11,6 +11,7 @@ from ..errors import NkilabError, SpellingError
 from ..tiles.tile import View
 from ..trace.session import running
 from ..trace.source import assigned_name, name_of, place_of, user_frame
+from ..tracebacks import leave_out_ours
 from .calls import refuse_unknown
 from .history import BETA1
 
@@ -32,19 +33,27 @@ def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 return function(*args, **kwargs)
-            except NkilabError as error:
+            except Exception as error:
+                try:
+                    return as_meant(error, args, kwargs)
+                except Exception as told:
+                    leave_out_ours(told)
+                    raise
+
+        def as_meant(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            """Raise an error with its place; call again without keywords that only had to be noticed."""
+            if isinstance(error, NkilabError):
                 facts = [args[0].describe()] if is_method else []
                 raise error.located(place_of(user_frame()), called, facts) from None
-            except TypeError as error:
-                trace = error.__traceback__
-                if trace is None or trace.tb_next is not None:
-                    raise
-                # the arguments do not bind: no frame lies below this one
-                problem = str(error).removeprefix(f"{function.__qualname__}() ")
+            trace = error.__traceback__
+            if not isinstance(error, TypeError) or trace is None or trace.tb_next is not None:
+                raise
+            # the arguments do not bind: no frame lies below that of the call
             known = list(signature(function).parameters)[is_method:]
             unknown = {word: value for word, value in kwargs.items() if word not in known}
             if not unknown:
-                raise SpellingError(problem).located(place_of(user_frame()), called)
+                problem = str(error).removeprefix(f"{function.__qualname__}() ")
+                raise SpellingError(problem).located(place_of(user_frame()), called) from None
             refuse_unknown(called, unknown, known, name, BETA1 if name else "")
             # what is left was noticed
             return call(*args, **{word: value for word, value in kwargs.items() if word in known})

@@ -7,6 +7,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
+from ..tracebacks import leave_out_ours
 from .enums import dma_engine, engine, oob_mode, reduce_cmd
 from .versions import FORMS, accepts, require
 
@@ -53,19 +54,27 @@ def _wrapped(
 
         @wraps(function)
         def call_one(*args: Any, **kwargs: Any) -> Any:
-            given = kwargs.get(keyword) if len(args) <= place else args[place]
-            if type(given) is plain:
-                require(form, version, function.__name__)
-            return function(*args, **kwargs)
+            try:
+                given = kwargs.get(keyword) if len(args) <= place else args[place]
+                if type(given) is plain:
+                    require(form, version, function.__name__)
+                return function(*args, **kwargs)
+            except Exception as error:
+                leave_out_ours(error)
+                raise
 
         return call_one
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for place, keyword in looked_at:
-            given = args[place] if place < len(args) else kwargs.get(keyword)
-            if type(given) is plain:
-                require(form, version, function.__name__)
-        return function(*args, **kwargs)
+        try:
+            for place, keyword in looked_at:
+                given = args[place] if place < len(args) else kwargs.get(keyword)
+                if type(given) is plain:
+                    require(form, version, function.__name__)
+            return function(*args, **kwargs)
+        except Exception as error:
+            leave_out_ours(error)
+            raise
 
     return call

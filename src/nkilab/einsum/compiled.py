@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import count
 from types import ModuleType
@@ -15,8 +15,10 @@ import numpy as np
 from ..api import Estimate, estimate, simulate
 from ..api import spec as array_spec
 from ..errors import UsageError
+from ..given import whole
 from ..hook import activate
 from ..machine import Machine, machine_named
+from ..tracebacks import public
 from .artefacts import drivers
 from .artefacts.notebook import notebook
 from .artefacts.packing import Side, module_text, packing_text, sides
@@ -67,6 +69,10 @@ class CompiledEinsum:
     alternatives: tuple[str, ...] = ()
     proofs: tuple[str, ...] = ()
     transposed: frozenset[str] = frozenset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled and copied without what is made of it when it is first asked for."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def repairs(self) -> tuple[Finding, ...]:
@@ -132,10 +138,12 @@ class CompiledEinsum:
         return module_of(self.module_text, self.name)
 
     @property
+    @public
     def kernel(self) -> Any:
         """The decorated function."""
         return getattr(self.module, self.name)
 
+    @public
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Run the kernel in the simulator on plain arrays in the shapes of the declaration.
 
@@ -150,6 +158,7 @@ class CompiledEinsum:
             result = simulate(self.kernel)(**arguments)
         return self.module.unpack(result, arguments)
 
+    @public
     def arguments(self, arrays: Sequence[Any] = (), named: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What the kernel takes, by name, from plain arrays.
 
@@ -167,6 +176,7 @@ class CompiledEinsum:
         except ValueError as error:
             raise UsageError(f"{self.name}: {error}") from None
 
+    @public
     def reference(self, *arrays: Any, **named: Any) -> Any:
         """What the cascade means for plain arrays, in float64."""
         held = dict(zip(self.inputs, map(np.asarray, arrays))) | named
@@ -208,8 +218,10 @@ class CompiledEinsum:
             self.benchmark_text(), self.profile_text(),
         )  # fmt: skip
 
+    @public
     def verify(self, seed: int = 0) -> list[Verdict]:
         """Run the kernel on probes in the simulator and compare it with the cascade."""
+        whole("seed", seed, 0)
         return list(verdicts(self, self.probe_cascade, self.dtypes, seed))
 
     @cached_property
@@ -238,6 +250,7 @@ class CompiledEinsum:
         return {**self.extents, **shapes}
 
     @cached_property
+    @public
     def estimate(self) -> Estimate:
         """The predicted latency, from shapes alone."""
         with activate():

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import UnsupportedError, UsageError
+from ..given import mapping, need, seconds, shown, whole
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
+from ..tracebacks import public
 from .attempts import attempted
 from .checks.judge import GIVEN, judge
 from .checks.layouts import differing_views
@@ -40,6 +42,7 @@ from .written.generator import as_written as text_as_written
 PRINTERS: dict[str, Callable[[Kernel], Printer]] = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
 
 
+@public
 def compile(
     spec: Any,
     *,
@@ -74,6 +77,7 @@ def compile(
         SpecError: if the specification has no meaning, or contradicts itself.
         UnsupportedError: if no nest covers an Einsum.
     """
+    _check_options(sizes, shapes, scalars, dtypes, strict, name)
     dialect = _dialect(dialect, as_written, search)
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
@@ -146,19 +150,44 @@ def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
             )
 
 
+def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: Any, kernel_name: Any) -> None:
+    """Refuse what is no extent, shape, number or type by name.
+
+    Raises:
+        UsageError: at the first.
+    """
+    need("strict", strict, bool, "True or False")
+    need("name", kernel_name, str, "the name of the kernel's function")
+    for name, given, example in (
+        ("sizes", sizes, '{"M": 128}'), ("shapes", shapes, '{"A": (128, 64)}'),
+        ("scalars", scalars, '{"epsilon": 1e-6}'), ("dtypes", dtypes, '{"A": "bfloat16"}'),
+    ):  # fmt: skip
+        if given is not None and not (name == "dtypes" and isinstance(given, str)):
+            mapping(name, given, example)
+    for rank, extent in (sizes or {}).items():
+        whole(f"the size of {rank}", extent, 1)
+    for tensor, shape in (shapes or {}).items():
+        need(f"the shape of {tensor}", shape, (tuple, list), "a tuple of extents")
+        for extent in shape:
+            whole(f"an extent of {tensor}", extent, 1)
+    for name, value in (scalars or {}).items():
+        need(f"the scalar {name}", value, (int, float), "a number")
+
+
 def _dialect(dialect: str, as_written: bool, search: float) -> str:
     """The spelling that is asked for.
 
     Raises:
         UsageError: if there is none such, or options contradict.
     """
+    need("dialect", dialect, str, f"one of {', '.join(PRINTERS)}")
+    need("as_written", as_written, bool, "True or False")
+    seconds("search", search)
     dialect = dialect or ("neuronxcc" if as_written else "nki")
     if dialect not in PRINTERS:
         raise UsageError(f"dialect is {dialect}; it is one of {', '.join(PRINTERS)}")
     if as_written and dialect != "neuronxcc":
         raise UsageError("as_written prints neuronxcc only", hint="leave dialect out")
-    if search < 0:
-        raise UsageError(f"search is {search:g} seconds; it is at least 0")
     return dialect
 
 
@@ -291,6 +320,11 @@ def _searched(
 
 
 def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:
+    if spec.root is None:
+        raise UsageError(
+            "as_written is given; the published generator reads YAML with a mapping alone",
+            hint="leave as_written out, or give a specification in YAML",
+        )
     types = {t: spec.dtypes.get(t, "float32") for t in cascade.tensors}
     declared = dict.fromkeys(r for t in cascade.tensors.values() for r in t.ranks)
     parameters = tuple(r for r in declared if r not in spec.cascade.sizes)
@@ -299,6 +333,7 @@ def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:
     )
 
 
+@public
 def verify(kernel: Any, spec: Any, seed: int = 0) -> list[Verdict]:
     """Run a kernel on probes and compare it with the cascade of a specification that has all extents.
 
@@ -307,6 +342,9 @@ def verify(kernel: Any, spec: Any, seed: int = 0) -> list[Verdict]:
         spec: see `compile`.
         seed: of the probes.
     """
+    if not callable(kernel):
+        raise UsageError(f"kernel is {shown(kernel)}; it is a function of plain arrays")
+    whole("seed", seed, 0)
     held = spec_from(spec)
     cascade = sized(held.cascade)
     return list(verdicts(kernel, cascade, types_of(cascade, held, None), seed))

@@ -11,6 +11,7 @@ from .. import api
 from ..dialects.kernel import Kernel
 from ..dialects.serve import module_tree, modules_from
 from ..errors import UseError
+from ..tracebacks import public
 
 GENERATION = "NKI_NC_VERSION"
 
@@ -23,6 +24,7 @@ class Simulated:
         version: NKI version asked for, or "".
     """
 
+    @public
     def __init__(self, kernel: Any, version: str) -> None:
         if not callable(kernel):
             raise UseError(f"nki.cpu_simulate takes a kernel; got {type(kernel).__name__}")
@@ -34,6 +36,7 @@ class Simulated:
         Its arguments are arrays and what else the kernel takes; it returns what the kernel does, as arrays.
         """
 
+        @public
         def run(*args: Any, **kwargs: Any) -> Any:
             with api.chosen(target=environ.get(GENERATION) or api.settings().target):
                 return self._kernel[cores](*args, **kwargs)

@@ -10,6 +10,7 @@ from ..dialects.kernel import Kernel
 from ..errors import UnsupportedError
 from ..launches import launch
 from ..trace.program import Program
+from ..tracebacks import public
 
 
 class NKIFrontend:
@@ -19,6 +20,7 @@ class NKIFrontend:
 class ParserFrontend(NKIFrontend):
     """Compiles kernels: checks and records every instruction without data."""
 
+    @public
     def compile(
         self,
         kernel: Any,

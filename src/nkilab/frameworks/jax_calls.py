@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..dialects.kernel import Kernel
 from ..errors import UsageError, UseError
 from ..tiles.dtypes import as_dtype
 from ..trace.source import place_of, user_frame
+from ..tracebacks import PACKAGE, is_whole, public
 from .calls import Backward, Call, Outline, Outlines, checked, filled, outline_of, run, specs_of, taken_apart
 from .traces import observe_jax
 
@@ -50,6 +52,7 @@ class JaxKernel:
         self.__name__ = kernel.name
         self.__doc__ = kernel.function.__doc__
 
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays; returns new arrays, in the structure that the kernel returns."""
         return self._launched(self.kernel.grid, args, kwargs)
@@ -58,6 +61,7 @@ class JaxKernel:
         """The kernel with a launch grid."""
         sizes = grid if isinstance(grid, tuple) else (grid,)
 
+        @public
         def launched(*args: Any, **kwargs: Any) -> Any:
             return self._launched(sizes, args, kwargs)
 
@@ -70,6 +74,10 @@ class JaxKernel:
     def __deepcopy__(self, memo: dict[int, Any]) -> JaxKernel:
         """As a shallow copy."""
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        held = self._backward
+        return JaxKernel, (self.kernel, held.function, held.saves, self._vmap_method, self._outlines.told)
 
     def __repr__(self) -> str:
         return f"<jax function of nki kernel {self.kernel.name}>"
@@ -95,6 +103,7 @@ class JaxKernel:
             results: Any = function(*arrays)
             return results, (self._backward.kept(arrays, results), arrays)
 
+        @public
         def backward(kept: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
             saved, arrays = kept
             is_float = [numpy.issubdtype(array.dtype, numpy.floating) for array in arrays]
@@ -110,6 +119,14 @@ class JaxKernel:
         function.defvjp(keeping, backward)
         operated: Callable[..., Any] = function
         return operated
+
+
+@cache
+def _leave_out_of_stacks() -> None:
+    """Have JAX leave nkilab's frames out of the stacks that it shows of traced calls, as it does its own."""
+    stacks = jax("_src.traceback_util")
+    if not is_whole() and hasattr(stacks, "register_exclusion"):
+        stacks.register_exclusion(PACKAGE)
 
 
 def _as_jax(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[Any]:
@@ -145,6 +162,7 @@ def _called_back(
             ).located(place_of(user_frame()), kernel.name)
     chosen = api.settings()
 
+    @public
     def on_host(*given: Any) -> tuple[np.ndarray, ...]:
         # JAX calls from threads of its own, which know nothing of what was chosen where it traced
         with _BUSY, api.chosen(**vars(chosen)):
@@ -208,6 +226,7 @@ def staged(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return filled(outline.results, lambda slot: results[slot.number])
 
 
+@public
 def wrap(
     kernel: Any, backward: Any = None, *, saves: Sequence[str] = ("inputs",),
     vmap_method: str = VMAP_METHODS[0], results: Callable[..., Any] | None = None, grid: Any = (),
@@ -230,6 +249,7 @@ def wrap(
         UsageError: if `kernel` is none, or the arguments contradict each other.
     """
     observe_jax()
+    _leave_out_of_stacks()
     held = checked(kernel, backward, saves, grid)
     if vmap_method not in VMAP_METHODS:
         raise UsageError(f"vmap_method is {vmap_method!r}; it is one of {', '.join(VMAP_METHODS)}")

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import uuid4
 
 from .._lazy import torch
 from ..arrays import framework_of, on_host, torch_dtype
@@ -15,12 +16,15 @@ from ..errors import UsageError, UseError
 from ..tiles.dtypes import as_dtype
 from ..trace.session import ask
 from ..trace.source import place_of, user_frame
+from ..tracebacks import public
 from .calls import Backward, Call, Outlines, checked, filled, run, specs_of, taken_apart
 
 NAMESPACE = "nkilab"
 _EXAMPLE = "nkilab.torch.wrap(kernel, backward=kernel_or_function)"
 # operators of this process; PyTorch knows an operator by its name until the process ends
 _NAMES: set[str] = set()
+# operators that were pickled or read back, by a word that is theirs in every process
+_PICKLED: dict[str, TorchKernel] = {}
 
 
 class TorchKernel:
@@ -47,12 +51,14 @@ class TorchKernel:
         self._calls: dict[str, Call] = {}
         self._outlines = Outlines(kernel, results)
         self._returned: dict[str, Any] = {}
+        self._token = uuid4().hex
         self.__name__ = kernel.name
         self.__doc__ = kernel.function.__doc__
         self.op = self._registered()
         # dynamo puts the call into its graph as it is, and asks it for shapes with fake tensors
         self._call = torch().compiler.allow_in_graph(self._operated())
 
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on tensors; returns new tensors, in the structure that the kernel returns."""
         return self._call(self.kernel.grid, args, kwargs)
@@ -61,6 +67,7 @@ class TorchKernel:
         """The kernel with a launch grid."""
         sizes = grid if isinstance(grid, tuple) else (grid,)
 
+        @public
         def launched(*args: Any, **kwargs: Any) -> Any:
             return self._call(sizes, args, kwargs)
 
@@ -74,9 +81,16 @@ class TorchKernel:
         """As a shallow copy."""
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it is made of; all that one process reads of it share one operator."""
+        made = (self._backward.function, self._backward.saves, self._mutates, self._outlines.told)
+        _PICKLED[self._token] = self
+        return _restored, (self._token, self.kernel, *made)
+
     def __repr__(self) -> str:
         return f"<torch operator {self.op._qualname} of nki kernel {self.kernel.name}>"
 
+    @public
     def opcheck(self, *args: Any, **kwargs: Any) -> dict[str, str]:
         """What torch.library.opcheck finds of a call: per test "SUCCESS"; raises where one fails."""
         call, tensors = self._taken_apart(self.kernel.grid, args, kwargs)
@@ -131,6 +145,7 @@ class TorchKernel:
             )
         return self._calls[text]
 
+    @public
     def _compute(self, tensors: Sequence[Any], text: str) -> list[Any]:
         """Run the kernel on data; returns what mutated parameters hold then, and the results."""
         call = self._known(text)
@@ -158,6 +173,7 @@ class TorchKernel:
             hint=f"wrap it with mutates=({name.partition('[')[0]!r},)",
         )
 
+    @public
     def _fake(self, tensors: Sequence[Any], text: str) -> list[Any]:
         """Tensors of the shapes that `_compute` returns, without elements."""
         call = self._known(text)
@@ -174,6 +190,7 @@ class TorchKernel:
         kept += [(spec.shape, torch_dtype(as_dtype(spec.dtype))) for spec in outline.specs]
         return [made(shape, dtype=dtype, device=device) for shape, dtype in kept]
 
+    @public
     def _one_by_one(
         self, batch: Any, axes: tuple[list[int | None], None], tensors: Sequence[Any], text: str
     ) -> tuple[list[Any], list[int]]:
@@ -206,6 +223,7 @@ class TorchKernel:
         ctx.results = [(tuple(r.shape), r.dtype, r.device) for r in output]
         ctx.save_for_backward(*self._backward.kept(tensors, output))
 
+    @public
     def _gradients(self, ctx: Any, gradients: Sequence[Any]) -> tuple[Any, None]:
         """The gradients of the tensors of a call, None for those that are no floats."""
         given = [
@@ -215,6 +233,13 @@ class TorchKernel:
         ]
         constants = self._calls[ctx.call].constants
         return self._backward(ctx.saved_tensors, given, constants, ctx.floats), None
+
+
+def _restored(token: str, *made: Any) -> TorchKernel:
+    if token not in _PICKLED:
+        _PICKLED[token] = TorchKernel(*made)
+        _PICKLED[token]._token = token
+    return _PICKLED[token]
 
 
 def _copy(tensor: Any) -> Any:
@@ -281,6 +306,7 @@ def _unused_name(kernel: str) -> str:
     return name
 
 
+@public
 def wrap(
     kernel: Any, backward: Any = None, *, saves: Sequence[str] = ("inputs",), mutates: Sequence[str] = (),
     results: Callable[..., Any] | None = None, grid: Any = (),

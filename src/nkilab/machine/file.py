@@ -66,13 +66,14 @@ def machine_named(name: str) -> Machine:
         raise UsageError(f"target is {name!r}; it is the name of a chip or the path of a machine file")
     path = Path(name)
     if path.suffix.lower() not in SUFFIXES:
-        return chip_named(name)
+        return chip_named(str(name))
     changed_at = path.stat().st_mtime_ns if path.is_file() else 0
     return _read(path, changed_at)
 
 
 @cache
 def _read(path: Path, changed_at: int) -> Machine:
+    """The chip that a file changes, read once for each time at which it was changed."""
     held = loaded(path, HINT)
     if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
         given = held.get("schema") if isinstance(held, Mapping) else None

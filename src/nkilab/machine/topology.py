@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from ..tracebacks import public_class
 from .model import Machine
 
 # how far the ranks of a group are apart
 REACHES = ("chip", "node", "nodes")
 
 
+@public_class
 @dataclass(frozen=True)
 class Topology:
     """Ranks are numbered along the cores of a chip, then along the chips of a node.

@@ -60,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     _check_options(version, targets_of(config))
     if version:
         os.environ["NKILAB_NKI"] = version
+    if config.getoption("fulltrace"):
+        os.environ["NKILAB_FULL_TRACE"] = "1"
     is_served = any(type(finder).__module__.startswith("nkilab.") for finder in sys.meta_path)
     if config.getini("nki_serve") and not is_served:
         import_module("nkilab.autostart")

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from .._lazy import torch
+from ..errors import UsageError
 
 # Operators that move no element where a kernel reads and writes through access patterns.
 VIEWS = {
@@ -128,10 +129,31 @@ PRODUCTS: dict[str, Callable[[list[tuple[int, ...]], tuple[int, ...]], int]] = {
 }  # fmt: skip
 
 
+def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What torch.export makes of a model.
+
+    Raises:
+        UsageError: if the model is none, cannot be called so, or not exported.
+    """
+    if not isinstance(model, torch().nn.Module):
+        raise UsageError(
+            f"model is {type(model).__name__}; it is a torch.nn.Module or an exported program",
+            hint="pass the module, then what it is called with",
+        )
+    try:
+        return torch().export.export(model, args, kwargs or None)
+    except Exception as error:
+        told = str(error).strip().split("\n")[0]
+        raise UsageError(
+            f"{type(model).__name__} cannot be exported with these arguments: {type(error).__name__}: {told}",
+            hint="call the model with them first, then torch.export.export(model, args)",
+        ) from error
+
+
 def graph_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
     """Export a model, or take one that is exported, and read its operators."""
     is_exported = isinstance(model, torch().export.ExportedProgram)
-    exported = model if is_exported else torch().export.export(model, args, kwargs or None)
+    exported = model if is_exported else _exported(model, args, kwargs)
     operators: dict[str, Operator] = {}
     sizes: dict[str, int] = {}
     # a view is the tensor that it looks at

@@ -10,6 +10,7 @@ from ..api import machine_for
 from ..einsum.roofline import Roofline, elementwise_rate
 from ..errors import UsageError
 from ..machine import Machine
+from ..tracebacks import public
 from .graphs import Graph, Operator, graph_of
 
 # how many parts are looked at that end in one operator
@@ -198,6 +199,7 @@ class _Parts:
         return tuple(wiring), tuple(places[t] for t in part.outputs)
 
 
+@public
 def candidates(
     model: Any, *args: Any, target: str = "", max_operators: int = 8, max_inputs: int = 8,
     max_outputs: int = 2, **kwargs: Any,

@@ -9,15 +9,13 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from ..tracebacks import is_users_file
+
 # a file and a line
 Site = tuple[str, int]
-_PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
-_KERNELS = (_PACKAGE + "examples/", _PACKAGE + "ledger/kernels/")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
 # frameworks that call kernels; their lines tell a user nothing
 _FRAMEWORKS = re.compile(r"[/\\](?:site|dist)-packages[/\\](?:torch|jax|jaxlib)[/\\]")
-# Whether a file belongs to nkilab; a dictionary look-up per frame instead of a string comparison.
-_IS_OURS: dict[str, bool] = {}
 # Whether a file belongs to nkilab or to a framework.
 _IS_PASSED_OVER: dict[str, bool] = {}
 # File and line by code object and instruction: working a line out costs more than looking it up. The code is
@@ -60,15 +58,6 @@ def user_site(depth: int = 1) -> Site:
 def is_users(code: CodeType) -> bool:
     """Whether code lies outside nkilab; lines of the ledger's kernels count as a user's."""
     return is_users_file(code.co_filename)
-
-
-def is_users_file(filename: str) -> bool:
-    """Whether a file lies outside nkilab; the ledger's kernels count as a user's."""
-    ours = _IS_OURS.get(filename)
-    if ours is None:
-        inside = filename.startswith((_PACKAGE, "<nkilab"))
-        ours = _IS_OURS[filename] = inside and not filename.startswith(_KERNELS)
-    return not ours
 
 
 def is_named(code: CodeType) -> bool:

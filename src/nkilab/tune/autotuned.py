@@ -19,8 +19,10 @@ from ..arrays import ArraySpec, framework_of
 from ..dialects.kernel import Kernel
 from ..errors import FileError, UsageError
 from ..files.container import write_whole
+from ..given import whole
 from ..tiles.dtypes import as_dtype
 from ..trace.session import running
+from ..tracebacks import public
 from .executors import Inline
 from .objective import Case, KernelObjective
 from .outcome import Outcome, outcome_from
@@ -31,6 +33,7 @@ from .study import search
 SCHEMA = "nkilab.choice/1"
 
 
+@public
 def autotune(
     space: Mapping[str, Any] | Space, constraints: Sequence[str] = (), *, trials: int = 200, seed: int = 0,
     target: str = "", sampler: str = "auto",
@@ -52,11 +55,18 @@ def autotune(
         UsageError: if the space is none, or the kernel has no such parameters.
     """
     held = space if isinstance(space, Space) else space_of(space, constraints)
+    whole("trials", trials, 1)
+    api.machine_for(None, target)
 
+    @public
     def decorate(kernel: Any) -> Autotuned:
         return Autotuned(kernel, held, trials=trials, seed=seed, target=target, sampler=sampler)
 
     return decorate
+
+
+def _restored(kernel: Kernel, space: Space, options: dict[str, Any]) -> Autotuned:
+    return Autotuned(kernel, space, **options)
 
 
 class Autotuned:
@@ -82,14 +92,21 @@ class Autotuned:
         self.__doc__ = self.kernel.function.__doc__
         self.__wrapped__ = self.kernel.function
 
+    @public
     def __getitem__(self, grid: Any) -> Autotuned:
         """The kernel with a launch grid."""
         return Autotuned(self.kernel[grid], self.space, **self._options)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without what was chosen, which the cache keeps."""
+        return _restored, (self.kernel, self.space, self._options)
+
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the kernel with the parameters chosen for these arguments; those given stay as they are."""
         return self.kernel(*args, **{**kwargs, **self.choice(*args, **kwargs)})
 
+    @public
     def choice(self, *args: Any, **kwargs: Any) -> Point:
         """The parameters chosen for arguments, without those that are given.
 
@@ -107,6 +124,7 @@ class Autotuned:
         outcome = self.outcome(*args, **kwargs)
         return {name: value for name, value in outcome.point.items() if name not in given}
 
+    @public
     def outcome(self, *args: Any, **kwargs: Any) -> Outcome:
         """What the timing model says of the point that is chosen for arguments."""
         given = self._given(args, kwargs)

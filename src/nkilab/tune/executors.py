@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -32,6 +32,7 @@ from ..errors import UsageError
 from ..machine import Machine
 from ..runner import kernel_from, serve_names
 from ..timing import MODEL_VERSION
+from ..tracebacks import public
 from .limits import LONGEST, limited
 from .mappings import MappingObjective
 from .objective import KernelObjective, Objective, cases_of
@@ -141,8 +142,8 @@ def evaluate_in_worker(work: Work, point: Point) -> Outcome:
 class Evaluator(Protocol):
     """Evaluates points."""
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
-        """Outcomes as they become known, in any order; closing the iterator gives up the rest."""
+    def evaluate(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
+        """Outcomes as they become known, in any order; closing the generator gives up the rest."""
 
 
 class Inline:
@@ -157,7 +158,7 @@ class Inline:
         self._objective = objective
         self._limit = limit
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
+    def evaluate(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         """Outcomes in order."""
         for point in points:
             yield limited(self._objective.evaluate, point, self._limit)
@@ -179,7 +180,7 @@ class Pooled:
         self._executor = make()
         self._deaths = 0
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
+    def evaluate(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         """Outcomes as they become known.
 
         Raises:
@@ -290,6 +291,7 @@ def _result_of(future: Future[Outcome]) -> Outcome | None:
         raise
 
 
+@public
 def processes(work: Work, count: int) -> Pooled:
     """Processes on this machine, none of which inherits anything of this one."""
 

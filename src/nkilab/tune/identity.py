@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..dialects.kernel import Kernel
-from ..trace.source import is_users_file
+from ..tracebacks import is_users_file
 
 # Python's own code and that of packages do not change between two searches, but for the kernel's own package.
 _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})

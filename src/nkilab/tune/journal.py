@@ -18,6 +18,9 @@ from typing import IO, Any
 
 from .._lazy import fcntl
 from ..errors import FileError, UsageError
+from ..given import need
+from ..given import path as path_of
+from ..tracebacks import public
 from .outcome import Outcome, key_of, outcome_from
 
 SCHEMA = "nkilab.journal/1"
@@ -35,8 +38,10 @@ class Journal:
         UsageError: if it is of another study, or another process writes to it.
     """
 
+    @public
     def __init__(self, path: Path, study: str) -> None:
-        self.path = path
+        need("study", study, str, "a text that names what the outcomes depend on")
+        self.path = path = path_of("path", path)
         self._known: dict[tuple[str, str], Outcome] = {}
         try:
             self._file: IO[bytes] = path.open("ab+")

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from .._lazy import optuna
 from ..errors import UsageError, did_you_mean
+from ..given import need, whole
+from ..tracebacks import public
 from .outcome import Outcome, key_of
 from .space import Parameter, Point, Space
 
@@ -199,6 +201,7 @@ def _optunas(parameter: Parameter, value: Any) -> Any:
     return parameter.values.index(value) if parameter.is_ordered else repr(value)
 
 
+@public
 def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -> Sampler:
     """The sampler of a name.
 
@@ -212,6 +215,10 @@ def sampler_named(name: str, space: Space, trials: int, goals: int, seed: int) -
     Raises:
         UsageError: if there is no such sampler, it takes no such seed, or what it needs is not installed.
     """
+    need("sampler", name, str, f"one of {', '.join(SAMPLERS)}")
+    need("space", space, Space, "an nkilab.tune.Space", "make one with nkilab.tune.space_of")
+    whole("trials", trials, 1)
+    whole("goals", goals, 1)
     if name not in SAMPLERS:
         raise UsageError(
             f"--sampler is {name!r}; there are {', '.join(SAMPLERS)}", hint=did_you_mean(name, SAMPLERS)

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import FileError, UsageError
+from ..given import need, shown
+from ..given import path as path_of
+from ..tracebacks import public
 from ..yaml_files import key_line, line_of, loaded, wrong
 from .expressions import Constraint, Value, constraint
 
@@ -187,6 +190,7 @@ class Space:
         return tuple(p for p in self.parameters if p.name in one.names)
 
 
+@public
 def space_of(given: Mapping[str, Any], constraints: Sequence[str] = ()) -> Space:
     """A space written in Python.
 
@@ -199,12 +203,17 @@ def space_of(given: Mapping[str, Any], constraints: Sequence[str] = ()) -> Space
         UsageError: if it is none, or no point satisfies the constraints.
     """
 
+    need("the space", given, Mapping, 'a dictionary, such as {"rows": [64, 128]}')
+    if isinstance(constraints, str) or not isinstance(constraints, Sequence):
+        raise UsageError(f"constraints is {shown(constraints)}; it is a list of expressions")
+
     def fault(problem: str, hint: str = HINT) -> Exception:
         return UsageError(problem, hint=hint)
 
     return _space(given, [(text, "") for text in constraints], lambda name: fault, fault)
 
 
+@public
 def read_space(path: Path) -> Space:
     """The space that a YAML file writes.
 
@@ -212,6 +221,7 @@ def read_space(path: Path) -> Space:
         FileError: if it cannot be read, or is written otherwise; names the line.
         UsageError: if a constraint is none, or no point satisfies them.
     """
+    path = path_of("path", path)
     held: Any = loaded(path, HINT)
     if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
         given = held.get("schema") if isinstance(held, Mapping) else None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
+from ..given import need, whole
+from ..tracebacks import public
 from .executors import Evaluator
 from .journal import Journal
 from .objective import Objective
@@ -69,6 +72,7 @@ class Found:
         return [o for o in self.outcomes if o.state == "failed"]
 
 
+@public
 def search(
     space: Space, objective: Objective, sampler: Sampler, evaluator: Evaluator, *, trials: int,
     seconds: float = float("inf"), journal: Journal | None = None,
@@ -90,6 +94,8 @@ def search(
         journal: where outcomes are written down.
         progress: is told after each point.
     """
+    need("space", space, Space, "an nkilab.tune.Space", "make one with nkilab.tune.space_of")
+    whole("trials", trials, 1)
     start = time.monotonic()
     known = journal.known(objective.constants) if journal else {}
     run = _Run(known, objective.constants, journal, progress, _most(space, trials), start + seconds)
@@ -149,16 +155,11 @@ class _Run:
     def _evaluated(self, points: Sequence[Point], evaluator: Evaluator) -> Iterator[Outcome]:
         if not points or self.is_over():
             return
-        outcomes = evaluator.evaluate(points)
-        try:
+        with closing(evaluator.evaluate(points)) as outcomes:
             for outcome in outcomes:
                 yield outcome
                 if self.is_over():
                     return
-        finally:
-            close = getattr(outcomes, "close", None)
-            if close:
-                close()
 
     def _note(self, outcome: Outcome) -> None:
         self._seen += 1

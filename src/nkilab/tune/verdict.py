@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from math import exp, hypot
 from typing import Any
 
+from ..given import need
 from ..timing import MODEL_VERSION
+from ..tracebacks import public
 from .outcome import Outcome, Timed
 from .study import Found
 
@@ -91,6 +93,7 @@ def counts(found: Found) -> dict[str, Any]:
     return {**by_state, "is_whole": found.is_whole}
 
 
+@public
 def verdict_of(found: Found, spread: float = WITHIN, spread_from: str = "") -> Verdict:
     """The verdict on a search that timed at least one point.
 
@@ -99,6 +102,7 @@ def verdict_of(found: Found, spread: float = WITHIN, spread_from: str = "") -> V
         spread: how far two points of the kernel are off against each other, relatively.
         spread_from: where that is from; the grids of the ledger if "".
     """
+    need("found", found, Found, "what nkilab.tune.search returns")
     timed = found.timed
     best = timed[0]
     top = interval_of(best)[1]

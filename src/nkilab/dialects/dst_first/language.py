@@ -14,6 +14,7 @@ from ...isa.operators import OPERATORS
 from ...tiles.dtypes import DTYPES
 from ...trace.session import ask, current
 from ...trace.source import place_of, user_frame
+from ...tracebacks import leave_out_ours, public
 from .. import indexing, loops, programs
 from ..places import placed
 from ..tile_size import tile_size
@@ -33,6 +34,7 @@ class Word:
     def __init__(self, name: str) -> None:
         self.__name__ = self.name = name
 
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise SpellingError(
             f"nl.{self.name} is a word for op=, not a function",
@@ -59,7 +61,11 @@ class Function:
         self.call = placed(name)(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.call(*args, **kwargs)
+        try:
+            return self.call(*args, **kwargs)
+        except Exception as error:
+            leave_out_ours(error)
+            raise
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"

@@ -17,6 +17,7 @@ from ...tiles.tile import PSUM
 from ...trace.builder import record
 from ...trace.session import Known, Session, ask, current
 from ...trace.source import Site
+from ...tracebacks import public
 from ..calls import surface
 from ..enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
 from ..environment import check_precision
@@ -118,6 +119,7 @@ OTHER_MODULES: dict[str, dict[str, Any]] = {
 def names(version: str) -> dict[str, Any]:
     """The names of `nki` for one asked version."""
 
+    @public
     def jit(fn: Any = None, mode: str = "auto", **kwargs: Any) -> Any:
         """Make a function a kernel; usable bare, with arguments, or as a call."""
         if kwargs.get("platform_target") is not None:
@@ -127,7 +129,7 @@ def names(version: str) -> dict[str, Any]:
                 raise_typed(error)
         options = jit_options(mode, kwargs)
         if fn is None:
-            return lambda f: _kernel(f, options)
+            return public(lambda f: _kernel(f, options))
         return _kernel(fn, options)
 
     def _kernel(function: Any, options: dict[str, Any]) -> Kernel:
@@ -137,10 +139,12 @@ def names(version: str) -> dict[str, Any]:
             )
         return Kernel(function, SPELLING, version, options)
 
+    @public
     def simulate(kernel: Any) -> Callable[..., Any]:
         """A function that runs a kernel on NumPy arrays or torch tensors."""
         held = kernel if isinstance(kernel, Kernel) else _kernel(kernel, {})
 
+        @public
         def run(*args: Any, **kwargs: Any) -> Any:
             try:
                 check_precision()

@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import NkilabError, RuleError, SpellingError, UseError
 from ...trace.session import current
 from ...trace.source import place_of, user_frame
+from ...tracebacks import public
 from ..loops import device_loops
 
 
@@ -30,6 +31,7 @@ class NKIObject:
             cls.__init__ = NKIObject.__init__
         return super().__new__(cls)
 
+    @public
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         cls = type(self)
         fields = _fields(cls)

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ...errors import UseError
 from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import NUMBERS, TFLOAT32
 from .. import indexing, loops, programs
@@ -80,7 +81,10 @@ class fp32:
 
 def finfo(dtype: Any) -> Any:
     """Limits of a float type, as ml_dtypes gives them."""
-    return ml_dtypes.finfo(dtype)
+    try:
+        return ml_dtypes.finfo(dtype)
+    except (TypeError, ValueError):
+        raise UseError(f"dtype is {dtype!r}; it is a type of floats, such as nl.float32") from None
 
 
 NAMES: dict[str, Any] = {

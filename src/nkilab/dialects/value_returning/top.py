@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import NkilabError
 from ...trace.session import ask
+from ...tracebacks import public
 from ..kernel import Kernel, jit_options, notice_unknown, raise_typed
 from .host import FrameworkKernel
 from .tensor import Tensor
@@ -52,6 +53,10 @@ class Measured:
     def __getitem__(self, grid: Any) -> Measured:
         return Measured(self.kernel[grid], self._measure, self._options)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Measured, (self.kernel, self._measure, self._options)
+
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             outcome = getattr(ask(), self._measure)(self.kernel, args, kwargs, self._options)
@@ -66,20 +71,22 @@ class Measured:
 def names(version: str) -> dict[str, Any]:
     """The names of `neuronxcc.nki` for one asked version."""
 
+    @public
     def jit(func: Any = None, mode: str = "auto", **kwargs: Any) -> Any:
         """Make a function a kernel; usable bare, with arguments, or as a call."""
         options = jit_options(mode, kwargs)
         if func is None:
-            return lambda f: _as_kernel(f, version, options)
+            return public(lambda f: _as_kernel(f, version, options))
         return _as_kernel(func, version, options)
 
     def _measuring(measure: str) -> Callable[..., Any]:
+        @public
         def decorate(kernel: Any = None, **kwargs: Any) -> Any:
             # the stubs call the kernel of nki.profile func
             kernel = kwargs.pop("func", None) if kernel is None else kernel
             notice_unknown(f"nki.{measure}", kwargs, _KNOWN)
             if kernel is None:
-                return lambda f: decorate(f, **kwargs)
+                return public(lambda f: decorate(f, **kwargs))
             return Measured(_as_kernel(kernel, version, {}), measure, kwargs)
 
         return decorate
@@ -91,6 +98,7 @@ def names(version: str) -> dict[str, Any]:
     profile = _measuring("profile")
     profile.__doc__ = "Time a kernel from the shapes of its arguments and save its program and trace."
 
+    @public
     def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a kernel on NumPy arrays and return NumPy arrays."""
         try:
@@ -98,6 +106,7 @@ def names(version: str) -> dict[str, Any]:
         except NkilabError as error:
             raise_typed(error)
 
+    @public
     def trace(func: Any = None, **kwargs: Any) -> Any:
         """Mark a function that kernels call; it runs inline."""
         return jit(func, mode="trace", **kwargs)

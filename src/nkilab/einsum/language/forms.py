@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SpecError, UsageError
+from ...given import shown
 from .ast import Affine, Cascade, Einsum, Scalar, Tensor
 from .expressions import read_einsum
 from .sources import Source, source_of_file, without_prose
@@ -39,6 +40,11 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: t
         return read_spec(source_of_file(given))
     if not isinstance(given, str):
         raise UsageError(f"a specification is a text, a path or a Cascade, no {type(given).__name__}")
+    if not given.strip() or "\0" in given:
+        raise UsageError(
+            f"the specification is {shown(given)}; it is the path of a file, YAML, expressions or subscripts",
+            hint='pass "mk,kn->mn", or the path of a specification',
+        )
     if _NUMPY.fullmatch(given):
         return spec_of_cascade(_from_subscripts(given))
     if re.search(r"^\s*einsum\s*:", given, re.M):

@@ -1,0 +1,109 @@
+"""Kernels by name, as other processes find them: a kernel is pickled as the functions of its module are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module, util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..errors import UsageError
+
+_SERVED = ("nki", "neuronxcc")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A kernel of a module of a file.
+
+    Args:
+        module: name.
+        name: of the kernel below it, with dots in a class.
+        path: of the file.
+    """
+
+    module: str
+    name: str
+    path: str
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], kind: type) -> Reference | None:
+        """Where the kernel of a function is found; None if its name stands for something else.
+
+        Args:
+            function: the user's.
+            kind: the class of kernels.
+        """
+        module = sys.modules.get(function.__module__)
+        name = getattr(function, "__qualname__", "")
+        path = _file_of(module)
+        held = _kernel_below(module, name, kind)
+        if held is None or held.function is not function or not Path(path).is_file():
+            return None
+        return cls(function.__module__, name, path)
+
+    def kernel(self, kind: type) -> Any:
+        """The kernel in this process; its module is run if it was not.
+
+        Args:
+            kind: the class of kernels.
+
+        Raises:
+            UsageError: if the module is gone, has no such kernel any more, or imports NKI where
+                nobody serves it.
+        """
+        try:
+            module = self._loaded() or self._imported()
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] not in _SERVED:
+                raise
+            raise UsageError(
+                f"{self.path} imports {error.name}, which nobody serves in this process",
+                hint="start it by nkilab run, or with NKILAB=1",
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"{self.path} cannot be read: {(error.strerror or str(error)).lower()}"
+            ) from None
+        held = _kernel_below(module, self.name, kind)
+        if held is None:
+            raise UsageError(f"{self.path} has no kernel {self.name} any more")
+        return held
+
+    def _loaded(self) -> ModuleType | None:
+        """The module if this process has it; a worker that was spawned calls the script another name."""
+        names = (self.module, "__main__", "__mp_main__", Path(self.path).stem)
+        held = (sys.modules.get(name) for name in names)
+        return next((m for m in held if _file_of(m) == self.path), None)
+
+    def _imported(self) -> ModuleType:
+        """The module, imported by its name, or run from its file where that is not on the path."""
+        is_script = self.module in ("__main__", "__mp_main__")
+        if not is_script and util.find_spec(self.module.split(".")[0]):
+            return import_module(self.module)
+        name = Path(self.path).stem if is_script else self.module
+        spec = util.spec_from_file_location(name, self.path)
+        if spec is None or spec.loader is None:
+            raise UsageError(f"{self.path} is no Python file")
+        module = util.module_from_spec(spec)
+        sys.modules.setdefault(name, module)
+        sys.path.append(str(Path(self.path).parent))
+        spec.loader.exec_module(module)
+        return module
+
+
+def _file_of(module: ModuleType | None) -> str:
+    path = getattr(module, "__file__", None)
+    return str(Path(path).resolve()) if path else ""
+
+
+def _kernel_below(module: ModuleType | None, name: str, kind: type) -> Any:
+    """The kernel under a name of a module, or of what wraps it; None if there is none."""
+    held: Any = reduce(lambda value, part: getattr(value, part, None), name.split("."), module)
+    while held is not None and not isinstance(held, kind):
+        held = vars(held).get("kernel") if hasattr(held, "__dict__") else None
+    return held
