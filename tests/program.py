@@ -84,3 +84,18 @@ def inside(*args, folder):
             if name.split(".")[0] in served or path.startswith(str(folder)):
                 del sys.modules[name]
     raise AssertionError("the program does not end")
+
+
+def read_terminal(ours):
+    """What a process writes to the terminal at whose other end we are, until it ends; closes our end."""
+    text = b"".join(iter(lambda: read_piece(ours), b""))
+    os.close(ours)
+    return text.decode()
+
+
+def read_piece(terminal):
+    """What was written to a terminal since it was read; nothing when nobody is left to write."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""

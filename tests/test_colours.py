@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.program import SOURCE, call
+from tests.program import SOURCE, call, read_terminal
 
 pty = pytest.importorskip("pty")
 # a foreground or background colour among the attributes of a sequence
@@ -24,18 +24,9 @@ def on_terminal(*words, **environment):
         [sys.executable, "-m", "nkilab", *words], stdout=theirs, stderr=theirs, env=held, close_fds=True
     )
     os.close(theirs)
-    text = b""
-    while True:
-        try:
-            piece = os.read(ours, 65536)
-        except OSError:
-            break
-        if not piece:
-            break
-        text += piece
-    os.close(ours)
+    text = read_terminal(ours)
     assert process.wait() == 0
-    return text.decode()
+    return text
 
 
 def test_a_terminal_shows_colours_unless_it_is_asked_not_to():

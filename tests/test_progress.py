@@ -11,7 +11,7 @@ import time
 import pytest
 
 from nkilab.progress import is_wanted, phase
-from tests.program import SOURCE
+from tests.program import SOURCE, read_terminal
 
 WORK = """
 import time
@@ -34,19 +34,10 @@ def on_terminal(program: str, **env: str) -> str:
         [sys.executable, "-c", program], stderr=theirs, stdout=subprocess.PIPE, env=environment
     )
     os.close(theirs)
-    written = b""
-    while True:
-        try:
-            chunk = os.read(ours, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        written += chunk
+    written = read_terminal(ours)
     out, _ = done.communicate()
-    os.close(ours)
     assert (done.returncode, out) == (0, b"ready\n")
-    return written.decode()
+    return written
 
 
 def test_a_terminal_shows_phase_count_and_time() -> None:

@@ -339,23 +339,25 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
     """Run the instances of one core; returns what the last one returns."""
     results = None
     session.keyed["options"] = kernel.options
-    with tracing(session):
+    with (
+        tracing(session),
+        phase("executing" if session.has_data else "tracing", lambda: len(session.program)),
+    ):
         if session.rank:
             own = {name: map_tensors(v, partial(_seen_by, session)) for name, v in bound.arguments.items()}
             bound = BoundArguments(bound.signature, OrderedDict(own))
             session.catch_up()
-        with phase("executing" if session.has_data else "tracing", lambda: len(session.program)):
-            repeats = session.keyed.get(REPEATS)
-            as_it_stands = repeats is None or repeats.is_off
-            # the other one reads a copy of its module's names, in which a helper's `global` stores nothing
-            function = kernel.function if as_it_stands else with_ranges(kernel.function)
-            for instance in instances:
-                session.begin(instance)
-                results = function(*bound.args, **bound.kwargs)
-                session.flush()
-            if session.lanes is not None:
-                # what this program computed is there before another one runs
-                session.lanes.drain()
+        repeats = session.keyed.get(REPEATS)
+        as_it_stands = repeats is None or repeats.is_off
+        # the other one reads a copy of its module's names, in which a helper's `global` stores nothing
+        function = kernel.function if as_it_stands else with_ranges(kernel.function)
+        for instance in instances:
+            session.begin(instance)
+            results = function(*bound.args, **bound.kwargs)
+            session.flush()
+        if session.lanes is not None:
+            # what this program computed is there before another one runs
+            session.lanes.drain()
     return results
 
 

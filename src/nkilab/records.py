@@ -149,10 +149,11 @@ def _twin(function: FunctionType, known: dict[FunctionType, Any]) -> FunctionTyp
     """A copy of a function that calls compiled copies, each made once, of the functions that it calls."""
     names = dict(function.__globals__)
     for name, used in _used(function):
-        if isinstance(used, FunctionType):
-            if used not in known:
-                known[used] = numba().njit(no_cpython_wrapper=True, **_OPTIONS)(_twin(used, known))
-            names[name] = known[used]
+        if not isinstance(used, FunctionType):
+            continue
+        if used not in known:
+            known[used] = numba().njit(no_cpython_wrapper=True, **_OPTIONS)(_twin(used, known))
+        names[name] = known[used]
     return FunctionType(function.__code__, names, function.__name__)
 
 
@@ -206,9 +207,20 @@ def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) 
     """
     if as_array:
         return _filled(record, columns, count).view(np.recarray)
-    given = [np.broadcast_to(column, count).tolist() for column in columns.values()]
-    assert list(columns) == [field.name for field in fields(record)][: len(columns)]
+    assert (*columns,) == _names(record)[: len(columns)]
+    given = [_listed(column, count) for column in columns.values()]
     return list(map(record, *given)) if given else [record() for _ in range(count)]
+
+
+@cache
+def _names(record: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(record))
+
+
+def _listed(column: Any, count: int) -> list[Any]:
+    """A column of plain numbers of one kind; one value stands for all."""
+    held = np.asarray(column)
+    return held.tolist() if held.ndim else [held.item()] * count
 
 
 def _filled(record: type, columns: dict[str, Any], count: int) -> np.ndarray:

@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 
+import nkilab
 from nkilab.launches import Launched, launch
 from nkilab.machine import MACHINES
 from tests.dialects.spellings import nisa2 as nisa
+from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
+
+with nkilab.activate():
+    import nki.collectives as ncc
 
 
 def launched(kernel: Any, *args: Any, has_data: bool = True) -> Launched:
@@ -34,3 +39,11 @@ def exchanged(src: Any, dst: Any, pipe_id: int = 0, **kwargs: Any) -> None:
 
 def output_like(x: Any) -> Any:
     return nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+
+
+@nki.jit
+def reduces(x: Any, group: Any) -> Any:
+    src, dst = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("src", "dst"))
+    nisa.dma_copy(src, x)
+    ncc.all_reduce([src], [dst], group, nl.add)
+    return dst

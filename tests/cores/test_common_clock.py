@@ -13,7 +13,7 @@ from nkilab.cores import common_clock
 from nkilab.cores.common_clock import classes_of
 from nkilab.launches import launch_ranks
 from nkilab.machine import MACHINES, Topology
-from tests.cores.kernels import exchanged, loaded, output_like
+from tests.cores.kernels import exchanged, loaded, output_like, reduces
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
@@ -81,14 +81,6 @@ def test_a_barrier_holds_its_engine_until_all_have_come() -> None:
         (at,) = np.flatnonzero(timeline.row == exchange_row(core.estimate))
         starts.append(float(timeline.start_ns[at]))
     assert starts[0] == pytest.approx(starts[1])
-
-
-@nki.jit
-def reduces(x, group):
-    src, dst = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("src", "dst"))
-    nisa.dma_copy(src, x)
-    ncc.all_reduce([src], [dst], group, nl.add)
-    return dst
 
 
 def collective_ns(estimate: Any) -> float:

@@ -18,24 +18,15 @@ import pytest
 import nkilab
 from nkilab.errors import NkilabError, RuleError, UsageError
 from nkilab.ranks import joined_ranks
+from tests.cores.kernels import reduces
 
 with nkilab.activate():
     import nki
     import nki.collectives as ncc
-    import nki.isa as nisa
-    import nki.language as nl
 
 SCRIPT = Path(__file__).with_name("ranked_script.py")
 X = [np.full((2, 2), rank + 1, np.float32) for rank in range(4)]
 PAIRS = ncc.ReplicaGroup([[0, 1], [2, 3]])
-
-
-@nki.jit
-def reduces(x, group):
-    src, dst = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("src", "dst"))
-    nisa.dma_copy(src, x)
-    ncc.all_reduce([src], [dst], group, nl.add)
-    return dst
 
 
 @nki.jit
@@ -105,7 +96,7 @@ def test_our_errors_come_back_whole() -> None:
         assert isinstance(caught.value, ValueError | NkilabError)
         told.append(str(caught.value))
     assert told[0] == told[1]
-    assert "rank 2 is at test_ranks.py:" in told[0]
+    assert "rank 2 is at kernels.py:" in told[0]
 
 
 def test_a_group_over_two_tasks_is_refused() -> None:

@@ -71,3 +71,17 @@ def refusal(kernel: Any, *args: Any, kind: type[NkilabError], also: type[Excepti
 def ramp(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     """0, 1, 2, ... in a shape."""
     return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+
+
+def copied_in(x: Any, dtype: Any = None) -> Any:
+    """A tile of a kernel of `nki` with the elements of x."""
+    tile = nl2.ndarray(x.shape, dtype or x.dtype, buffer=nl2.sbuf)
+    nisa2.dma_copy(dst=tile, src=x)
+    return tile
+
+
+def copied_out(tile: Any) -> Any:
+    """The result of a kernel of `nki`, with the elements of a tile."""
+    out = nl2.ndarray(tile.shape, tile.dtype, buffer=nl2.shared_hbm)
+    nisa2.dma_copy(dst=out, src=tile)
+    return out

@@ -15,6 +15,9 @@ from nkilab.api import WORLD
 from nkilab.errors import FileError, UsageError
 from nkilab.files import neff, ntff
 
+with nkilab.activate():
+    import neuronxcc.nki.typing as nt
+
 
 def plain(x):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
@@ -210,3 +213,13 @@ def test_a_misspelt_option_is_noticed_once_and_ignored(capsys, monkeypatch):
         nki.benchmark(plain, warmups=3, debug_kernel=True)
     expected = "nkilab: notice: nki.benchmark ignores the keyword warmups; did you mean warmup?\n"
     assert capsys.readouterr().err == expected
+
+
+def test_a_tensor_of_a_shape_and_a_type_is_measured_as_an_array_is(capsys):
+    latencies = []
+    for given in (nt.tensor[[64, 256], nl.float32], nt.tensor[(64, 256), np.float32], ramp(64, 256)):
+        bench = nki.benchmark(plain)
+        bench(given)
+        latencies.append(bench.benchmark_result.nc_latency.get_latency_percentile(99))
+    assert len(set(latencies)) == 1
+    assert nt.tensor[64, 256] is nt.tensor

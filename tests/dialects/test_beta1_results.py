@@ -312,3 +312,46 @@ def test_shapes_alone_give_the_same_program_as_data():
     for kernel in (reduced_into_a_tile, reduced_in_a_name):
         shapes = nkilab.estimate(kernel, nkilab.spec(x.shape, x.dtype)).program
         assert shapes.opcodes() == program_of(kernel, x).opcodes()
+
+
+@nki.jit
+def statistics_of_a_ragged_row(x):
+    out = nl.ndarray((4, 2), np.float32, buffer=nl.shared_hbm)
+    stats = nl.ndarray((4, 12), np.float32)
+    i_p, i_f, i_s = nl.arange(4)[:, None], nl.arange(4)[None, :], nl.arange(6)[None, :]
+    held = nl.load(x)
+    for j in nl.affine_range(2):
+        stats[i_p, j * 6 + i_s] = nisa.bn_stats(
+            held[i_p, 4 * j + i_f], mask=4 * j + i_f < 7, dtype=np.float32
+        )
+    nl.store(out, nisa.bn_aggr(stats))
+    return out
+
+
+def test_a_mask_over_the_data_leaves_elements_out_of_statistics():
+    x = RNG.integers(-9, 9, (4, 7)).astype(np.float32)
+    out = statistics_of_a_ragged_row(x)
+    np.testing.assert_allclose(out, np.stack([x.mean(1), x.var(1)], axis=1), rtol=1e-5)
+
+
+@nki.jit
+def places_of_the_least(x):
+    out = nl.ndarray((8, 2, 3), np.uint8, buffer=nl.shared_hbm)
+    grid = nl.mgrid[0:8, 0:2, 0:3]
+    place = nisa.iota(3 * grid.x + grid.y, dtype=np.float32)
+    assert place.shape == (8, 2, 3)
+    row = nisa.iota(nl.arange(1)[:, None, None] + nl.arange(3)[None, None, :], dtype=np.float32)
+    least = nl.min(nl.load(x), axis=[1, 2], keepdims=True)
+    within = nl.ndarray((8, 2, 3), np.uint8)
+    within[0:8, 0:2, 0:3] = nl.equal(
+        place - least, nl.add(row, nl.zeros((8, 2, 3), np.float32)), dtype=np.uint8
+    )
+    nl.store(out, within)
+    return out
+
+
+def test_grids_are_dense_and_a_row_joins_tiles_of_more_axes():
+    x = RNG.integers(0, 4, (8, 2, 3)).astype(np.float32)
+    _, block, column = np.mgrid[0:8, 0:2, 0:3]
+    expected = 3 * block + column - x.min((1, 2), keepdims=True) == column
+    np.testing.assert_array_equal(places_of_the_least(x), expected)

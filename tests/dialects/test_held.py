@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from tests.dialects.spellings import marked_line, ramp
 
 import nkilab
-from nkilab.api import WORLD
 from nkilab.errors import SpellingError
-
-
-@pytest.fixture
-def served(monkeypatch, request):
-    """The modules of `nki` under the version that the test asks for, inside an activation."""
-    monkeypatch.setattr(WORLD, "_noticed", set())
-    with nkilab.activate(nki=getattr(request, "param", "")):
-        names = {n: importlib.import_module(f"nki{n}") for n in ("", ".isa", ".language")}
-        yield SimpleNamespace(nki=names[""], nisa=names[".isa"], nl=names[".language"])
 
 
 def under(*versions):

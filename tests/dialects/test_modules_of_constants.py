@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from tests.dialects.spellings import (
+    copied_in,
+    copied_out,
     marked_line,
     ncc1,
     nisa1,
@@ -38,18 +40,6 @@ E4M3 = ml_dtypes.float8_e4m3
 def on_trn3(kernel, *arrays):
     with nkilab.api.chosen(target="trn3"):
         return nkilab.simulate(kernel)(*arrays)
-
-
-def loaded(x):
-    tile = nl2.ndarray(x.shape, x.dtype, buffer=nl2.sbuf)
-    nisa2.dma_copy(dst=tile, src=x)
-    return tile
-
-
-def stored(tile):
-    out = nl2.ndarray(tile.shape, tile.dtype, buffer=nl2.shared_hbm)
-    nisa2.dma_copy(dst=out, src=tile)
-    return out
 
 
 # hand: enumerations of nki.isa, stubs of NKI 0.6
@@ -120,10 +110,10 @@ def test_the_plain_mode_of_products():
     @nki2.jit
     def kernel(x, y):
         acc = nl2.ndarray((4, 6), nl2.float32, buffer=nl2.psum)
-        nisa2.nc_matmul(acc, loaded(x), loaded(y), perf_mode=nisa2.matmul_perf_mode.none)
+        nisa2.nc_matmul(acc, copied_in(x), copied_in(y), perf_mode=nisa2.matmul_perf_mode.none)
         tile = nl2.ndarray((4, 6), nl2.float32)
         nisa2.tensor_copy(tile, acc)
-        return stored(tile)
+        return copied_out(tile)
 
     x, y = ramp(8, 4), ramp(8, 6)
     np.testing.assert_array_equal(kernel(x, y), x.T @ y)
@@ -134,7 +124,7 @@ def test_an_exchange_by_the_shared_dma_engines():
     def kernel(x):
         out = nl2.ndarray(x.shape, x.dtype, buffer=nl2.shared_hbm)
         me = nl2.program_id(0)
-        mine, theirs = loaded(x[me]), nl2.ndarray(x.shape[1:], x.dtype)
+        mine, theirs = copied_in(x[me]), nl2.ndarray(x.shape[1:], x.dtype)
         nisa2.sendrecv(mine, theirs, 1 - me, 1 - me, 0, dma_engine=nisa2.dma_engine.dma)
         nisa2.dma_copy(dst=out[me], src=theirs)
         return out
@@ -255,8 +245,8 @@ def test_types_have_a_module_of_their_own(name):
     @nki2.jit
     def kernel(x):
         tile = nl2.ndarray(x.shape, getattr(nki2.dtype, name))
-        nisa2.tensor_copy(tile, loaded(x))
-        return stored(tile)
+        nisa2.tensor_copy(tile, copied_in(x))
+        return copied_out(tile)
 
     dtype = getattr(ml_dtypes, name, None) or np.dtype(name)
     expected = np.rint(x) if "int" in name else x
@@ -272,7 +262,7 @@ def test_arrays_of_the_host_are_those_of_numpy():
     def kernel(x):
         parts = (arrays2.arange(2, 14, 3), arrays2.arange(4, dtype=nl2.float32), arrays2.identity(4)[1])
         rows = np.stack([np.float32(p) for p in (*parts, arrays2.zeros((4,)))])
-        return stored(loaded(nl2.shared_constant(rows)))
+        return copied_out(copied_in(nl2.shared_constant(rows)))
 
     expected = np.stack([np.arange(2, 14, 3), np.arange(4), np.eye(4)[1], np.zeros(4)])
     np.testing.assert_array_equal(kernel(ramp(1, 1)), expected)
@@ -308,7 +298,7 @@ def test_registers_are_of_the_public_class():
         tile = nl2.ndarray((1, 1), nl2.int32)
         nisa2.register_move(register, -7)
         nisa2.register_store(tile, register)
-        return stored(tile)
+        return copied_out(tile)
 
     np.testing.assert_array_equal(kernel(ramp(1, 1)), [[-7]])
 
@@ -328,12 +318,12 @@ def product_of_e5m2(a, b):
     for x in (a, b):
         data.append(nl2.ndarray((32, x.shape[1] // 4), nl2.float8_e5m2_x4))
         scales.append(nl2.ndarray((4, x.shape[1] // 4), nl2.float8_e8m0fnu))
-        nisa2.quantize_mx(dst=data[-1], src=loaded(x), dst_scale=scales[-1])
+        nisa2.quantize_mx(dst=data[-1], src=copied_in(x), dst_scale=scales[-1])
     acc = nl2.ndarray((a.shape[1] // 4, b.shape[1] // 4), nl2.float32, buffer=nl2.psum)
     nisa2.nc_matmul_mx(acc, *data, *scales)
     tile = nl2.ndarray(acc.shape, nl2.float32)
     nisa2.tensor_copy(tile, acc)
-    return stored(tile), stored(scales[0])
+    return copied_out(tile), copied_out(scales[0])
 
 
 def test_a_product_of_four_packed_e5m2_with_scales_of_eight_bits():
@@ -378,11 +368,11 @@ def test_groups_of_ranks_do_not_overlap():
 def test_the_value_of_a_tensor_while_it_is_simulated():
     @nki2.jit
     def kernel(x):
-        tile = loaded(x)
+        tile = copied_in(x)
         seen.append(tile.sim_value)
         nisa2.memset(tile, 0.0)
         assert tile.device_value is None
-        return stored(tile)
+        return copied_out(tile)
 
     seen = []
     np.testing.assert_array_equal(kernel(ramp(4, 6)), 0)
@@ -395,8 +385,8 @@ def test_rows_that_a_tile_of_indices_selects():
     @nki2.jit
     def kernel(x, at):
         tile = nl2.ndarray((3, 6), x.dtype)
-        nisa2.dma_copy(dst=tile, src=x.vector_select(0, loaded(at)))
-        return stored(tile)
+        nisa2.dma_copy(dst=tile, src=x.vector_select(0, copied_in(at)))
+        return copied_out(tile)
 
     rows = np.int32([[7], [0], [7]])
     np.testing.assert_array_equal(kernel(ramp(8, 6), rows), ramp(8, 6)[rows[:, 0]])
@@ -412,11 +402,11 @@ def test_rows_that_a_tile_of_indices_selects():
 def test_annotations_of_nki_change_nothing():
     @nki2.jit
     def kernel(x: nt2.tensor[4, 6], y: nt2.mutable_tensor, z: nt2.mutable, times: nt2.scalar):
-        tile = loaded(x)
+        tile = copied_in(x)
         nisa2.tensor_scalar(tile, tile, nl2.multiply, times)
         nisa2.dma_copy(dst=y, src=tile)
         nisa2.dma_copy(dst=z, src=tile)
-        return stored(tile)
+        return copied_out(tile)
 
     y, z = np.zeros((4, 6), np.float32), np.zeros((4, 6), np.float32)
     for result in (kernel(ramp(4, 6), y, z, 3.0), y, z):
@@ -425,7 +415,7 @@ def test_annotations_of_nki_change_nothing():
 
 def test_scalar_is_called_in_beta_1_alone():
     def body(x):
-        nt2.scalar(loaded(x))  # refused
+        nt2.scalar(copied_in(x))  # refused
 
     assert refusal(nki2.jit(body), ramp(1, 1), kind=SpellingError, also=Exception) == (
         "HERE: scalar: nki.typing.scalar annotates a parameter in nki; it is called in Beta 1 alone\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.dialects.spellings import marked_line, program_of, ramp, refusal, traced
+from tests.dialects.spellings import copied_in, copied_out, marked_line, program_of, ramp, refusal, traced
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
@@ -13,18 +13,6 @@ import nkilab
 from nkilab.errors import LimitError, RuleError, SpellingError, UseError
 
 RNG = np.random.default_rng(6)
-
-
-def copied_in(x):
-    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=tile, src=x)
-    return tile
-
-
-def copied_out(tile):
-    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=tile)
-    return out
 
 
 @nki.jit
@@ -299,10 +287,6 @@ def compared(x):
     return copied_in(x) < 1  # refused
 
 
-def truth(x):
-    bool(copied_in(x)[0:1, 0:1])  # refused
-
-
 def many_partitions(x):
     nl.ndarray((129, 2), nl.float32)  # refused
 
@@ -378,10 +362,6 @@ TYPE_ERRORS = [
     (added_in_place, SpellingError, "operator *: " + NO_OPERATORS.format("*")),
     (divides_a_number, SpellingError, "operator /: " + NO_OPERATORS.format("/")),
     (compared, SpellingError, "operator <: " + NO_OPERATORS.format("<")),
-    (truth, UseError,
-     "bool: the truth of one element is not known before the kernel runs\n"
-     "  hint: use `is not None` for presence\n"
-     "  key: err_dynamic_control_flow_not_supported"),
 ]  # fmt: skip
 VALUE_ERRORS = [
     (many_partitions, LimitError,

@@ -7,10 +7,10 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.dialects.spellings import copied_in, copied_out, refusal
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
-from tests.dialects.spellings import refusal
 
 import nkilab
 from nkilab.dialects.serve import module_tree
@@ -20,18 +20,6 @@ from nkilab.errors import NkilabError, RuleError
 def simulated(kernel, *arrays):
     with nkilab.api.chosen(target="trn3"):
         return nkilab.simulate(kernel)(*arrays)
-
-
-def copied_in(x, dtype=None):
-    tile = nl.ndarray(x.shape, dtype or x.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=tile, src=x)
-    return tile
-
-
-def copied_out(tile):
-    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=tile)
-    return out
 
 
 def words(*shape):

@@ -6,10 +6,10 @@ import importlib
 
 import numpy as np
 import pytest
+from tests.dialects.spellings import marked_line, program_of, ramp, refusal
 from tests.dialects.spellings import nisa2 as nisa
 from tests.dialects.spellings import nki2 as nki
 from tests.dialects.spellings import nl2 as nl
-from tests.dialects.spellings import program_of, ramp, refusal
 
 import nkilab
 from nkilab.errors import LimitError, NkilabWarning, RuleError, SpellingError, UnsupportedError, UseError
@@ -386,3 +386,26 @@ def test_products_over_a_window_add_where_they_overlap():
         for column in range(2):
             expected[:, row : row + 2, column : column + 2] += x.reshape(2, 2, 2)
     np.testing.assert_array_equal(run(kernel, x), expected.reshape(2, 9))
+
+
+@nki.jit
+def asked_for(x, index=None):
+    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    if tile and index:  # asked
+        nisa.tensor_scalar(tile, tile, op0=nl.add, operand0=1.0)
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+def test_the_truth_of_a_tensor_is_that_it_is_there_and_of_one_element_that_is_told():
+    x, nothing = np.ones((4, 2), np.float32), np.zeros((1, 1), np.int32)
+    np.testing.assert_array_equal(asked_for(x), x)
+    with pytest.warns(NkilabWarning) as caught:
+        np.testing.assert_array_equal(asked_for(x, nothing), x + 1)
+    assert [str(w.message) for w in caught] == [
+        "the truth of index: int32[1, 1] in hbm says that it is there, not what it holds: "
+        "write `is not None`, or load the element into a register"
+    ]
+    assert marked_line(asked_for.func, "# asked").endswith(f":{caught[0].lineno}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from functools import partial
 
 import pytest
 
@@ -48,18 +48,8 @@ OPTIONS = ("--sample", "20", "--sample-seed", "1", "--limit-gib", "0.4", "--agai
 
 
 @pytest.fixture
-def run(pytester, monkeypatch, tmp_path):
-    pytester.makepyfile(SUITE)
-    monkeypatch.setenv("PYTEST_ADDOPTS", "")
-    where = tmp_path / "outcomes.jsonl"
-
-    def run(*options):
-        plugins = ("-p", "nkilab.suites.sample", "-p", "no:cacheprovider", "--outcomes", str(where))
-        result = pytester.runpytest_subprocess(*plugins, *options)
-        lines = [json.loads(line) for line in where.read_text().splitlines()] if where.exists() else []
-        return result, [line | {"id": line["id"].rpartition("::test_")[2]} for line in lines]
-
-    return run
+def run(run_sample):
+    return partial(run_sample, SUITE)
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "two workers"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from types import SimpleNamespace
 
@@ -67,16 +66,12 @@ def test_after_chunks():
 
 
 @pytest.fixture
-def run(pytester, monkeypatch, tmp_path):
-    pytester.makepyfile(SUITE)
-    monkeypatch.setenv("PYTEST_ADDOPTS", "")
-    where = tmp_path / "outcomes.jsonl"
+def run(run_sample):
+    """Runs the suite; gives the result, and the outcome of each test."""
 
     def run(*options):
-        plugins = ("-p", "nkilab.suites.sample", "-p", "no:cacheprovider", "--outcomes", str(where))
-        result = pytester.runpytest_subprocess(*plugins, *options)
-        lines = [json.loads(line) for line in where.read_text().splitlines()]
-        return result, {line["id"].rpartition("::test_")[2]: line for line in lines}
+        result, lines = run_sample(SUITE, *options)
+        return result, {line["id"]: line for line in lines}
 
     return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,7 @@ class Reversed:
     def __init__(self, objective: Bowl) -> None:
         self._objective = objective
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
+    def evaluate(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         yield from [self._objective.evaluate(point) for point in reversed(points)]
 
 
@@ -68,7 +68,7 @@ class Dying:
     def __init__(self, objective: Bowl, left: int) -> None:
         self._objective, self._left = objective, left
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
+    def evaluate(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         for point in points:
             if not self._left:
                 raise Killed

@@ -16,7 +16,7 @@ from nkilab._lazy import part
 from nkilab.einsum import compile
 from nkilab.tune.report import time_left
 from nkilab.tune.study import Progress
-from tests.program import SOURCE, call, told
+from tests.program import SOURCE, call, read_piece, told
 from tests.test_wrong_use import piped
 from tests.tune.kernels import FAULTS, ODD, SPACE, written
 from tests.views.test_schemas import check
@@ -153,7 +153,7 @@ def test_a_search_that_is_interrupted_tells_how_far_it_came_and_leaves_a_clean_t
     )  # fmt: skip
     os.close(theirs)
     written, is_sent = b"", False
-    while chunk := _read(ours):
+    while chunk := read_piece(ours):
         written += chunk
         if not is_sent and b" left, best " in written:
             running.send_signal(signal.SIGINT)
@@ -168,14 +168,6 @@ def test_a_search_that_is_interrupted_tells_how_far_it_came_and_leaves_a_clean_t
     assert told_last.endswith("\n  journal has them: the same command goes on from there\n")
     # the bar is taken away before that: the line that it stood in is erased
     assert "\x1b[2K" in last[: last.rindex("nkilab: interrupted")][-40:]
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:
-        # the other end is closed
-        return b""
 
 
 def test_the_time_that_is_left_is_that_of_points_which_no_journal_knows():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import nkilab
 from nkilab.profiles import Profile
 from nkilab.views.explorer import tables_of
+from nkilab.views.explorer.summary import ranks_of
 from nkilab.views.perfetto import trace_json, trace_protobuf
 from nkilab.views.report import report_html
 from tests.cores.kernels import output_like
@@ -170,3 +173,32 @@ def test_tables_have_the_rows_of_both_cores_and_numbers_that_fit() -> None:
     for earlier, later in zip(tables["Flow"]["in_id"], tables["Flow"]["out_id"], strict=True):
         assert (earlier < counts[0]) == (later < counts[0])
     assert (tables["Metadata"]["num_physical_cores"], tables["Metadata"]["vnc_enabled"]) == ([2], [True])
+
+
+def test_tables_of_several_ranks_lie_in_a_folder_for_each(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    made = nkilab.profile(uneven[2], nkilab.spec((2, 3, 128, 512), "float32"), 3, ranks=2)
+    for _ in range(2):
+        # once more into folders that are there
+        made.save_tables(tmp_path / "tables")
+    assert sorted(folder.name for folder in (tmp_path / "tables").iterdir()) == ["rank_0", "rank_1"]
+    for rank in range(2):
+        folder = tmp_path / "tables" / f"rank_{rank}"
+        moved, summary, metadata = (
+            parquet.read_table(folder / f"{table}.parquet").to_pydict()
+            for table in ("DmaPacketAggregated", "Summary", "Metadata")
+        )
+        # by hand: a load and a store of a block on core 0, three of each on core 1, which ends last
+        assert (moved["pcore_idx"].count(0), moved["pcore_idx"].count(1)) == (2, 6)
+        assert set(moved["transfer_bytes"]) == {BLOCK}
+        assert metadata["num_physical_cores"] == [2]
+        assert summary["total_time"] == [pytest.approx(made.latency_us / 1e6)]
+
+
+def test_ranks_stand_in_order_of_their_numbers_with_their_own_cores() -> None:
+    runs = [SimpleNamespace(estimate=SimpleNamespace(run=name)) for name in "ab"]
+    runs[0].titles = ("rank 10, program 0", "rank 9, program 1")
+    runs[1].titles = ("rank 9, program 0", "rank 10, program 1")
+    assert ranks_of(SimpleNamespace(together=SimpleNamespace(cores=runs))) == {
+        "rank 9": ("b", "a"), "rank 10": ("a", "b"),
+    }  # fmt: skip

@@ -9,12 +9,14 @@ per-file-ignores = { "legacy/*.py" = ["race-dynamic-hbm"] }
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from ..errors import UsageError, did_you_mean
@@ -61,6 +63,8 @@ class Settings:
         """Whether a finding is silenced."""
         if finding.rule in self.ignore:
             return True
+        if not self.per_file:
+            return False
         path = Path(finding.site.file)
         try:
             told = path.resolve().relative_to(self.folder).as_posix()
@@ -77,12 +81,21 @@ def settings_near(file: str) -> Settings:
     Raises:
         UsageError: if they hold a key or rule that does not exist, or the file is no TOML.
     """
-    for folder in Path(file).resolve().parents:
-        path = folder / "pyproject.toml"
-        held = _settings_in(path, path.stat().st_mtime_ns) if path.is_file() else None
+    for path in _settings_files(os.path.abspath(file)):
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        held = _settings_in(path, found.st_mtime_ns) if S_ISREG(found.st_mode) else None
         if held is not None:
             return held
     return Settings()
+
+
+@lru_cache(64)
+def _settings_files(file: str) -> tuple[Path, ...]:
+    """Where settings of a file may stand, the nearest first."""
+    return tuple(folder / "pyproject.toml" for folder in Path(file).resolve().parents)
 
 
 @lru_cache(16)

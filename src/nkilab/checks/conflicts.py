@@ -17,19 +17,15 @@ import numpy as np
 
 from ..place.boxes import Overlaps, boxes_for, overlaps_of
 from ..place.direct import Accesses, chains_of, crowded_spaces, in_space, reads_first
-from ..place.edges import Dependence, waits_of
+from ..place.edges import waits_of
 from ..place.slots import DMA, Slots
 from ..place.walk import DIRECT as DIRECT_CODE
-from ..place.walk import KINDS
 from ..tiles.tile import HBM, Layout
 from .evidence import Evidence, Track
 
 DIRECT, PATTERN, DYNAMIC, CORES = "direct overlap", "pattern overlap", "dynamic hbm", "two cores"
 BETA_1_DIRECT = "direct overlap, Beta 1"
 SEMAPHORE = "semaphore"
-# every kind through one tensor counts as ordered while pairs are looked for
-_ALL = {name: Dependence(name, name, True, name, "assumed") for name in KINDS}
-
 
 # what stands for accesses that are alike: program, engine, whether they write, and which they are
 _Live = tuple[int, int, bool, int]
@@ -121,8 +117,11 @@ class Conflicts:
     def through_one(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Pairs of rows of one program that share a tensor, or bytes at addresses: later, earlier, kind."""
         for number, track in enumerate(self.tracks):
-            slots = _without(track.slots, self._special(track))
-            waits = waits_of(track.program, slots, track.boxes, track.overlaps, _ALL)
+            special = self._special(track)
+            waits = track.within.waits
+            if special:
+                slots = _without(track.slots, special)
+                waits = waits_of(track.program, slots, track.boxes, track.overlaps)
             later = np.repeat(np.arange(len(track.program)), np.diff(waits.start))
             base = int(self.base[number])
             yield later + base, waits.node + base, waits.kind
@@ -300,8 +299,6 @@ class _FirstWrites:
 
 def _without(slots: Slots, storages: list[int]) -> Slots:
     """Slots as if some storages were never touched."""
-    if not storages:
-        return slots
     out = np.isin(slots.storage, storages)
     return replace(slots, is_read=slots.is_read & ~out, is_written=slots.is_written & ~out)
 

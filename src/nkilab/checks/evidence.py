@@ -11,12 +11,14 @@ import numpy as np
 from ..cores import Meeting
 from ..dialects.kernel import Kernel
 from ..place import DEPENDENCES, Dependence, Plan, plan
+from ..place.alike import is_moved
 from ..place.boxes import Boxes, Overlaps, boxes_of, overlaps_of
 from ..place.compiled import compiled
+from ..place.edges import Within, waits_of
 from ..place.slots import Slots, slots_of
 from ..tiles.tile import HBM
 from ..timing import Timeline, simulate
-from ..timing.work import LOAD, ON_CHIP, STORE
+from ..timing.work import LOAD, ON_CHIP, STORE, Work, work_of
 from ..trace.marks import Marks
 from ..trace.program import Program, StorageRecord
 from ..trace.session import MemoryKey
@@ -36,6 +38,8 @@ class Track:
     def __init__(self, program: Program, rank: int = 0) -> None:
         self.program = program
         self.rank = rank
+        # the first program of the launch, if this is another one
+        self.first: Track | None = None
 
     @property
     def marks(self) -> Marks:
@@ -58,9 +62,21 @@ class Track:
         return overlaps_of(self.boxes)
 
     @cached_property
+    def within(self) -> Within:
+        """The accesses of the program, and who waits for whom within tensors."""
+        if self._twin is not None:
+            return self._twin.within
+        return Within(self.slots, self.boxes, waits_of(self.program, self.slots, self.boxes, self.overlaps))
+
+    @cached_property
     def compiled(self) -> Program:
         """The program as the vendor's compiler leaves it."""
         return compiled(self.program)
+
+    @property
+    def is_as_compiled(self) -> bool:
+        """Whether the compiler changes nothing."""
+        return self.compiled is self.program
 
     @cached_property
     def plan(self) -> Plan:
@@ -69,12 +85,35 @@ class Track:
         Raises:
             LimitError: if they do not fit.
         """
-        return plan(self.compiled)
+        if self._twin is not None and self._twin.is_as_compiled and self.is_as_compiled:
+            return self._twin.plan
+        return plan(self.compiled, self.within if self.is_as_compiled else None)
+
+    @cached_property
+    def work(self) -> Work:
+        """What is to be timed."""
+        return work_of(self.compiled, self.plan)
 
     @cached_property
     def timeline(self) -> Timeline:
         """When it all happens."""
-        return simulate(self.compiled, self.plan)
+        if self._twin is not None and self.plan is self._twin.plan:
+            return self._twin.timeline
+        return simulate(self.compiled, self.plan, self.work)
+
+    @cached_property
+    def _twin(self) -> Track | None:
+        """The first program, if this one is the same but for its places in HBM, which overlap as there.
+
+        Cores run one kernel on parts of their own; what does not depend on the part is worked out once.
+        """
+        first = self.first
+        if first is None or not is_moved(self.program, self.slots, first.program, first.slots):
+            return None
+        mine, theirs = self.overlaps, first.overlaps
+        columns = [(self.boxes.of_slot, first.boxes.of_slot), (mine.start, theirs.start)]
+        columns += [(mine.other, theirs.other), (mine.covers, theirs.covers)]
+        return first if all(np.array_equal(*pair) for pair in columns) else None
 
     def site(self, row: int) -> Site:
         """The user's line of a row."""
@@ -159,6 +198,8 @@ class Evidence:
     def __post_init__(self) -> None:
         # a collective of one rank is a meeting that nobody else comes to
         held = tuple(m for m in self.meetings if 1 < len(m.rows) == len(self.tracks))
+        for track in self.tracks[1:]:
+            track.first = self.tracks[0]
         object.__setattr__(self, "meetings", held)
 
     @property

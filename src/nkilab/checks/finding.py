@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from os.path import basename
 from typing import Any, Literal, NamedTuple
 
 Severity = Literal["error", "warning", "advice"]
@@ -18,7 +18,7 @@ class Site(NamedTuple):
     line: int = 0
 
     def __str__(self) -> str:
-        return f"{Path(self.file).name}:{self.line}" if self.file else ""
+        return f"{basename(self.file)}:{self.line}" if self.file else ""
 
 
 NOWHERE = Site()

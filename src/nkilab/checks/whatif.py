@@ -14,7 +14,7 @@ import numpy as np
 from ..isa.declare import Instruction, Step
 from ..place import plan
 from ..place.edges import Waits
-from ..timing import simulate
+from ..timing import latency_ns
 from ..trace.program import Program
 from .evidence import Track
 
@@ -34,7 +34,7 @@ def with_steps(program: Program, rows: np.ndarray, change: Callable[[Step], Step
 
 def latency_with_steps(track: Track, rows: np.ndarray, change: Callable[[Step], Step]) -> float:
     """Nanoseconds with other costs of some rows under the same plan."""
-    return simulate(with_steps(track.compiled, rows, change), track.plan).latency_ns
+    return latency_ns(with_steps(track.compiled, rows, change), track.plan, track.work)
 
 
 def latency_without_waits(track: Track, dropped: np.ndarray) -> float:
@@ -44,13 +44,13 @@ def latency_without_waits(track: Track, dropped: np.ndarray) -> float:
     keep[dropped] = False
     kept = np.concatenate([[0], np.cumsum(keep)])
     waits = Waits(kept[held.waits.start], held.waits.node[keep], held.waits.kind[keep])
-    return simulate(track.compiled, replace(held, waits=waits)).latency_ns
+    return latency_ns(track.compiled, replace(held, waits=waits), track.work)
 
 
 def latency_without_rows(track: Track, rows: np.ndarray, stands_for: dict[int, int]) -> float:
     """Nanoseconds without some rows, where tiles are replaced by others; planned anew."""
     shorter = track.compiled.without(rows, stands_for)
-    return simulate(shorter, plan(shorter)).latency_ns
+    return latency_ns(shorter, plan(shorter))
 
 
 def later_of(waits: Waits) -> np.ndarray:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from ..arrays import ArraySpec
 from ..errors import SpellingError
 from .places import placed
 
 
 class TensorAnnotation:
-    """`nt.tensor[128, 512]`: a tensor; it has no effect at run time."""
+    """`nt.tensor[128, 512]`: a tensor; it has no effect at run time.
 
-    def __class_getitem__(cls, shape: Any) -> type:
+    `nt.tensor[[128, 512], nl.float32]` stands for an array where a kernel of Beta 1 is measured.
+    """
+
+    def __class_getitem__(cls, key: Any) -> type | ArraySpec:
+        match key:
+            case (list() | tuple() as shape, dtype):
+                return ArraySpec(tuple(shape), dtype)
         return cls
 
 

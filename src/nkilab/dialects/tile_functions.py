@@ -67,6 +67,9 @@ class Lowering(Protocol):
     def allocate(self, shape: tuple[int, ...], dtype: DType, memory: str) -> Any:
         """A tile that nothing is written to yet."""
 
+    def settled(self, tile: Any) -> Any:
+        """A result in a tile of its own, of which views may be made."""
+
 
 @cache
 def plain(cls: type[Instruction], **chosen: Any) -> tuple[Any, ...]:
@@ -167,7 +170,7 @@ def on_partitions(to: Lowering, tile: V, partitions: int) -> V:
     """`tile` repeated to so many partitions if it has one."""
     if tile.layout.partitions == partitions or tile.layout.partitions != 1:
         return tile
-    held: V = across_partitions(to, tile, partitions)
+    held: V = to.settled(across_partitions(to, tile, partitions))
     return held
 
 

@@ -75,11 +75,11 @@ def _is_plain(value: Any, found: list[Storage]) -> bool:
 
 def only_goes_through_ranges(code: CodeType) -> bool:
     """Whether each `range` in a function's text is what a `for` runs over."""
-    node = functions_of(code.co_filename).get((code.co_name, code.co_firstlineno), (None, None))
-    if node[0] is None or node[1] != code:
+    node, known = functions_of(code.co_filename).get((code.co_name, code.co_firstlineno), (None, None))
+    if node is None or known != code:
         return False
-    loops = [n.iter for n in ast.walk(node[0]) if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)]
-    named = sum(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(node[0]))
+    loops = [n.iter for n in ast.walk(node) if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)]
+    named = sum(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(node))
     through = sum(isinstance(n.func, ast.Name) and n.func.id == "range" and not n.keywords for n in loops)
     return 0 < named == through
 

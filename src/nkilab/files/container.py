@@ -166,7 +166,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 def write_whole_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
     """Write files into a folder: a new one is there with all of them or not at all.
 
-    In a folder that is there already, each file is whole.
+    A name may have a folder within it. In a folder that is there already, each file is whole.
 
     Raises:
         FileError: if the folder cannot be made or written.
@@ -174,12 +174,14 @@ def write_whole_folder(path: str | os.PathLike[str], files: Mapping[str, bytes])
     place = Path(path)
     if place.exists():
         for name, content in files.items():
+            _make_folder((place / name).parent)
             write_whole(place / name, content)
         return
     temporary = ""
     try:
         temporary = tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent)
         for name, content in files.items():
+            (Path(temporary) / name).parent.mkdir(exist_ok=True)
             (Path(temporary) / name).write_bytes(content)
         _make_readable(temporary, 0o777)
         os.rename(temporary, place)
@@ -188,6 +190,13 @@ def write_whole_folder(path: str | os.PathLike[str], files: Mapping[str, bytes])
     finally:
         if temporary and os.path.exists(temporary):
             shutil.rmtree(temporary)
+
+
+def _make_folder(place: Path) -> None:
+    try:
+        place.mkdir(exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{place} cannot be written: {reason_of(error)}") from None
 
 
 def read_whole(path: str | os.PathLike[str]) -> bytes:

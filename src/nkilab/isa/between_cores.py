@@ -116,7 +116,7 @@ class Sendrecv(Instruction):
     def cost(self) -> list[Step]:
         # not published. Both ways are timed as a transfer within the chip; the exchange of semaphores is not
         widening = 2.0 if self.dma_engine == "dma" else 4.0
-        return [transfer_step(self, self.dst, self.src, label="DMA", widening=widening)]
+        return [transfer_step(self.dst, self.src, label="DMA", widening=widening)]
 
 
 class CoreBarrier(Instruction):

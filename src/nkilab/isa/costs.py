@@ -109,7 +109,7 @@ def contiguous_run(given: Layout) -> int:
     return max(run, 1)
 
 
-def transfer_step(form: Any, dst: Layout, src: Layout, *, label: str, widening: float = 1.0) -> Step:
+def transfer_step(dst: Layout, src: Layout, *, label: str, widening: float = 1.0) -> Step:
     """One DMA transfer: as many descriptors as contiguous runs on the side that has the shorter ones.
 
     Source: DMA guide, "Descriptor size".

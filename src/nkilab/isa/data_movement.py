@@ -165,9 +165,9 @@ class DmaCopy(Instruction):
 
     def cost(self) -> list[Step]:
         if not self.is_dynamic and not self.is_made_by_software:
-            return [transfer_step(self, self.dst, self.src, label="DMA")]
+            return [transfer_step(self.dst, self.src, label="DMA")]
         # assumed: descriptors made while the kernel runs cost what others do; nothing is published of them
-        transfer = transfer_step(self, self.dst, self.src, label="DMA", widening=2)
+        transfer = transfer_step(self.dst, self.src, label="DMA", widening=2)
         if not self.is_made_by_software:
             return [transfer]
         # descriptor generation reference: software descriptors cost GpSimdE time; assumed: a cycle for each

@@ -152,6 +152,9 @@ class Rule:
             "operand.start" (a partition), "operand" (a number or None), an attribute, or an axis (its size),
             each with a value. Empty where the chips named do not have the instruction.
         holds: True if a form keeps the rule.
+        hint: one thing to do, or "".
+        key: under which AWS documents the error, or "".
+        chips: on which the counterexample breaks it; all if empty.
     """
 
     sentence: str

@@ -273,24 +273,23 @@ class TensorScalar(Instruction):
         return "gpsimd" if any("vector" not in op.engines and op.name != "divide" for op in ops) else "vector"
 
     def compute(self, dst: Any, data: Any, operand0: Any, operand1: Any) -> None:
+        is_bitvec = self.op0.is_bitvec
         data = as_shape(data, dst.shape)
-        pairs = (
-            (self.op0, as_column(operand0, dst.ndim), self.operand0, self.reverse0),
-            (self.op1, as_column(operand1, dst.ndim), self.operand1, self.reverse1),
-        )
-        if self.op0.is_bitvec:
-            result = data
-            for op, operand, _, reverse in pairs:
-                if op is not None:
-                    operand = operand if operand is None else np.asarray(operand).astype(result.dtype)
-                    result = apply(op, result, operand, reverse)
+        result = data if is_bitvec else widen(data, self.data.dtype)
+        for op, operand, given, reverse in (
+            (self.op0, operand0, self.operand0, self.reverse0),
+            (self.op1, operand1, self.operand1, self.reverse1),
+        ):
+            if op is None:
+                continue
+            column = as_column(operand, dst.ndim)
+            if column is not None:
+                column = np.asarray(column).astype(data.dtype) if is_bitvec else widen_operand(column, given)
+            result = apply(op, result, column, reverse)
+        if is_bitvec:
             store_bits(dst, np.asarray(result), self.dst.dtype)
-            return
-        result = widen(data, self.data.dtype)
-        for op, operand, given, reverse in pairs:
-            if op is not None:
-                result = apply(op, result, None if given is None else widen_operand(operand, given), reverse)
-        store(dst, result, self.dst.dtype)
+        else:
+            store(dst, result, self.dst.dtype)
 
     def cost(self) -> list[Step]:
         later = self.machine["vector_operand_ns"]

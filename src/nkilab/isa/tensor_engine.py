@@ -404,15 +404,12 @@ class NcTranspose(Instruction):
 
     def _check_operand(self, name: str, spec: Any, given: Any) -> None:
         super()._check_operand(name, spec, given)
-        if name == "data":
-            for axis in ("P", "F"):
-                into, out_of = self.sizes[f"{axis}*"], self.sizes[axis]
-                if into != out_of:
-                    raise RuleError(
-                        f"dst is [{self.sizes['F']}, {self.sizes['P*']}]; the transpose of data is "
-                        f"[{self.sizes['F*']}, {self.sizes['P']}]",
-                        source=self.source,
-                    )
+        if name == "data" and any(self.sizes[f"{axis}*"] != self.sizes[axis] for axis in "PF"):
+            raise RuleError(
+                f"dst is [{self.sizes['F']}, {self.sizes['P*']}]; the transpose of data is "
+                f"[{self.sizes['F*']}, {self.sizes['P']}]",
+                source=self.source,
+            )
 
     @rule(
         "engine is tensor; data is in sbuf and dst in psum there",

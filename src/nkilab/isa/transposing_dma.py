@@ -330,4 +330,4 @@ class DmaCompute(Instruction):
     def cost(self) -> list[Step]:
         # assumed: each source is a transfer of its own; trn3 guide: half the rate of a copy before trn3
         widening = 2 if self.machine.generation < 4 else 1.5
-        return [transfer_step(self, self.dst, s, label="DMA_COMPUTE", widening=widening) for s in self.srcs]
+        return [transfer_step(self.dst, s, label="DMA_COMPUTE", widening=widening) for s in self.srcs]

@@ -134,16 +134,13 @@ def judged_grids(
         predictor: runs their kernels; the names that they import are served.
         progress: is told after each row how many are done, of how many.
     """
-    listed = grids_of(rows)
-    count, done = sum(map(len, listed)), 0
+    numbered = [(number, row) for number, own in enumerate(grids_of(rows)) for row in own]
     grids: dict[Any, list[Compared]] = {}
-    for number, own in enumerate(listed):
-        for row in own:
-            compared = Compared(row, row.metric, row.value, predictor.predict(row, row.metric), None, "")
-            grids.setdefault((number, _results(predictor, row)), []).append(compared)
-            done += 1
-            if progress:
-                progress(done, count)
+    for done, (number, row) in enumerate(numbered, 1):
+        compared = Compared(row, row.metric, row.value, predictor.predict(row, row.metric), None, "")
+        grids.setdefault((number, _results(predictor, row)), []).append(compared)
+        if progress:
+            progress(done, len(numbered))
     return [Grid(tuple(own)) for own in grids.values() if len(own) > 1]
 
 

@@ -73,6 +73,7 @@ def machine_named(name: str) -> Machine:
 
 @cache
 def _read(path: Path, changed_at: int) -> Machine:
+    """The chip that a file changes, read once for each time at which it was changed."""
     held = loaded(path, HINT)
     if not isinstance(held, Mapping) or held.get("schema") != SCHEMA:
         given = held.get("schema") if isinstance(held, Mapping) else None

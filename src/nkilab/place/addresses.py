@@ -10,30 +10,33 @@ from ..errors import LimitError
 from ..records import column
 from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
-from .boxes import Boxes, boxes_of, overlaps_of
+from .boxes import Boxes
 from .buffers import buffer_edges
 from .direct import Edges, direct_edges, is_fixed, reserved
-from .edges import REUSE, Waits, waits_from, waits_of, with_edges
+from .edges import REUSE, Waits, Within, waits_from, with_edges, within_tensors
 from .lifetimes import Parts, frontier_of, parts_of
 from .memory import ALL_PLACED, place
 from .plan import Finding, Placements, Plan, Transfer
-from .slots import Slots, slots_of
+from .slots import Slots
 from .spills import operand_facts, place_text, place_with_spills
 
 _LARGEST = 5
 
 
-def plan(program: Program) -> Plan:
+def plan(program: Program, known: Within | None = None) -> Plan:
     """Place the tiles of a program, spill what does not fit, and say who waits for whom.
 
     Tiles at addresses lie there; the others lie where none of these ever does.
 
+    Args:
+        program: to be placed.
+        known: `within_tensors` of it, where that was worked out before.
+
     Raises:
         LimitError: if one instruction's own operands do not fit into SBUF, or PSUM runs out.
     """
-    slots = slots_of(program)
-    boxes = boxes_of(program, slots)
-    waits = with_edges(waits_of(program, slots, boxes, overlaps_of(boxes)), direct_edges(program, slots))
+    slots, boxes, within = known or within_tensors(program)
+    waits = with_edges(within, direct_edges(program, slots))
     machine = program.machine
     bank = machine.limit("psum_bank_bytes")
     psum = _Room.of(program, PSUM, machine.limit("psum_banks"), bank)

@@ -237,10 +237,14 @@ def overlaps_of(boxes: Boxes) -> Overlaps:
     count = len(boxes.group)
     label = _clusters(boxes)
     order = np.argsort(label, kind="stable")
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for start, stop in runs(label[order]):
-        if stop - start > 1:
-            found.extend(_pairs(boxes, order[start:stop]))
+    starts = np.flatnonzero(np.diff(label[order], prepend=-1))
+    sizes = np.diff(starts, append=count)
+    twos = starts[sizes == 2]
+    one, two = order[twos], order[twos + 1]
+    shared = _overlap(boxes, one, two)
+    found = [(one[shared], two[shared])]
+    for start, size in zip(starts[sizes > 2].tolist(), sizes[sizes > 2].tolist(), strict=True):
+        found.extend(_pairs(boxes, order[start : start + size]))
     one, two = (np.concatenate(column) for column in zip(*found, strict=True))
     box, other = np.concatenate([one, two]), np.concatenate([two, one])
     by_box = np.lexsort((other, box))
@@ -254,6 +258,8 @@ def _clusters(boxes: Boxes) -> np.ndarray:
 
     Along one axis after the other, boxes of one label are told apart where no interval bridges a gap.
     """
+    if np.bincount(boxes.group, minlength=1).max() < 2:
+        return boxes.group
     has_flat = np.zeros(int(boxes.group.max(initial=-1)) + 1, np.bool_)
     has_flat[boxes.group[boxes.is_flat]] = True
     by_flat = has_flat[boxes.group]
@@ -264,6 +270,8 @@ def _clusters(boxes: Boxes) -> np.ndarray:
     # what one axis tells apart may open gaps along those before it
     for low, high in intervals * 2:
         label = told_apart(label, low, high)
+        if label.max(initial=-1) == len(label) - 1:
+            break
     return label
 
 

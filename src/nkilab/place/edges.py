@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -123,6 +124,21 @@ def dependences(program: Program, table: Mapping[str, Dependence] = DEPENDENCES)
     boxes = boxes_of(program, slots)
     waits = waits_of(program, slots, boxes, overlaps_of(boxes), table)
     return with_edges(waits, direct_edges(program, slots), table)
+
+
+class Within(NamedTuple):
+    """What is known of tensors before anything is placed: their accesses, and who waits for whom."""
+
+    slots: Slots
+    boxes: Boxes
+    waits: Waits
+
+
+def within_tensors(program: Program) -> Within:
+    """The accesses of a program, and who waits within tensors."""
+    slots = slots_of(program)
+    boxes = boxes_of(program, slots)
+    return Within(slots, boxes, waits_of(program, slots, boxes, overlaps_of(boxes)))
 
 
 def with_edges(waits: Waits, edges: Edges, table: Mapping[str, Dependence] = DEPENDENCES) -> Waits:

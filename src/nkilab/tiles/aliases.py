@@ -47,25 +47,20 @@ class AddressSpace:
             inherits: whether it shows what others wrote to the same bytes before it came.
         """
         bounds = (partition, partition + storage.shape[0], byte, byte + storage.bytes_per_partition)
-        storage.place = Place(self, partition, byte, bounds)
+        place = storage.place = Place(self, partition, byte, bounds)
         self._covered = [r for r in self._covered if r() is not None]
-        for held in self._covered:
-            other = held()
-            if other is not None and _common(bounds, _place_of(other).bounds):
+        covered = (other for r in self._covered if (other := r()) is not None)
+        kept = [(other, _common(bounds, _place_of(other).bounds)) for other in self._kept]
+        overlaps = [(other, shared) for other, shared in kept if shared is not None]
+        for other in covered:
+            if _common(bounds, _place_of(other).bounds):
                 _meet(storage, other)
-        kept: list[Storage] = []
-        for other in self._kept:
-            theirs = _place_of(other).bounds
-            shared = _common(bounds, theirs)
-            if shared is not None:
-                _meet(storage, other)
-                if inherits:
-                    _place_of(storage).follow(other, shared)
-            if shared == theirs:
-                self._covered.append(ref(other))
-            else:
-                kept.append(other)
-        self._kept = [*kept, storage]
+        for other, shared in overlaps:
+            _meet(storage, other)
+            if inherits:
+                place.follow(other, shared)
+        self._covered += [ref(other) for other, shared in overlaps if shared == _place_of(other).bounds]
+        self._kept = [other for other, shared in kept if shared != _place_of(other).bounds] + [storage]
 
     def spread(self, view: View) -> None:
         """Copy the bytes around what was written to the other storages that lie there."""

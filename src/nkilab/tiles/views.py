@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import prod
 from typing import TypeVar
 
@@ -100,36 +99,24 @@ def reshape_strides(
     """Strides that read the same elements in the same order under `new_shape`, or None if there are none."""
     if old_strides == compact_strides(old_shape):
         return compact_strides(new_shape)
-    old = [(n, s) for n, s in zip(old_shape, old_strides, strict=True) if n != 1]
-    strides: list[int] = []
-    i = 0
-    j = 0
-    sizes = list(new_shape)
-    while j < len(sizes):
-        if sizes[j] == 1:
-            strides.append(old[i][1] * old[i][0] if i < len(old) else 1)
-            j += 1
+    runs: list[tuple[int, int]] = []
+    for size, stride in zip(old_shape, old_strides, strict=True):
+        if size == 1:
             continue
-        # the shortest runs of axes, old and new, that hold equally many elements
-        old_run, new_run = [old[i]], [sizes[j]]
-        i, j = i + 1, j + 1
-        while prod(n for n, _ in old_run) != prod(new_run):
-            if prod(n for n, _ in old_run) < prod(new_run):
-                old_run.append(old[i])
-                i += 1
-            else:
-                new_run.append(sizes[j])
-                j += 1
-        for (_, outer), (size, inner) in pairwise(old_run):
-            if outer != size * inner:
-                return None
-        step = old_run[-1][1]
-        run = []
-        for size in reversed(new_run):
-            run.append(step)
-            step *= size
-        strides.extend(reversed(run))
-    return tuple(strides)
+        if runs and runs[-1][1] == size * stride:
+            size *= runs.pop()[0]
+        runs.append((size, stride))
+    # from the innermost axis: what is left of the run of contiguous elements, and the stride of the next axis
+    left, step = 1, 1
+    strides: list[int] = []
+    for size in reversed(new_shape):
+        if size > 1 and left == 1:
+            left, step = runs.pop()
+        if left % size:
+            return None
+        strides.append(step)
+        left, step = left // size, step * size
+    return tuple(reversed(strides))
 
 
 def broadcast(view: V, shape: tuple[int, ...]) -> V:

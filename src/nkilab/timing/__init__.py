@@ -3,6 +3,7 @@
 from .clock import BEGIN as BEGIN
 from .clock import compiled_beside as compiled_beside
 from .clock import ended as ended
+from .clock import latency_ns as latency_ns
 from .clock import opened as opened
 from .clock import simulate as simulate
 from .events import MODEL_VERSION as MODEL_VERSION

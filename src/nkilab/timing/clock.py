@@ -17,7 +17,7 @@ from ..place.plan import Plan
 from ..records import Job, column
 from ..trace.program import Program
 from .engines import choose, finish, meet, next_start, note, settle
-from .events import timeline_of
+from .events import latency_of, timeline_of
 from .state import FOREVER, NOBODY, NOT_YET, Clock, clock_of
 from .timeline import Timeline
 from .transfers import next_event, pause, resume, step
@@ -27,24 +27,38 @@ from .work import Work, work_of
 BEGIN = -2
 
 
-def simulate(program: Program, plan: Plan) -> Timeline:
+def simulate(program: Program, plan: Plan, work: Work | None = None) -> Timeline:
     """Time a program under its plan.
+
+    Args:
+        program, plan: what is to be timed.
+        work: of them, where it was worked out before.
 
     Returns:
         The events; the same program and plan give the same events, bit for bit.
     """
-    work = work_of(program, plan)
-    run, as_array = _JOB.chosen(len(work.share))
-    clock = clock_of(program.machine, work, as_array=as_array)
+    run, work, clock = _opened(program, work or work_of(program, plan))
     run(clock, BEGIN, 0.0, FOREVER)
     return ended(program, work, clock)
 
 
+def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float:
+    """`simulate(program, plan).latency_ns`, without the timeline; `known` as for `work_of`."""
+    run, work, clock = _opened(program, work_of(program, plan, known))
+    run(clock, BEGIN, 0.0, FOREVER)
+    _check_all_happened(clock)
+    return latency_of(program.machine, work, clock)
+
+
 def ended(program: Program, work: Work, clock: Clock) -> Timeline:
     """The timeline of a clock that ran to its end."""
+    _check_all_happened(clock)
+    return timeline_of(program.machine, work, clock)
+
+
+def _check_all_happened(clock: Clock) -> None:
     never = np.flatnonzero(column(clock.nodes, "done") == NOT_YET)
     assert not len(never), f"node {never[0]} waits for something that never happens"
-    return timeline_of(program.machine, work, clock)
 
 
 def compiled_beside(rows: int) -> AbstractContextManager[None]:
@@ -61,7 +75,10 @@ def compile_clock() -> None:
 
 def opened(program: Program, plan: Plan) -> tuple[Any, Work, Clock]:
     """What runs a clock further (see `run_on`), what it times, and the clock before anything has happened."""
-    work = work_of(program, plan)
+    return _opened(program, work_of(program, plan))
+
+
+def _opened(program: Program, work: Work) -> tuple[Any, Work, Clock]:
     run, as_array = _JOB.chosen(len(work.share))
     return run, work, clock_of(program.machine, work, as_array=as_array)
 

@@ -19,6 +19,8 @@ _READ = (
     "queue", "ready", "issued", "issuer", "slowdown", "start", "done", "background_start", "loads_table",
     "cause", "previous", "held", "held_by",
 )  # fmt: skip
+# What of it decides when their steps end.
+_ENDS = ("slowdown", "start", "background_start", "done")
 _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _MEETING = range(len(REASONS))
 
 
@@ -59,6 +61,13 @@ def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
         ready_node.astype(np.int32)[node],
         nodes["issuer"].astype(np.int32)[node],
     )
+
+
+def latency_of(machine: Machine, work: Work, clock: Clock) -> float:
+    """The latency of a finished simulation, as its timeline has it, in nanoseconds."""
+    nodes = dict(zip(_ENDS, columns_of(clock.nodes, *_ENDS), strict=True))
+    ended = _step_events(work, nodes, {})[3]
+    return float(ended.max(initial=machine["kernel_start_ns"])) + machine["kernel_end_ns"]
 
 
 # node, label, start, end, occupancy

@@ -90,6 +90,7 @@ class Work:
         stream: per compute engine, its nodes in program order.
         wait_start, wait_node, wait_kind: per node, the nodes it waits for.
         wait_delay: per wait, nanoseconds between the visible result and the start it allows.
+        of_form: per form of the program, its shares.
     """
 
     shares: tuple[Share, ...]
@@ -102,18 +103,24 @@ class Work:
     wait_node: np.ndarray
     wait_kind: np.ndarray
     wait_delay: np.ndarray
+    of_form: tuple[tuple[Share, ...], ...]
 
 
-def work_of(program: Program, plan: Plan) -> Work:
-    """The nodes of `program` under `plan`; node r is the last share of row r, which waits for the others."""
+def work_of(program: Program, plan: Plan, known: Work | None = None) -> Work:
+    """The nodes of `program` under `plan`; node r is the last share of row r, which waits for the others.
+
+    Args:
+        program, plan: what is to be timed.
+        known: the work of a program with the same forms, or all but the last of them.
+    """
     shares: list[Share] = []
     of_form: list[list[int]] = []
+    held = list(known.of_form) if known is not None else []
     is_static = program.has_static_descriptors
-    for declared in program.forms:
-        own = [
-            _share(program.machine, declared, list(s), is_static=is_static)
-            for _, s in groupby(declared.steps, lambda s: s.engine)
-        ]
+    for declared in program.forms[len(held) :]:
+        steps = groupby(declared.steps, lambda s: s.engine)
+        held.append(tuple(_share(program.machine, declared, list(s), is_static=is_static) for _, s in steps))
+    for own in held:
         of_form.append(list(range(len(shares), len(shares) + len(own))))
         shares.extend(own)
     form = np.array(program.form_column, np.int64)
@@ -134,7 +141,7 @@ def work_of(program: Program, plan: Plan) -> Work:
     order[ordered] = node
     stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
     waits = _waits(shares, share, plan.waits, chain, first, program.machine)
-    return Work(tuple(shares), share, engine, row, order, stream, *waits)
+    return Work(tuple(shares), share, engine, row, order, stream, *waits, tuple(held))
 
 
 def _with_earlier_shares(

@@ -147,24 +147,27 @@ def settle(session: Session, form: Instruction, operands: Sequence[Any]) -> list
     Raises:
         OutOfBoundsError: if an offset is out of bounds and the instruction does not skip those.
     """
+    skips = getattr(form, "oob_mode", "error") == "skip"
     placed: list[Any] = list(operands)
     for slot in form.view_slots:
-        view = operands[slot]
-        if not view.indices:
-            continue
-        if not session.has_data:
-            placed[slot] = settled(view, None)
-            continue
-        values = scalar_values(view)
-        skips = getattr(form, "oob_mode", "error") == "skip"
-        try:
-            check_scalars(view, values)
-        except OutOfBoundsError:
-            if not skips:
-                raise
-            continue
-        placed[slot] = settled(view, values)
-        rows_of(placed[slot], skips=skips)
+        if operands[slot].indices:
+            placed[slot] = _settled(operands[slot], session.has_data, skips)
+    return placed
+
+
+def _settled(view: View, has_data: bool, skips: bool) -> View:
+    """One operand of `settle`; as it is if its offset is out of bounds and the instruction skips those."""
+    if not has_data:
+        return settled(view, None)
+    values = scalar_values(view)
+    try:
+        check_scalars(view, values)
+    except OutOfBoundsError:
+        if not skips:
+            raise
+        return view
+    placed = settled(view, values)
+    rows_of(placed, skips=skips)
     return placed
 
 

@@ -260,7 +260,6 @@ def _continue_tables(
         if is_counted:
             program.positions.append((outer, own, value))
         program.positions += [(_moved(p, second, by), _moved(n, second, by), at) for p, n, at in inside]
-        for loop, kind, is_unrolled in loops:
+        program.unrolled += [loop + by for loop, _, is_unrolled in loops if is_unrolled]
+        for loop, kind, _ in loops:
             marks.loops[loop + by] = session.keyed["loop", loop + by] = kind
-            if is_unrolled:
-                program.unrolled.append(loop + by)

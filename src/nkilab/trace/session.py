@@ -163,17 +163,18 @@ class Session:
     def shared_storage(self, key: MemoryKey, shape: tuple[int, ...], dtype: DType) -> Storage:
         """This program's storage in a memory that all programs of the launch see; made if nobody has it."""
         mine = self.shared.get(key)
-        if mine is None:
-            scope, name, _ = key
-            first = self.together.storages.get(key)
-            if first is None:
-                mine = self.new_storage(shape, dtype, HBM, scope, name)
-            else:
-                mine = self.new_storage(first.shape, first.dtype, HBM, scope, name)
-                if self.has_data and first.data is None:
-                    first.allocate()
-                _put_on(mine, first)
-            self.share(key, mine)
+        if mine is not None:
+            return mine
+        scope, name, _ = key
+        first = self.together.storages.get(key)
+        if first is None:
+            mine = self.new_storage(shape, dtype, HBM, scope, name)
+        else:
+            mine = self.new_storage(first.shape, first.dtype, HBM, scope, name)
+            if self.has_data and first.data is None:
+                first.allocate()
+            _put_on(mine, first)
+        self.share(key, mine)
         return mine
 
     def catch_up(self) -> None:

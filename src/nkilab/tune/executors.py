@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -142,8 +142,8 @@ def evaluate_in_worker(work: Work, point: Point) -> Outcome:
 class Evaluator(Protocol):
     """Evaluates points."""
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
-        """Outcomes as they become known, in any order; closing the iterator gives up the rest."""
+    def evaluate(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
+        """Outcomes as they become known, in any order; closing the generator gives up the rest."""
 
 
 class Inline:
@@ -158,7 +158,7 @@ class Inline:
         self._objective = objective
         self._limit = limit
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
+    def evaluate(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         """Outcomes in order."""
         for point in points:
             yield limited(self._objective.evaluate, point, self._limit)
@@ -180,7 +180,7 @@ class Pooled:
         self._executor = make()
         self._deaths = 0
 
-    def evaluate(self, points: Sequence[Point]) -> Iterator[Outcome]:
+    def evaluate(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
         """Outcomes as they become known.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from ..given import need, whole
@@ -154,16 +155,11 @@ class _Run:
     def _evaluated(self, points: Sequence[Point], evaluator: Evaluator) -> Iterator[Outcome]:
         if not points or self.is_over():
             return
-        outcomes = evaluator.evaluate(points)
-        try:
+        with closing(evaluator.evaluate(points)) as outcomes:
             for outcome in outcomes:
                 yield outcome
                 if self.is_over():
                     return
-        finally:
-            close = getattr(outcomes, "close", None)
-            if close:
-                close()
 
     def _note(self, outcome: Outcome) -> None:
         self._seen += 1

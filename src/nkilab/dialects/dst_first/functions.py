@@ -66,6 +66,9 @@ class _Results:
         storage = current().new_storage(shape, dtype, memory, "tile", "")
         return Tensor(storage, 0, whole_layout(storage))
 
+    def settled(self, tile: Tensor) -> Tensor:
+        return tile
+
 
 RESULTS = _Results()
 

@@ -14,7 +14,7 @@ from ...tiles.tile import HBM, View, array_of, whole_layout
 from ...tiles.views import reinterpreted, reshaped
 from ...trace.affine import REPEATS, Affine
 from ...trace.session import Session, current, running
-from ...trace.source import place_of, user_frame
+from ...trace.source import place_of, user_frame, user_site
 from ..history import order
 from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
 from ..places import described, placed
@@ -212,14 +212,18 @@ class Tensor(View):
         ).located(place_of(user_frame()), "indirect", [self.describe()])
 
     def __bool__(self) -> bool:
-        """That there is a tensor, as the vendor's front end has it; of one element its value may be meant."""
-        if self.layout.size > 1:
-            return True
-        raise UseError(
-            "the truth of one element is not known before the kernel runs",
-            hint="use `is not None` for presence",
-            key="err_dynamic_control_flow_not_supported",
-        ).located(place_of(user_frame()), "bool")
+        """That there is a tensor, as the vendor's front end has it; of one element its value may be meant.
+
+        nki-library asks so whether it was given a tile, which may have one element.
+        """
+        if self.layout.size == 1:
+            session = current()
+            session.where = user_site()
+            session.warn(
+                f"the truth of {self.describe()} says that it is there, not what it holds: "
+                "write `is not None`, or load the element into a register"
+            )
+        return True
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         """The elements, for debuggers and printing."""

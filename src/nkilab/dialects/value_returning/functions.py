@@ -58,6 +58,9 @@ class _Results:
     def allocate(self, shape: tuple[int, ...], dtype: DType, memory: str) -> Tensor:
         return ndarray(shape, dtype, buffer=sbuf if memory == SBUF else psum)
 
+    def settled(self, tile: Tensor) -> Tensor:
+        return settled(tile)
+
 
 RESULTS = _Results()
 
@@ -127,7 +130,7 @@ def inside_or_masked(tile: Tensor, mask: Any) -> Tensor:
 
 def on_partitions(tile: Tensor, partitions: int) -> Tensor:
     """`tile` repeated to so many partitions if it has one."""
-    return settled(common.on_partitions(RESULTS, tile, partitions))
+    return common.on_partitions(RESULTS, tile, partitions)
 
 
 def unary(name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tensor:

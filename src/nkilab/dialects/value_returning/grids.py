@@ -142,11 +142,14 @@ class Index:
 
     def values(self) -> np.ndarray:
         """The indices themselves, of `shape`."""
-        total = np.full(self.shape, self.start, np.int64)
+        rank = len(self.shape)
+        total = np.full((1,) * rank, self.start, np.int64)
         for axis, (size, step) in enumerate(zip(self.shape, self.steps, strict=True)):
-            run = np.arange(size, dtype=np.int64) * step
-            total += run.reshape([-1 if a == axis else 1 for a in range(len(self.shape))])
-        return total
+            if step:
+                total = total + (np.arange(size) * step).reshape(
+                    [-1 if a == axis else 1 for a in range(rank)]
+                )
+        return np.broadcast_to(total, self.shape)
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -319,7 +322,8 @@ def arange(*args: Any) -> Index:
         raise UseError(
             f"{len(args)} bounds are given; arange takes an end, a start and an end, or these and a step"
         )
-    return _along(_run(*(whole_number(a, "a bound") for a in args)), 0, 1)
+    run = _run(*(whole_number(a, "a bound") for a in args))
+    return Index((len(run),), run.start, (run.step,))
 
 
 def _run(*bounds: int) -> range:
@@ -331,12 +335,6 @@ def _run(*bounds: int) -> range:
             f"an index grid from {run.start} to {run.stop} by {run.step} is empty; it holds an index or more"
         )
     return run
-
-
-def _along(run: range, axis: int, rank: int) -> Index:
-    """The grid of `rank` axes that varies along one of them."""
-    shape = tuple(len(run) if a == axis else 1 for a in range(rank))
-    return Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(rank)))
 
 
 def _named_grid(axis: int, meaning: str) -> property:
@@ -375,7 +373,10 @@ class MultiGrid:
             )
         bounds = ([0 if s.start is None else s.start, s.stop, 1 if s.step is None else s.step] for s in key)
         runs = [_run(*(whole_number(b, "a bound") for b in three)) for three in bounds]
-        return Grid(_along(run, axis, len(key)) for axis, run in enumerate(runs))
+        # as NumPy's: each grid has all axes, and varies along its own
+        shape = tuple(map(len, runs))
+        steps = (tuple(r.step if a == axis else 0 for a in range(len(runs))) for axis, r in enumerate(runs))
+        return Grid(Index(shape, run.start, own) for run, own in zip(runs, steps, strict=True))
 
 
 mgrid = MultiGrid()

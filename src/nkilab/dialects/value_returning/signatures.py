@@ -50,6 +50,8 @@ SPELLINGS: dict[str, Spelling] = {
     "tensor_tensor": Spelling("engine"),
     "scalar_tensor_tensor": Spelling("data"),
     "tensor_copy": Spelling("engine"),
+    "bn_stats": Spelling(mask_over="data"),
+    "bn_aggr": Spelling(mask_over="data"),
     "max8": Spelling("src", mask_over="src"),
     "nc_find_index8": Spelling("data", mask_over="data"),
     "nc_match_replace8": Spelling("data", mask_over="data"),

@@ -32,10 +32,7 @@ def indexed(view: V, key: Any) -> V:
         try:
             return basic(view, key, keeps_on_chip_rank=True)
         except UseError as error:
-            parts = key if type(key) is tuple else (key,)
-            if error.key != OUT_OF_BOUND or not _overhangs(view, parts):
-                raise
-            return _advanced(view, _as_grids(view, parts))
+            return _beyond(view, key, error)
     parts = tuple(key) if isinstance(key, tuple) else (key,)
     if any(dynamic.is_dynamic(p) for p in parts):
         return dynamic.subscripted(view, parts)
@@ -49,6 +46,14 @@ def indexed(view: V, key: Any) -> V:
     return basic(view, key, keeps_on_chip_rank=True)
 
 
+def _beyond(view: V, key: Any, error: UseError) -> V:
+    """A view by a slice that ends beyond its axis; what else was refused stays so."""
+    parts = key if type(key) is tuple else (key,)
+    if error.key != OUT_OF_BOUND or not _overhangs(view, parts):
+        raise error
+    return _advanced(view, _as_grids(view, parts))
+
+
 def _overhangs(view: View, parts: tuple[Any, ...]) -> bool:
     """Whether a slice ends beyond its axis, where a mask may crop it; subscripts that are wrong do not."""
     if any(p is Ellipsis for p in parts) or len(parts) > len(view.layout.shape):
@@ -60,7 +65,7 @@ def _overhangs(view: View, parts: tuple[Any, ...]) -> bool:
             start, stop = part.start, part.start + part.size
         else:
             continue
-        if type(stop) is not type(None) and stop > size and 0 <= start < stop:
+        if stop is not None and stop > size and 0 <= start < stop:
             return True
     return False
 

@@ -10,7 +10,7 @@ from ..run import Run
 from .events import active_times, flows, instructions, opcode_summary, transfers
 from .schema import DESCRIPTIONS, SCHEMA_FIELDS, TABLES
 from .series import dma_usage, hbm_usage, pending, psum_usage, sbuf_allocation, sbuf_usage
-from .summary import cores_of, metadata, summary_row, tensors, warnings_of
+from .summary import metadata, ranks_of, slowest_of, summary_row, tensors, warnings_of
 
 Columns = dict[str, Any]
 
@@ -27,7 +27,6 @@ _MADE_BY = {
     "SbufUsage": sbuf_usage,
     "SbufAllocation": sbuf_allocation,
     "TensorInfo": tensors,
-    "Metadata": metadata,
     "Warning": warnings_of,
 }
 
@@ -43,21 +42,39 @@ def tables_of(run: Run, names: tuple[str, ...] = tuple(TABLES)) -> dict[str, Col
 
     Every column that the schema of a table names is there. Of several ranks they are of the slowest.
     """
-    made = {
-        name: _of_cores(name, run) if name in _OF_CORES else _MADE_BY[name](run)
-        for name in names
-        if name != "Summary"
-    }
-    if "Summary" in names:
-        made["Summary"] = {name: [value] for name, value in summary_row(run).items()}
+    ranks = ranks_of(run)
+    return _tables(run, (run,) if len(ranks) > 1 else next(iter(ranks.values())), names)
+
+
+def tables_of_ranks(run: Run) -> dict[str, dict[str, Columns]]:
+    """`tables_of` each rank by its name, "" where there is one; ranks that do the same share them."""
+    made: dict[tuple[int, ...], dict[str, Columns]] = {}
+    found = {}
+    for rank, cores in ranks_of(run).items():
+        key = tuple(map(id, cores))
+        if key not in made:
+            made[key] = _tables(slowest_of(cores) if rank else run, cores, tuple(TABLES))
+        found[rank] = made[key]
+    return found
+
+
+def _tables(run: Run, cores: tuple[Run, ...], names: tuple[str, ...]) -> dict[str, Columns]:
+    """The tables of a logical core, of which `run` ends last."""
+    made = {}
+    for name in names:
+        if name == "Summary":
+            made[name] = {column: [value] for column, value in summary_row(run).items()}
+        elif name == "Metadata":
+            made[name] = metadata(run, len(cores))
+        elif name in _OF_CORES and len(cores) > 1:
+            made[name] = _of_cores(name, cores)
+        else:
+            made[name] = _MADE_BY[name](run)
     return {name: _whole(name, made[name]) for name in names}
 
 
-def _of_cores(name: str, run: Run) -> Columns:
+def _of_cores(name: str, cores: tuple[Run, ...]) -> Columns:
     """A table with the rows of each core, one core after the other."""
-    cores = cores_of(run)
-    if len(cores) == 1:
-        return _MADE_BY[name](run)
     joined: dict[str, list[Any]] = {}
     before = 0
     for number, one in enumerate(cores):

@@ -8,12 +8,12 @@ from typing import Any
 from ..._lazy import pyarrow
 from ...errors import UsageError
 from ..run import Run
-from . import schema_fields, tables_of
+from . import schema_fields, tables_of_ranks
 from .schema import SCHEMA_FIELDS, TABLES, Field
 
 
 def parquet_files(run: Run) -> dict[str, bytes]:
-    """The content of Summary.parquet, Instruction.parquet, ..., by file name.
+    """The content of Summary.parquet, Instruction.parquet, ..., by file name; of ranks in a folder for each.
 
     Raises:
         UsageError: if pyarrow is missing.
@@ -25,14 +25,25 @@ def parquet_files(run: Run) -> dict[str, bytes]:
             "Parquet tables are written by the package pyarrow, which is not installed",
             hint="install nkilab[parquet]",
         ) from None
-    tables = {name: (columns, TABLES[name]) for name, columns in tables_of(run).items()}
-    tables["SchemaFields"] = (schema_fields(), SCHEMA_FIELDS)
-    files = {}
-    for name, (columns, fields) in tables.items():
-        out = BytesIO()
-        parquet.write_table(_table(arrow, columns, fields), out)
-        files[f"{name}.parquet"] = out.getvalue()
+    schema = schema_fields()
+    written: dict[int, dict[str, bytes]] = {}
+    files: dict[str, bytes] = {}
+    for rank, own in tables_of_ranks(run).items():
+        if id(own) not in written:
+            tables = {name: (columns, TABLES[name]) for name, columns in own.items()}
+            tables["SchemaFields"] = (schema, SCHEMA_FIELDS)
+            written[id(own)] = {
+                f"{name}.parquet": _written(parquet, _table(arrow, *held)) for name, held in tables.items()
+            }
+        folder = f"{rank.replace(' ', '_')}/" if rank else ""
+        files |= {f"{folder}{name}": content for name, content in written[id(own)].items()}
     return files
+
+
+def _written(parquet: Any, table: Any) -> bytes:
+    out = BytesIO()
+    parquet.write_table(table, out)
+    return out.getvalue()
 
 
 def _table(arrow: Any, columns: dict[str, Any], fields: tuple[Field, ...]) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..occupancy import Stays
@@ -12,6 +10,8 @@ from ..traffic import running_rate
 from .events import Columns, span, whole
 
 _QUARTERS = (0, 32, 64, 96)
+# the banks of PSUM that the vendor's table has columns for
+_BANKS = 8
 
 
 def _rates(start: np.ndarray, end: np.ndarray, total: np.ndarray) -> Columns:
@@ -58,17 +58,27 @@ def sbuf_usage(run: Run) -> Columns:
     stays = run.occupancy.sbuf
     partitions = np.array([s.partitions for s in run.program.storages] or [0])[stays.storage]
     whole_bytes = run.program.machine.limit("sbuf_bytes_per_partition")
-    columns: dict[str, Any] = {}
-    levels = []
-    for start in _QUARTERS:
-        moments, used = _levels(stays, np.where(partitions > start, stays.size, 0))
-        levels.append(used / whole_bytes)
-        columns[f"partition_{start}_util_percent"] = levels[-1]
+    sizes = {
+        f"partition_{start}_util_percent": np.where(partitions > start, stays.size, 0) for start in _QUARTERS
+    }
+    return _fullness(stays, sizes, whole_bytes, shown=len(sizes))
+
+
+def _fullness(stays: Stays, sizes: dict[str, np.ndarray], whole_bytes: float, shown: int) -> Columns:
+    """How full equal parts of a memory are whenever its content changes, and how full on average.
+
+    Args:
+        stays: of the tiles.
+        sizes: bytes that each stay takes of a part, by the column of the part.
+        whole_bytes: of a part.
+        shown: parts that have a column.
+    """
+    levels = {name: _levels(stays, size)[1] / whole_bytes for name, size in sizes.items()}
     moments, _ = _levels(stays, stays.size)
     return {
         "timestamp": whole(moments),
-        "avg_util_percent": np.mean(levels, axis=0),
-        **columns,
+        "avg_util_percent": np.mean(list(levels.values()), axis=0),
+        **{name: levels[name] for name in list(levels)[:shown]},
         "pcore_idx": np.zeros(len(moments), np.int64),
     }
 
@@ -86,21 +96,12 @@ def psum_usage(run: Run) -> Columns:
     """Fullness of each bank of PSUM whenever the content changes."""
     stays, machine = run.occupancy.psum, run.program.machine
     bank, banks = machine.limit("psum_bank_bytes"), machine.limit("psum_banks")
-    columns: dict[str, Any] = {}
-    levels = []
+    sizes: dict[str, np.ndarray] = {}
     for number in range(banks):
         low, high = number * bank, (number + 1) * bank
         own = np.minimum(stays.address + stays.size, high) - np.maximum(stays.address, low)
-        levels.append(_levels(stays, np.maximum(own, 0))[1] / bank)
-        if number < 8:
-            columns[f"bank_{number}_util_percent"] = levels[-1]
-    moments, _ = _levels(stays, stays.size)
-    return {
-        "timestamp": whole(moments),
-        "avg_util_percent": np.mean(levels, axis=0),
-        **columns,
-        "pcore_idx": np.zeros(len(moments), np.int64),
-    }
+        sizes[f"bank_{number}_util_percent"] = np.maximum(own, 0)
+    return _fullness(stays, sizes, bank, shown=_BANKS)
 
 
 def sbuf_allocation(run: Run) -> Columns:

@@ -6,6 +6,7 @@ Times are seconds; what ends in _percent is a share from 0 to 1, as the vendor's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -187,18 +188,26 @@ def tensors(run: Run) -> Columns:
     }
 
 
-def cores_of(run: Run) -> tuple[Run, ...]:
-    """The runs of the cores of a logical core, in order; the run alone if there are ranks, or one core."""
-    together = run.together
-    titles = {title: one.estimate.run for one in together.cores for title in one.titles} if together else {}
-    if not titles or any("rank" in title for title in titles):
-        return (run,)
-    return tuple(titles[title] for title in sorted(titles))
+def ranks_of(run: Run) -> dict[str, tuple[Run, ...]]:
+    """By name of the rank, "" where there is one, the runs of its cores in order."""
+    if run.together is None:
+        return {"": (run,)}
+    found: dict[str, dict[str, Run]] = {}
+    for one in run.together.cores:
+        for title in one.titles:
+            rank, _, core = title.partition(", ") if title.startswith("rank") else ("", "", title)
+            found.setdefault(rank, {})[core] = one.estimate.run
+    by_number = sorted(found, key=lambda rank: int(rank.removeprefix("rank ") or 0))
+    return {rank: tuple(found[rank][core] for core in sorted(found[rank])) for rank in by_number}
 
 
-def metadata(run: Run) -> Columns:
+def slowest_of(cores: Sequence[Run]) -> Run:
+    """Of the cores of a rank the one that ends last, the first of several."""
+    return max(cores, key=lambda one: one.timeline.latency_ns)
+
+
+def metadata(run: Run, cores: int) -> Columns:
     """One row about the chip and the tool."""
-    cores = len(cores_of(run))
     machine, latency = run.program.machine, run.timeline.latency_ns
     begin = datetime(1970, 1, 1, tzinfo=UTC)
     row: dict[str, Any] = {

@@ -90,28 +90,10 @@ function drawCores() {
     const show = { type: "button", class: "link", onclick: () => timeline.lookAt(place), ...isShown };
     return element("td", {}, element("button", show, text));
   };
-  $("core-table").replaceChildren(
-    element(
-      "table",
-      {},
-      element(
-        "thead",
-        {},
-        element("tr", {}, ...together.headings.map((text) => element("th", { scope: "col" }, capital(text)))),
-      ),
-      element(
-        "tbody",
-        {},
-        ...together.rows.map(([place, ...texts]) =>
-          element(
-            "tr",
-            { class: place === focus ? "shown" : "" },
-            ...texts.map((text, i) => cell(place, text, i)),
-          ),
-        ),
-      ),
-    ),
+  const rows = together.rows.map(([place, ...texts]) =>
+    element("tr", { class: place === focus ? "shown" : "" }, ...texts.map((text, i) => cell(place, text, i))),
   );
+  $("core-table").replaceChildren(table(together.headings.map(capital), rows));
   const hidden = together.hidden ? `${together.hidden} faster cores are not drawn.` : "";
   $("core-note").textContent = micro([together.told, hidden].filter(Boolean).join("; "));
 }
@@ -127,20 +109,15 @@ function whereLink(where) {
   return element("button", { type: "button", class: "link", onclick: () => source.showLine(line) }, where);
 }
 
+// A table with a row of headings over rows that are made already.
+function table(headings, rows) {
+  const names = headings.map((heading) => element("th", { scope: "col" }, heading));
+  return element("table", {}, element("thead", {}, element("tr", {}, ...names)), element("tbody", {}, ...rows));
+}
+
 function drawTable(id, headings, rows) {
-  const cell = (tag) => (content) => element(tag, {}, content);
-  $(id).replaceChildren(
-    element(
-      "table",
-      {},
-      element(
-        "thead",
-        {},
-        element("tr", {}, ...headings.map((heading) => element("th", { scope: "col" }, heading))),
-      ),
-      element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell("td"))))),
-    ),
-  );
+  const row = (cells) => element("tr", {}, ...cells.map((content) => element("td", {}, content)));
+  $(id).replaceChildren(table(headings, rows.map(row)));
 }
 
 function swatch(colour) {
@@ -168,22 +145,7 @@ function drawPath(profile) {
       ),
     );
   });
-  $("path").replaceChildren(
-    element(
-      "table",
-      {},
-      element(
-        "thead",
-        {},
-        element(
-          "tr",
-          {},
-          ...["Share", "Time", "What"].map((heading) => element("th", { scope: "col" }, heading)),
-        ),
-      ),
-      element("tbody", {}, ...rows),
-    ),
-  );
+  $("path").replaceChildren(table(["Share", "Time", "What"], rows));
 }
 
 function drawStalls(profile) {
@@ -259,29 +221,9 @@ function drawSizes(profile) {
     );
   const hint =
     "A descriptor moves a run of contiguous bytes; short ones cost nearly as much time as long ones.";
-  $("sizes").replaceChildren(
-    element("p", { class: "note" }, sizes.length ? hint : "No transfer."),
-    ...(sizes.length
-      ? [
-          element(
-            "table",
-            {},
-            element(
-              "thead",
-              {},
-              element(
-                "tr",
-                {},
-                ...["Bytes", "Descriptors", "Moved"].map((heading) =>
-                  element("th", { scope: "col" }, heading),
-                ),
-              ),
-            ),
-            element("tbody", {}, ...sizes.map(row)),
-          ),
-        ]
-      : []),
-  );
+  const note = element("p", { class: "note" }, sizes.length ? hint : "No transfer.");
+  const drawn = sizes.length ? [table(["Bytes", "Descriptors", "Moved"], sizes.map(row))] : [];
+  $("sizes").replaceChildren(note, ...drawn);
 }
 
 const bytesOfTwo = (count) => (count >= 1024 ? `${count / 1024} KiB` : `${count} B`);
