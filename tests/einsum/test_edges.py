@@ -146,3 +146,19 @@ einsum:
 """
     with pytest.raises(UnsupportedError, match="reads outside of U, which the same turn computes"):
         einsum.compile(spec)
+
+
+@dialects
+def test_columns_of_a_filter_share_the_partitions_with_its_rows(dialect: str) -> None:
+    """Seven columns, at most six at once: what is read beyond a window counts nowhere, not even NaN."""
+    x, f = whole(0, 1, 3, 20, 22), whole(1, 8, 3, 7, 7)
+    text = "Z[b, k, p, q] = X[b, c, 2*p + r - 1, 2*q + s - 1] . F[k, c, r, s] ;; M mul V add"
+    sizes = {"P": 8, "Q": 8}
+    kernel = einsum.compile(text, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
+    assert "s_count * 21" in kernel.source
+    # the last window ends at column 19
+    x[..., 20:] = np.nan
+    held, expected = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), np.zeros((1, 8, 8, 8))
+    for r, s in product(range(7), range(7)):
+        expected += np.einsum("bcpq,kc->bkpq", held[:, :, r : r + 16 : 2, s : s + 16 : 2], f[:, :, r, s])
+    assert np.array_equal(kernel(x, f), expected)

@@ -102,3 +102,38 @@ def test_a_running_sum_has_no_chain() -> None:
         "options": {"cascade-outputs": ["S"]},
     }  # fmt: skip
     assert einsum.compile(text_of(spec)).roofline.times_ns["chain"] == 0
+
+
+def test_a_matrix_that_turns_multiply_with_vectors_goes_through_engines_in_each() -> None:
+    turns, rows, depth = 16, 256, 256
+    spec = {
+        "einsum": {
+            "declaration": {"A": ["M", "K"], "X": ["I1", "K"], "Y": ["I", "M"], "Z": ["K"]},
+            "expressions": ["X[0, k] = const(1)",
+                            {"iterate": "i", "body": ["Y[i, m] = A[m, k] . X[i, k] ;; M mul V add",
+                                                      "X[i+1, m] = Y[i, m] ;; M unary(tanh)"]},
+                            "Z[k] = X[I, k] ;; M unary(relu)"],
+            "shape": {"I": turns, "I1": turns + 1, "M": rows, "K": depth},
+        },
+        "options": {"cascade-outputs": ["Z"]},
+    }  # fmt: skip
+    kernel = einsum.compile(text_of(spec), dtypes="bfloat16")
+    # per ns and lane: TensorE a column of 2.4 GHz, VectorE 4 elements of 0.96, ScalarE and GpSimdE one of 1.2
+    rate = 2.4 + 4 * 0.96 + 1.2 + 1.2
+    assert kernel.roofline.times_ns["vectors"] == pytest.approx(turns * rows * depth / 128 / rate)
+    assert kernel.estimate.latency_us >= kernel.roofline.least_us
+
+
+def test_products_whose_vectors_are_known_together_are_none_with_vectors() -> None:
+    """Of turns that need no other, TensorE takes many vectors with a matrix at once."""
+    product = "Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"
+    by_turn = {
+        "declaration": {"A": ["M", "K"], "X": ["I", "K"], "Z": ["I", "M"]},
+        "expressions": [{"iterate": "i", "body": ["Z[i, m] = A[m, k] . X[i, k] ;; M mul V add"]}],
+        "shape": {"I": 16, "M": 128, "K": 128},
+    }
+    kernels = (
+        einsum.compile(product, sizes={"K": 128, "M": 128, "N": 128}),
+        einsum.compile(text_of({"einsum": by_turn})),
+    )
+    assert [k.roofline.times_ns["vectors"] for k in kernels] == [0, 0]

@@ -223,14 +223,13 @@ def _lowered(
 
 def _need_forward_indices(cascade: Cascade) -> None:
     """Refuse indices that run backwards."""
-    for einsum in cascade.einsums:
-        for access in (einsum.output, *einsum.accesses):
-            for index in access.indices:
-                if isinstance(index, Affine) and any(c < 0 for n, c in index.terms if is_variable(n)):
-                    error = UnsupportedError(f"the index {index} of {access.tensor} runs backwards",
-                                             hint="count the variable the other way round")  # fmt: skip
-                    place = access.place if access.place.line else einsum.place
-                    raise error.located(str(place), "einsum.expressions")
+    accesses = ((e, a) for e in cascade.einsums for a in (e.output, *e.accesses))
+    for einsum, access, index in ((e, a, i) for e, a in accesses for i in a.indices):
+        if isinstance(index, Affine) and any(c < 0 for n, c in index.terms if is_variable(n)):
+            error = UnsupportedError(f"the index {index} of {access.tensor} runs backwards",
+                                     hint="count the variable the other way round")  # fmt: skip
+            place = access.place if access.place.line else einsum.place
+            raise error.located(str(place), "einsum.expressions")
 
 
 def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> CompiledEinsum:

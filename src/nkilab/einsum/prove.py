@@ -226,12 +226,9 @@ def _where(touches: Any, variable: str, claim: str) -> Any:
 
 def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
     names = []
+    stores = [a for a in accesses if a.is_write and isinstance(a.statement, Store)]
     for output in kernel.outputs:
-        found = None
-        for access in accesses:
-            if access.is_write and access.view.buffer is output and isinstance(access.statement, Store):
-                here = touched(access)
-                found = here if found is None else found.union(here)
+        found = _union(touched(a) for a in stores if a.view.buffer is output)
         if found is None or not box(output).is_subset(found):
             raise ProofError(f"{output.name} is not stored whole")
         names.append(output.name)
@@ -241,38 +238,46 @@ def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
 def _tiles_are_not_empty(body: list[nodes.Statement], loops: tuple[Loop, ...]) -> None:
     """Every turn of a loop has at least one element left."""
     for loop in (s for s in body if isinstance(s, Loop)):
-        held, counts = turns((*loops, loop))
-        names = ", ".join(one.variable for one in (*loops, loop))
-        if loop.count_name:
-            every = islpy().Set(f"{{ [{names}] : {' and '.join(held)} }}")
-            filled = " and ".join(f"({limit}) >= 1" for limit in counts[loop.count_name])
-            if not every.is_subset(islpy().Set(f"{{ [{names}] : {filled} }}")):
-                raise ProofError(f"a turn of {loop.variable} has nothing left; it touches more than there is")
+        if loop.count_name and not _is_filled((*loops, loop)):
+            raise ProofError(f"a turn of {loop.variable} has nothing left; it touches more than there is")
         _tiles_are_not_empty(loop.body, (*loops, loop))
+
+
+def _is_filled(loops: tuple[Loop, ...]) -> bool:
+    """Whether every turn of the last of some loops has an element."""
+    held, counts = turns(loops)
+    names = ", ".join(loop.variable for loop in loops)
+    filled = " and ".join(f"({limit}) >= 1" for limit in counts[loops[-1].count_name])
+    every = islpy().Set(f"{{ [{names}] : {' and '.join(held)} }}")
+    return bool(every.is_subset(islpy().Set(f"{{ [{names}] : {filled} }}")))
 
 
 def _limits(kernel: Kernel, machine: Machine) -> None:
     _tiles_are_not_empty(kernel.body, ())
     for statement in nodes.statements(kernel.body):
         if isinstance(statement, Alloc) and statement.buffer.memory != HBM:
-            rows = expr(statement.buffer.shape[0]).value or 0
-            if rows > machine["partitions"]:
-                raise ProofError(f"{statement.buffer.name} has {rows} partitions")
-            if (
-                statement.buffer.memory == PSUM
-                and size_of(statement.buffer) > machine["psum_banks"] * machine["psum_bank_bytes"]
-            ):
-                raise ProofError(f"{statement.buffer.name} takes more than all banks of PSUM")
+            _is_no_larger(statement.buffer, machine)
         elif isinstance(statement, MatMul):
-            for view, limit in (
-                (statement.stationary, "stationary_free_max"),
-                (statement.moving, "moving_free_max"),
-            ):
-                count = view.cuts[-1].count.value
-                if view.buffer.memory != SBUF or (count is not None and count > machine[limit]):
-                    raise ProofError(f"{view.buffer.name} is no operand that TensorE takes")
+            _is_taken(statement.stationary, int(machine["stationary_free_max"]))
+            _is_taken(statement.moving, int(machine["moving_free_max"]))
         if not isinstance(statement, nodes.Load | nodes.Store | nodes.Move | nodes.Gather | nodes.Loop):
             _starts_right(statement)
+
+
+def _is_no_larger(tile: nodes.Buffer, machine: Machine) -> None:
+    """Refuse a tile that has more partitions, or takes more of PSUM, than there are."""
+    rows = expr(tile.shape[0]).value or 0
+    if rows > machine["partitions"]:
+        raise ProofError(f"{tile.name} has {rows} partitions")
+    if tile.memory == PSUM and size_of(tile) > machine["psum_banks"] * machine["psum_bank_bytes"]:
+        raise ProofError(f"{tile.name} takes more than all banks of PSUM")
+
+
+def _is_taken(operand: View, most: int) -> None:
+    """Refuse an operand of TensorE that lies elsewhere than in SBUF, or has too many columns."""
+    count = operand.cuts[-1].count.value
+    if operand.buffer.memory != SBUF or (count is not None and count > most):
+        raise ProofError(f"{operand.buffer.name} is no operand that TensorE takes")
 
 
 def _starts_right(statement: nodes.Statement) -> None:

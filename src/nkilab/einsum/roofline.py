@@ -6,11 +6,12 @@ and GpSimdE. An instruction takes two operators; sums ride along with what compu
 reductions are a pass of their own. Products of three tensors or more count in their cheapest order.
 
 What TensorE computes lies in PSUM, which VectorE and ScalarE alone read: functions of it are passes of
-ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either.
-An operand of TensorE that depends on a maximum or the like over its own rank lies with that rank along
-the columns: it is transposed on TensorE and leaves PSUM once more. The turns of an iterate block, one after
-the other, need the longest chain of a turn each (`chain.py`). Of a kernel: its instructions at full
-rate, without overhead or waits.
+ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either. An
+operand of TensorE that depends on a maximum or the like over its own rank lies with that rank along the
+columns: it is transposed on TensorE and leaves PSUM once more. Of a product with a vector, every element of
+the matrix is used once: it goes through an engine by itself, through TensorE a column at a time. The turns
+of an iterate block, one after the other, need the longest chain of a turn each (`chain.py`). Of a kernel:
+its instructions at full rate, without overhead or waits.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Roofline:
 
     Args:
         times_ns: by resource: hbm, tensor, scalar, elementwise; turned: tensor with transposes that the
-            cascade forces; psum: what VectorE and ScalarE read of PSUM, shared out best; chain: turns that
-            wait for each other.
+            cascade forces; psum: what VectorE and ScalarE read of PSUM, shared out best; vectors: products
+            of matrices with vectors, shared by all engines; chain: turns that wait for each other.
         bytes: that inputs and outputs have.
     """
 
@@ -82,6 +83,7 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
     turned *= (1 if narrow else machine["fp32_passes"]) / machine["tensor_clock_ghz"]
     times["turned"] = times["tensor"] + turned if turned else 0.0
     times["psum"] = _shared_out(machine, *_psum_passes(cascade, machine))
+    times["vectors"] = _with_vectors(cascade, machine) / _vector_rate(machine, narrow)
     times["chain"] = chains_ns(cascade, machine, 1 if narrow else machine["fp32_passes"])
     return Roofline(times, total)
 
@@ -103,6 +105,35 @@ def _turned(cascade: Cascade) -> list[tuple[Einsum, Iterate | None]]:
         ):
             found[tensor] = (einsum, block)
     return list(found.values())
+
+
+def _with_vectors(cascade: Cascade, machine: Machine) -> float:
+    """Elements per lane of the matrices that are multiplied with vectors, as often as they are."""
+    held = ((e, b) for e, b in cascade.walk() if is_contraction(e))
+    total = sum(_points(cascade, e, b) for e, b in held if _has_vector(e, b))
+    return total / int(machine["partitions"])
+
+
+def _has_vector(einsum: Einsum, block: Iterate | None) -> bool:
+    """Whether a contraction multiplies a matrix with a vector not known before its turn of a block."""
+    turn = {block.variable} if block else set[str]()
+    made = {e.name for e in block.body} if block else set[str]()
+    for vector, matrix in (einsum.accesses, einsum.accesses[::-1]):
+        theirs, own = (set(a.variables) & set(einsum.output.variables) - turn for a in (vector, matrix))
+        is_late = block is None or (vector.tensor in made and not turn & set(matrix.variables))
+        if theirs <= own and is_late and matrix.tensor not in made:
+            return True
+    return False
+
+
+def _vector_rate(machine: Machine, narrow: bool) -> float:
+    """Elements per lane and nanosecond that all engines together multiply with a vector.
+
+    TensorE takes a matrix as moving columns, or as weights.
+    """
+    columns = machine["weight_columns"] if narrow else machine["fp32_weight_columns"]
+    moving = 1.0 if narrow else 1.0 / machine["fp32_passes"]
+    return float(max(columns, moving) * machine["tensor_clock_ghz"] + elementwise_rate(machine, narrow))
 
 
 def _dependences(cascade: Cascade, einsum: Einsum) -> set[str]:

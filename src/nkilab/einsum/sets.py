@@ -111,8 +111,8 @@ def within(name: str, start: Expr, count: Expr, counts: dict[str, list[str]]) ->
 
 
 def limits_of(count: Expr, counts: dict[str, list[str]]) -> list[str]:
-    """What a count is at most: itself, or both sides of a minimum."""
-    return counts.get(str(count), [str(count)])
+    """What a count is at most: itself, or both sides of a minimum, or as many times either."""
+    return counts.get(str(count)) or _with_limits(str(count), counts)
 
 
 def term(value: Expr) -> str:

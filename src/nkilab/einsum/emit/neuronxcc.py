@@ -48,7 +48,7 @@ class NeuronxccPrinter(Printer):
     def range(self, loop: Loop) -> str:
         # what min() decides, and the version of a tile, must be known when the loop is traced
         ragged = loop.count_name or any(isinstance(s, Loop) and s.count_name for s in statements(loop.body))
-        if ragged or is_ahead(loop):
+        if ragged or is_ahead(loop) or cuts(loop):
             kind = "static_range"
         else:
             kind = "sequential_range" if loop.is_sequential else "affine_range"
@@ -289,3 +289,9 @@ def is_ahead(loop: Loop) -> bool:
     """Whether the turns of a loop choose versions of a tile."""
     views = (v for s in statements(loop.body) for _, v in views_of(s) if v.buffer.role == TURNS)
     return any(f"({loop.variable} % 2)" in i.at.names for v in views for i in v.index if isinstance(i, At))
+
+
+def cuts(loop: Loop) -> bool:
+    """Whether the turn of a loop is how many elements something has."""
+    views = (v for s in statements(loop.body) for _, v in views_of(s))
+    return any(loop.variable in c.count.names for v in views for c in v.cuts)

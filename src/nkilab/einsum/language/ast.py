@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,12 @@ class Affine:
     terms: tuple[tuple[str, int], ...] = ()
     constant: int = 0
 
-    @property
+    @cached_property
     def variables(self) -> tuple[str, ...]:
         """Its rank variables, in order."""
         return tuple(name for name, _ in self.terms if is_variable(name))
 
-    @property
+    @cached_property
     def plain(self) -> str:
         """The variable that it is alone; "" if it is anything else."""
         is_one = len(self.terms) == 1 and self.terms[0][1] == 1 and not self.constant
@@ -103,12 +104,12 @@ class Access:
     indices: tuple[Index, ...] = ()
     place: Place = field(default=Place(), compare=False)
 
-    @property
+    @cached_property
     def variables(self) -> tuple[str, ...]:
         """Rank variables in order of first appearance."""
         return tuple(dict.fromkeys(v for index in self.indices for v in index.variables))
 
-    @property
+    @cached_property
     def gathers(self) -> tuple[Gather, ...]:
         """Indices that other tensors hold."""
         return tuple(i for i in self.indices if isinstance(i, Gather))
@@ -190,25 +191,25 @@ class Einsum:
         """Einsums are named by their output."""
         return self.output.tensor
 
-    @property
+    @cached_property
     def accesses(self) -> tuple[Access, ...]:
         """Operands that are tensors."""
         return tuple(o for o in self.operands if isinstance(o, Access))
 
-    @property
+    @cached_property
     def variables(self) -> tuple[str, ...]:
         """Every rank variable, those of the output first."""
         inner = (v for access in self.accesses for v in access.variables)
         asked = self.condition.variables if self.condition else ()
         return tuple(dict.fromkeys((*self.output.variables, *inner, *asked)))
 
-    @property
+    @cached_property
     def reduced(self) -> tuple[str, ...]:
         """Variables that vanish."""
         kept = set(self.output.variables)
         return tuple(v for v in self.variables if v not in kept)
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """Tensors it reads, those that hold indices too."""
         found: list[str] = []

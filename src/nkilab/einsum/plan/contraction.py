@@ -17,7 +17,8 @@ from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import deliver, targets_of
 from .fetch import fetch
-from .operands import Operands
+from .operands import Operands, masked
+from .part import Columns, columns_apart
 from .product import BANK, Blocks, Product, block_sizes, even_tile, keeps_given, lies_turned, matmul_dtype
 from .reach import leaves
 from .stack import of_stack
@@ -69,20 +70,38 @@ class Contraction:
                 operands.stage_padded(is_forced=variable == loops[-1])
             if comment:
                 build.add(nodes.Comment(comment))
-            self.blocks = self.chosen_blocks()
-            order = [(product.part, self.blocks.part), (product.free, self.blocks.free)]
-            for variable, block in order[:: -1 if self.blocks.is_free_first else 1]:
-                if variable and not is_settled(self.spans[variable]) and block < self.spans[variable].most:
-                    local = stack.enter_context(
-                        build.tiles(f"{variable}_block", self.spans[variable].most, block, over=variable)
-                    )
-                    start = self.spans[variable].start + local.start
-                    self.spans[variable] = Span(start, local.count, local.most)
+            for columns in columns_apart(self.ctx, product, self.spans, self.dtype):
+                self.of_columns(columns)
+
+    def of_columns(self, columns: Columns) -> None:
+        """Append the loops over blocks of the result, of all of its columns or of some."""
+        product, before = self.product, self.spans
+        if columns.span is not None:
+            self.spans = {**self.spans, product.free: columns.span}
+        if columns.stays and product.right is not None:
+            self.padded[1] = stage(self.ctx, product.right, self.spans, product.over, self.dtype)
+        self.blocks = self.chosen_blocks()
+        with ExitStack() as stack:
+            self.open_blocks(stack)
             if self.blocks.over < self.spans[product.over].most:
                 self.in_blocks()
             else:
                 self.staged()
                 self.tiles(None)
+        self.spans = before
+        if columns.stays:
+            del self.padded[1]
+
+    def open_blocks(self, stack: ExitStack) -> None:
+        """Open the loops over blocks of the result."""
+        sides = [(self.product.part, self.blocks.part), (self.product.free, self.blocks.free)]
+        for variable, block in sides[:: -1 if self.blocks.is_free_first else 1]:
+            if not variable or is_settled(self.spans[variable]) or block >= self.spans[variable].most:
+                continue
+            turns = self.ctx.build.tiles(f"{variable}_block", self.spans[variable].most, block, over=variable)
+            local = stack.enter_context(turns)
+            start = self.spans[variable].start + local.start
+            self.spans[variable] = Span(start, local.count, local.most)
 
     # blocks
 
@@ -395,8 +414,8 @@ class Contraction:
         product, build = self.product, self.ctx.build
         with ExitStack() as stack:
             running: list[str] = []
-            for variable in (v for v in product.inner if v != self.stack):
-                turns = build.tiles(variable, spans[variable].most, 1, is_sequential=True, over=variable)
+            for variable, each in self.inner():
+                turns = build.tiles(variable, spans[variable].most, each, is_sequential=True, over=variable)
                 span = stack.enter_context(turns)
                 spans = {**spans, variable: span}
                 running.extend(span.start.names)
@@ -412,6 +431,13 @@ class Contraction:
             build.note(self.einsum.name, spans, self.product.part, self.product.over)
             self.tally(view, spans)
 
+    def inner(self) -> list[tuple[str, int]]:
+        """Variables of the loops in which a sum runs, and how many of their values go at once."""
+        if self.stack is None:
+            return [(v, 1) for v in self.product.inner]
+        held = {self.stack.more: self.stack.each}
+        return [(v, held.get(v, 1)) for v in self.product.inner if v != self.stack.variable]
+
     def tally(self, into: View, spans: dict[str, Span]) -> None:
         """Note what was added to a sum: of all values those of `spans`, of a block those of its part."""
         whole = self.ctx.spans(self.einsum, self.outer)
@@ -423,9 +449,13 @@ class Contraction:
         ctx, over = self.ctx, spans[self.product.over]
         if access is None:
             return part_of(ctx.constant(1.0, self.dtype), over.count, 1)
-        if self.stack:
-            want = Want(access, {**spans, self.stack: point(0)}, self.product.over, own, self.held[n])
-            return of_stack(fetch(ctx, want), spans[self.stack].most)
+        if self.stack is not None:
+            copies = expr(spans[self.stack.variable].most)
+            first = {**spans, self.stack.variable: point(0)}
+            if self.stack.more:
+                copies = spans[self.stack.more].count * spans[self.stack.variable].most
+                first[self.stack.more] = point(spans[self.stack.more].start)
+            return of_stack(fetch(ctx, Want(access, first, self.product.over, own, self.held[n])), copies)
         want = Want(access, spans, self.product.over, own, self.held.get(n))
         view = fetch(ctx, want if want.storage else replace(want, storage=piece_of(ctx, want)))
         if view.buffer.dtype != self.dtype:
@@ -438,41 +468,8 @@ class Contraction:
             )
             ctx.build.add(nodes.Copy(cast, view))
             view = cast
-        return self.masked(view, own, spans)
-
-    def masked(self, view: View, own: str, spans: dict[str, Span]) -> View:
-        """An operand that is 0 where the condition fails."""
-        condition = self.einsum.condition
-        if condition is None:
-            return view
-        asked = {v for v in condition.variables if not self.spans[v].is_point}
-        if not asked <= {self.product.over, own} or (
-            not asked - {self.product.over} and own != self.product.part
-        ):
-            return view
-        whole = condition.difference
-        offset = expr(whole.constant)
-        for name, c in whole.terms:
-            offset = offset + spans[name].start * c
-        made = part_of(
-            self.ctx.temporary(
-                "masked", spans[self.product.over].most, spans[own].most if own else 1, self.dtype
-            ),
-            view.cuts[0].count,
-            view.cuts[1].count,
-        )
-        self.ctx.build.add(
-            nodes.Select(
-                made,
-                view,
-                offset,
-                whole.coefficient(self.product.over),
-                whole.coefficient(own) if own else 0,
-                condition.relation,
-                0.0,
-            )
-        )
-        return made
+        wide = {v for v, s in self.spans.items() if not s.is_point}
+        return masked(ctx, self.einsum, self.product, own, view, spans, wide)
 
     def scaled(self, view: View) -> View:
         """The result times scalars of the expression."""

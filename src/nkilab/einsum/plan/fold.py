@@ -54,14 +54,12 @@ def is_folded(
         return False
     if any(ctx.given.is_cut([e.name], part) or ctx.given.has_instruction(e.name) for e in einsums):
         return False
+    if any(e.reduced or e.condition or any(a.gathers for a in e.accesses) for e in einsums):
+        return False
     made = {e.name for e in einsums}
-    for einsum in einsums:
-        if einsum.reduced or einsum.condition or any(a.gathers for a in einsum.accesses):
-            return False
-        for access in einsum.accesses:
-            chip = ctx.chip(access.tensor)
-            if access.tensor not in made and (chip is None or not _is_column(chip, access, part)):
-                return False
+    read = ((ctx.chip(a.tensor), a) for e in einsums for a in e.accesses if a.tensor not in made)
+    if not all(chip is not None and _is_column(chip, a, part) for chip, a in read):
+        return False
     kept = [(e, targets[e.name]) for e in einsums if e.name in targets]
     return all(t.hbm is None and t.tile is not None and _is_column(t.tile, e.output, part) for e, t in kept)
 

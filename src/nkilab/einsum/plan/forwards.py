@@ -58,11 +58,10 @@ def _refuse(einsum: Einsum, access: Access, index: object) -> NoReturn:
 def _need_no_turn(body: Sequence[Einsum], copied: Container[str]) -> None:
     """Refuse to copy what a turn of the same block computes."""
     written = {e.name for e in body}
-    for einsum in body:
-        for access in einsum.accesses:
-            index = next((i for i in access.indices if _runs_back(i)), None)
-            if index is not None and access.tensor in written and access.tensor in copied:
-                _refuse(einsum, access, index)
+    for einsum, access in ((e, a) for e in body for a in e.accesses):
+        index = next((i for i in access.indices if _runs_back(i)), None)
+        if index is not None and access.tensor in written and access.tensor in copied:
+            _refuse(einsum, access, index)
 
 
 class _Turning:

@@ -33,8 +33,10 @@ from .product import product_of, products_for
 from .reach import leaving
 from .recurrence import without_turns
 from .scan import scan_of
+from .solve import solve_of
 from .stage import BeyondEdges
 from .storage import PARTITIONS, in_hbm
+from .substitution import substitution_in, with_numbers_ahead
 from .turned import turned_once
 from .turns import turns_at_once
 from .units import Units
@@ -71,7 +73,7 @@ def lower(
     held = without_turns(normal(held, given.plain))
     if given.is_watched:
         return _Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
-    held, back = with_forward_indices(held)
+    held, back = with_forward_indices(with_numbers_ahead(held))
     types = {**dtypes, **{copy: dtypes.get(c.tensor, "float32") for copy, c in back.items()}}
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
@@ -199,7 +201,9 @@ class _Lowering:
         """Open the loops of a group and lower its steps in them."""
         ctx = self.ctx
         self.group, self.later = group, later
+        self.units.points = ()
         loops = self.loops_of(group)
+        self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = all(-(-e // b) == 1 for _, e, b in loops)
         self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
         self.tell(group, loops)
@@ -273,6 +277,8 @@ class _Lowering:
         ]  # fmt: skip
         single = batches(products, shared)
         rest = [v for v in shared if v not in single and not self.is_scattering(v, products)]
+        if any(isinstance(s, Iterate) and substitution_in(s, cascade) for s in group.steps):
+            rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         told = ", ".join(dict.fromkeys(names))
         tiled = self.ctx.pick(f"the loop over tiles that {told} share", [*rest, ""]) if rest else ""
@@ -379,7 +385,7 @@ class _Lowering:
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
         extent = ctx.cascade.sizes[block.variable.upper()]
-        recurrence = scan_of(ctx, block, outer)
+        recurrence = scan_of(ctx, block, outer) or solve_of(ctx, block, outer)
         if recurrence is not None:
             recurrence.lower()
             return

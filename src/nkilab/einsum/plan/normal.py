@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step, Tensor
@@ -44,10 +45,8 @@ def _pairs(cascade: Cascade) -> Cascade:
     steps: list[Step] = []
     for step in cascade.steps:
         if isinstance(step, Iterate):
-            body: list[Einsum] = []
-            for einsum in step.body:
-                body.extend(paired(einsum, cascade, tensors))
-            steps.append(replace(step, body=tuple(body)))
+            body = tuple(part for einsum in step.body for part in paired(einsum, cascade, tensors))
+            steps.append(replace(step, body=body))
         else:
             steps.extend(paired(step, cascade, tensors))
     return replace(cascade, tensors=tensors, steps=tuple(steps))
@@ -89,29 +88,24 @@ def paired(einsum: Einsum, cascade: Cascade, tensors: dict[str, Tensor]) -> list
 def _cheapest(einsum: Einsum, cascade: Cascade) -> tuple[Access, Access, tuple[str, ...]] | None:
     """The pair with the fewest products, and the variables that its own result keeps."""
     best, least = None, float("inf")
-    accesses = einsum.accesses
-    for n, left in enumerate(accesses):
-        for right in accesses[n + 1 :]:
-            both = tuple(dict.fromkeys((*left.variables, *right.variables)))
-            others = {v for a in accesses if a is not left and a is not right for v in a.variables}
-            kept = tuple(v for v in both if v in others or v in einsum.output.variables)
-            plain = {i.plain for a in (left, right) for i in a.indices if isinstance(i, Affine)}
-            if any(v not in plain for v in kept) or not any(v not in kept for v in both):
-                continue
-            work = prod(cascade.extent(v, einsum) for v in both) + prod(
-                cascade.extent(v, einsum) for v in kept
-            )
-            if work < least:
-                best, least = (left, right, kept), work
+    for left, right in combinations(einsum.accesses, 2):
+        both = tuple(dict.fromkeys((*left.variables, *right.variables)))
+        others = {v for a in einsum.accesses if a is not left and a is not right for v in a.variables}
+        kept = tuple(v for v in both if v in others or v in einsum.output.variables)
+        plain = {i.plain for a in (left, right) for i in a.indices if isinstance(i, Affine)}
+        if any(v not in plain for v in kept) or not any(v not in kept for v in both):
+            continue
+        work = sum(prod(cascade.extent(v, einsum) for v in held) for held in (both, kept))
+        if work < least:
+            best, least = (left, right, kept), work
     return best
 
 
 def _rank_of(variable: str, accesses: Sequence[Access], cascade: Cascade) -> str:
-    for access in accesses:
-        for rank, index in zip(cascade.tensors[access.tensor].ranks, access.indices, strict=True):
-            if isinstance(index, Affine) and index.plain == variable:
-                return rank
-    raise AssertionError(variable)
+    axes = (axis for access in accesses for axis in cascade.axes(access))
+    found = next((rank for rank, index in axes if index.plain == variable), "")
+    assert found, variable
+    return found
 
 
 def _rows(cascade: Cascade, plain: Collection[str]) -> Cascade:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ..language.ast import Access, Einsum
+from ..tree.expr import expr
+from ..tree.nodes import Select, View
 from .build import Span, point
-from .context import Context
+from .context import Context, part_of
 from .product import Product
 from .reach import leaves, leaving
-from .stack import stacked, stacked_bytes, stacked_over
+from .stack import Stack, stacked, stacked_bytes, stacked_over
 from .stage import stage, staged_bytes, widened
 from .storage import PARTITIONS, Storage
 
@@ -29,7 +31,7 @@ class Operands:
         spans: of its variables, as loops around it choose them.
         dtype: in which TensorE reads.
 
-    `stack` is the variable whose values lie on the partitions beside those of the sum, `held` what is on
+    `stack` is what lies on the partitions beside the values of the sum, `held` what is on
     chip, by number: 0 the stationary operand, 1 the moving one.
     """
 
@@ -61,20 +63,23 @@ class Operands:
         edges = {v for a in accesses for i in leaving(self.ctx, a, self.spans) for v in i.variables}
         return sorted(self.product.outer, key=lambda v: (v == beside, v in edges))
 
-    def chosen_stack(self) -> str:
-        """The variable whose values go to the partitions beside those of the sum, if there is room; or ""."""
+    def chosen_stack(self) -> Stack | None:
+        """What goes to the partitions beside the values of the sum, if there is room; or None."""
         product = self.product
         if self.ctx.given.is_watched:
-            return ""
+            return None
         found = stacked_over(self.ctx, self.einsum, product, self.spans)
-        if not found:
-            return ""
-        inside = {**self.spans, **{v: point(0) for v in product.outer}}
+        if found is None:
+            return None
+        assert product.right is not None
+        # what lies beyond edges is known before the loops
+        edges = {v for i in leaving(self.ctx, product.right, self.spans) for v in i.variables}
+        inside = {**self.spans, **{v: point(0) for v in product.outer if v not in edges}}
         for access, share in ((product.left, SMALL), (product.right, LARGE)):
             assert access is not None
             size = stacked_bytes(self.ctx, access, inside, product.over, found, self.dtype)
             if size > self.ctx.room() * share:
-                return ""
+                return None
         return found
 
     def stage_small(self, is_staged: Callable[[Access, str], bool]) -> None:
@@ -118,3 +123,39 @@ class Operands:
             self.held[n] = stacked(self.ctx, access, self.spans, over, self.stack, self.dtype)
         else:
             self.held[n] = stage(self.ctx, access, self.spans, over, self.dtype)
+
+
+def masked(
+    ctx: Context, einsum: Einsum, product: Product, own: str, view: View, spans: dict[str, Span],
+    wide: Collection[str],
+) -> View:  # fmt: skip
+    """An operand that is 0 where the condition of an Einsum fails.
+
+    Args:
+        ctx: the plan.
+        einsum: whose condition it is.
+        product: how it is computed.
+        own: the variable of the result that the operand has.
+        view: the operand.
+        spans: what it covers of each variable.
+        wide: variables of more than one value.
+    """
+    condition = einsum.condition
+    if condition is None:
+        return view
+    asked = set(condition.variables) & set(wide)
+    if not asked <= {product.over, own} or (not asked - {product.over} and own != product.part):
+        return view
+    whole = condition.difference
+    offset = expr(whole.constant)
+    for name, c in whole.terms:
+        offset = offset + spans[name].start * c
+    rows, columns = spans[product.over].most, spans[own].most if own else 1
+    tile = ctx.temporary("masked", rows, columns, view.buffer.dtype)
+    made = part_of(tile, view.cuts[0].count, view.cuts[1].count)
+    per_partition, per_element = (whole.coefficient(v) if v else 0 for v in (product.over, own))
+    ctx.build.add(Select(made, view, offset, per_partition, per_element, condition.relation, 0.0))
+    return made
+
+
+__all__ = ["Operands", "masked"]

@@ -23,7 +23,6 @@ from ..tree.nodes import (
     At,
     Buffer,
     Comment,
-    Cut,
     Gather,
     Kernel,
     Load,
@@ -346,12 +345,9 @@ def _versions(buffer: Buffer) -> Buffer:
 
 def _is_wide(statement: Statement) -> bool:
     """Whether an instruction of a statement works on many columns."""
-    for inner in statements([statement]):
-        for _, view in views_of(inner):
-            counts = [c.count.value or WIDE for c in view.index if isinstance(c, Cut)]
-            if max(counts[1:], default=1) >= WIDE:
-                return True
-    return False
+    views = (view for inner in statements([statement]) for _, view in views_of(inner))
+    free = (cut.count.value or WIDE for view in views for cut in view.cuts[1:])
+    return any(count >= WIDE for count in free)
 
 
 def pipelined(kernel: Kernel, machine: Machine, may: Callable[[Loop], bool]) -> Kernel:

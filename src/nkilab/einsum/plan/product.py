@@ -192,6 +192,7 @@ def _cost(
     is_wide = matmul_dtype(ctx, left, right) == "float32"
     beside = _rows_beside(einsum, spans, left, right, columns, loops)
     moved = max(64.0, columns * beside) / 2.4 * (4 if is_wide else 1)
+    beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
     cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + rows / 2.4) + 8)
     for access, own, count in ((left, part, rows), (right, free, columns)):
         if access is not None:
@@ -203,6 +204,21 @@ def _cost(
     if wanted and ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm" and part != wanted:
         home += 350.0 * -(-columns // PARTITIONS)
     return cost + times * (home + 60 + columns)
+
+
+def _copies(
+    ctx: Context, einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None,
+    depth: int, loops: tuple[str, ...],
+) -> int:  # fmt: skip
+    """How many values that a sum runs over besides may lie on the partitions of both operands."""
+    inner = [v for v in loops if v not in einsum.output.variables]
+    if left is None or right is None or not inner or einsum.condition or ctx.loops or ctx.given.is_watched:
+        return 1
+    is_again = any(v in left.variables for v in loops if v not in inner)
+    is_near = all(s.is_hbm for a in (left, right) for s in ctx.storages.get(a.tensor, ()))
+    if is_again or not is_near:
+        return 1
+    return max(1, min(prod(spans[v].most for v in inner), PARTITIONS // depth))
 
 
 def _rows_beside(

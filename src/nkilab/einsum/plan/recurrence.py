@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Scalar, Step, Tensor
 from ..language.extents import block_extent
+from .groups import einsums_of
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,13 @@ def _axis_of(access: Access, variable: str) -> int | None:
 
 def _written_axis(block: Iterate, tensor: str) -> tuple[int, int] | None:
     """The axis and offset at which a block writes a tensor once per turn."""
-    for einsum in block.body:
-        if einsum.name == tensor:
-            axis = _axis_of(einsum.output, block.variable)
-            index = einsum.output.indices[axis] if axis is not None else None
-            if axis is None or not isinstance(index, Affine) or index.terms != ((block.variable, 1),):
-                return None
-            return axis, index.constant
-    return None
+    output = next((e.output for e in block.body if e.name == tensor), None)
+    axis = _axis_of(output, block.variable) if output is not None else None
+    if output is None or axis is None:
+        return None
+    index = output.indices[axis]
+    is_step = isinstance(index, Affine) and index.terms == ((block.variable, 1),)
+    return (axis, index.constant) if isinstance(index, Affine) and is_step else None
 
 
 def _rewritten(cascade: Cascade, block: Iterate) -> Cascade:
@@ -71,11 +71,8 @@ def _rewritten(cascade: Cascade, block: Iterate) -> Cascade:
 
 
 def _reads(steps: Iterable[Step], tensor: str) -> Iterable[tuple[Einsum, Access]]:
-    for step in steps:
-        for einsum in step.body if isinstance(step, Iterate) else (step,):
-            for access in einsum.accesses:
-                if access.tensor == tensor:
-                    yield einsum, access
+    for einsum in einsums_of(tuple(steps)):
+        yield from ((einsum, access) for access in einsum.accesses if access.tensor == tensor)
 
 
 def _state(cascade: Cascade, block: Iterate, tensor: str, axis: int, offset: int, turns: int) -> State:

@@ -7,39 +7,91 @@ sums over all.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from ..language.ast import Access, Affine, Einsum
 from ..tree import nodes
-from ..tree.expr import ZERO, expr
+from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View
 from .build import Span, point
 from .context import Context
 from .product import Product, matmul_dtype
 from .reach import reach
-from .stage import extents_of, staged_bytes
+from .stage import extents_of
 from .storage import PARTITIONS, Storage
 
 # of partitions that a sum leaves idle before operands are stacked
 LEAST_COPIES = 2
+# what transfers of short rows move, and columns of a moving operand
+BYTES_PER_NS, COLUMNS_PER_NS = 150.0, 2.4
 
 
-def stacked_over(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Span]) -> str:
-    """The variable whose values lie on the partitions beside those of the sum; "" for none."""
+@dataclass(frozen=True)
+class Stack:
+    """What lies on the partitions beside the values of a sum.
+
+    Args:
+        variable: all of its values do.
+        more: another one, of which several values do; "" for none.
+        each: how many.
+    """
+
+    variable: str
+    more: str = ""
+    each: int = 1
+
+    def first(self, spans: dict[str, Span], copy: tuple[int, int] = (0, 0)) -> dict[str, Span]:
+        """Spans of what the partitions of one copy hold: those of a value of each variable."""
+        held = {**spans, self.variable: point(copy[0])}
+        if self.more:
+            rest = (spans[self.more].most - 1) // self.each * self.each + 1
+            held[self.more] = Span(expr(copy[1]), expr(rest), rest)
+        return held
+
+    def copies(self, spans: dict[str, Span]) -> Iterator[tuple[int, int]]:
+        """The copies, in the order in which they lie on the partitions."""
+        return ((n, m) for m in range(self.each) for n in range(spans[self.variable].most))
+
+
+def stacked_over(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Span]) -> Stack | None:
+    """The variables whose values lie on the partitions beside those of the sum; None for none."""
     depth = spans[product.over].count.value
     if depth is None or einsum.condition or depth * LEAST_COPIES > PARTITIONS:
-        return ""
+        return None
     if product.left is None or product.right is None:
-        return ""
+        return None
     if not _may_be_stacked(ctx, product):
-        return ""
+        return None
     found = [
         v
         for v in product.inner
         if LEAST_COPIES <= (spans[v].count.value or 0) <= PARTITIONS // depth
         and all(_is_shift(a, v) for a in (product.left, product.right))
     ]
-    return max(found, key=lambda v: spans[v].most, default="")
+    if not found:
+        return None
+    first = max(found, key=lambda v: spans[v].most)
+    most = PARTITIONS // (depth * spans[first].most)
+    more = max((v for v in found if v != first), key=lambda v: spans[v].most, default="")
+    most = min(most, spans[more].most) if more else 1
+    options = [Stack(first), *(Stack(first, more, n) for n in range(2, most + 1))]
+    return min(options, key=lambda s: _cost_ns(ctx, einsum, product, spans, s))
+
+
+def _cost_ns(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Span], stack: Stack) -> float:
+    """What products, or the transfers of their moving operand, take with a stack, whichever is longer."""
+    assert product.right is not None
+    dtype = matmul_dtype(ctx, product.left, product.right)
+    inner = [spans[v].most for v in product.inner if v not in (stack.variable, stack.more)]
+    passes = -(-spans[stack.more].most // stack.each) if stack.more else 1
+    points = prod(spans[v].most for v in einsum.output.variables if v != product.part)
+    rows = -(-spans[product.part].most // PARTITIONS) if product.part else 1
+    products = prod(inner) * passes * points * rows * (4 if dtype == "float32" else 1) / COLUMNS_PER_NS
+    copies = spans[product.over].most * spans[stack.variable].most * stack.each
+    size = stacked_bytes(ctx, product.right, spans, product.over, stack, dtype)
+    return max(products, copies * size / BYTES_PER_NS)
 
 
 def _may_be_stacked(ctx: Context, product: Product) -> bool:
@@ -62,27 +114,42 @@ def _is_shift(access: Access, variable: str) -> bool:
 
 
 def stacked_bytes(
-    ctx: Context, access: Access, spans: dict[str, Span], over: str, variable: str, dtype: str
+    ctx: Context, access: Access, spans: dict[str, Span], over: str, stack: Stack, dtype: str
 ) -> int:
     """Bytes per partition that a stacked operand takes."""
-    return staged_bytes(ctx, access, {**spans, variable: point(0)}, over, dtype)
+    extents, dims, _, _ = _axes(access, stack.first(spans), over)
+    return prod(e for e, d in zip(extents, dims, strict=True) if d == "free") * ctx.bytes_of(dtype)
+
+
+def _axes(
+    access: Access, spans: dict[str, Span], over: str
+) -> tuple[list[int], list[str], list[Expr], list[int]]:
+    """Extents, kinds, bases and steps of the axes of a tile: what no turn reads is left out, rows apart."""
+    extents, dims, bases = extents_of(access, spans, over)
+    steps = [1] * len(extents)
+    for axis, index in enumerate(access.indices[:-1]):
+        assert isinstance(index, Affine)
+        wide = [index.coefficient(v) for v in index.variables if not spans[v].is_point]
+        if dims[axis] == "free" and len(wide) == 1 and wide[0] > 1:
+            steps[axis] = wide[0]
+            extents[axis] = (extents[axis] - 1) // wide[0] + 1
+    return extents, dims, bases, steps
 
 
 def stacked(
-    ctx: Context, access: Access, spans: dict[str, Span], over: str, variable: str, dtype: str
+    ctx: Context, access: Access, spans: dict[str, Span], over: str, stack: Stack, dtype: str
 ) -> Storage:
-    """An operand with what each value of a variable reads on partitions of its own; 0 beyond edges."""
-    first = {**spans, variable: point(0)}
-    extents, dims, bases = extents_of(access, first, over)
-    copies, depth = spans[variable].most, extents[dims.index("part")]
+    """An operand with what each copy reads on partitions of its own; 0 beyond edges."""
+    extents, dims, bases, steps = _axes(access, stack.first(spans), over)
+    copies, depth = list(stack.copies(spans)), extents[dims.index("part")]
     held = list(extents)
-    held[dims.index("part")] = copies * depth
+    held[dims.index("part")] = len(copies) * depth
     made = ctx.add_tile(
         access.tensor, tuple(held), tuple(dims), tuple(bases), dtype, f"{access.tensor.lower()}_stack"
     )
-    made.depth = ctx.build.depth
+    made.depth, made.steps = ctx.build.depth, tuple(steps)
     source = next(s for s in ctx.storage_of(access) if s.is_hbm)
-    parts = [_inside(ctx, access, {**spans, variable: point(n)}, made) for n in range(copies)]
+    parts = [_inside(ctx, access, stack.first(spans, copy), made, extents) for copy in copies]
     _edged(ctx, made, parts)
     for copy, part in enumerate(parts):
         if part is not None:
@@ -103,26 +170,30 @@ class _Part:
     starts: tuple[tuple[int, int], ...]
 
 
-def _inside(ctx: Context, access: Access, spans: dict[str, Span], made: Storage) -> _Part | None:
+def _inside(
+    ctx: Context, access: Access, spans: dict[str, Span], made: Storage, extents: Sequence[int]
+) -> _Part | None:
     """The elements that an access reads inside of its tensor; None if there are none."""
     at: list[At | Cut] = []
     starts: list[tuple[int, int]] = []
-    for index, dim, size in zip(access.indices, made.dims, ctx.cascade.shape(access.tensor), strict=True):
+    axes = zip(access.indices, made.dims, made.steps, extents, ctx.cascade.shape(access.tensor), strict=True)
+    for index, dim, step, most, size in axes:
         assert isinstance(index, Affine)
-        start, most = reach(index, spans)
+        start, _ = reach(index, spans)
         if dim == "gone":
             at.append(At(start))
             continue
         if start.value is None:
             # what loops choose lies inside of a tensor
-            at.append(Cut(start, expr(most)))
+            at.append(Cut(start, expr(most), step))
             starts.append((0, most))
             continue
-        low, high = max(start.value, 0), min(start.value + most, size)
+        low = max(0, -(start.value // step))
+        high = min(most, (size - 1 - start.value) // step + 1)
         if high <= low:
             return None
-        at.append(Cut(expr(low), expr(high - low)))
-        starts.append((low - start.value, high - low))
+        at.append(Cut(start + low * step, expr(high - low), step))
+        starts.append((low, high - low))
     return _Part(tuple(at), tuple(starts))
 
 
@@ -170,12 +241,12 @@ def _loaded(ctx: Context, made: Storage, source: Storage, part: _Part, row: int)
     ctx.build.add(nodes.Load(View(made.buffer, (rows, *free)), View(source.buffer, tuple(at), order=order)))
 
 
-def of_stack(view: View, copies: int) -> View:
-    """A view of the elements of all values instead of those of the first."""
+def of_stack(view: View, copies: Expr) -> View:
+    """A view of the elements of several copies instead of those of the first."""
     first = view.index[0]
     assert isinstance(first, Cut)
-    whole = Cut(first.start, first.count * copies, first.step)
+    whole = Cut(first.start, copies * (first.count.value or 1), first.step)
     return replace(view, index=(whole, *view.index[1:]))
 
 
-__all__ = ["of_stack", "stacked", "stacked_bytes", "stacked_over"]
+__all__ = ["Stack", "of_stack", "stacked", "stacked_bytes", "stacked_over"]

@@ -52,6 +52,7 @@ class Storage:
         bases: the index at which each axis of the tile begins.
         has_blocks: whether the partition axis needs several blocks.
         depth: of the scope in which it is complete.
+        steps: positions of the tensor from one element of an axis to the next; () where all are one.
     """
 
     buffer: Buffer
@@ -60,6 +61,7 @@ class Storage:
     has_blocks: bool = False
     depth: int = 0
     version: int = field(default_factory=lambda: next(_versions))
+    steps: tuple[int, ...] = ()
 
     @property
     def is_hbm(self) -> bool:
@@ -87,12 +89,15 @@ class Storage:
         """A part of a tile on chip as [partitions, columns]; `at` in positions of the tensor."""
         first: list[At | Cut] = [Cut(ZERO, expr(1))]
         free: list[At | Cut] = []
-        for dim, base, index in zip(self.dims, self.bases, at, strict=True):
+        steps = self.steps or (1,) * len(self.dims)
+        for dim, base, step, index in zip(self.dims, self.bases, steps, at, strict=True):
             local = (index.start if isinstance(index, Cut) else index.at) - base
+            local = local // step if step > 1 else local
             if dim == "part":
                 first = self._partitions(index, local)
             elif dim == "free":
-                free.append(Cut(local, index.count, index.step) if isinstance(index, Cut) else At(local))
+                own = Cut(local, index.count, index.step // step) if isinstance(index, Cut) else At(local)
+                free.append(own)
         if not any(isinstance(i, Cut) for i in free):
             last = free.pop() if free else At(ZERO)
             assert isinstance(last, At)

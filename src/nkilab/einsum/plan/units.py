@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate
+from ..tree.expr import name_of
 from .build import Span, point
 from .choose import choices_for
 from .context import Context
@@ -24,26 +25,34 @@ class Units:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.turned: dict[str, bool] = {}
+        # variables of which the loops around the present group choose one value at a time
+        self.points: tuple[str, ...] = ()
         blocks = [s for s in ctx.cascade.steps if isinstance(s, Iterate)]
         self.turns = {id(e): b.variable for b in blocks for e in b.body}
 
     def units(self, einsums: Sequence[Einsum]) -> list[list[Einsum]]:
         """Nests in order: contractions alone, others in clusters."""
+        products = {id(e) for e in einsums if self.is_product(e)}
         found: list[list[Einsum]] = []
         for einsum in einsums:
-            if self.is_product(einsum) and not self.is_sum_of(einsum, found):
+            is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
+            unit = None if is_alone else self.joined(einsum, found, products)
+            if unit is None:
                 found.append([einsum])
-                continue
-            for unit in reversed(found):
-                if not self.is_product(unit[0]) and self.joins(unit, einsum):
-                    unit.append(einsum)
-                    break
-                if self.depends(unit, einsum):
-                    found.append([einsum])
-                    break
             else:
-                found.append([einsum])
+                unit.append(einsum)
         return found
+
+    def joined(
+        self, einsum: Einsum, units: Sequence[list[Einsum]], products: Container[int]
+    ) -> list[Einsum] | None:
+        """The last cluster that an Einsum may run in, if none behind it must come first; else None."""
+        for unit in reversed(units):
+            if id(unit[0]) not in products and self.joins(unit, einsum):
+                return unit
+            if self.depends(unit, einsum):
+                return None
+        return None
 
     def joins(self, unit: Sequence[Einsum], einsum: Einsum) -> bool:
         """Whether an Einsum may run in the nest of others, turn by turn if they are those of a block."""
@@ -70,10 +79,11 @@ class Units:
     def is_product(self, einsum: Einsum) -> bool:
         """Whether TensorE is judged the cheaper for an Einsum."""
         ctx = self.ctx
-        products = products_for(ctx, einsum, {})
+        outer = {v: point(name_of(v)) for v in self.points if v in einsum.variables}
+        products = products_for(ctx, einsum, outer)
         if not products:
             return False
-        others = choices_for(ctx, [einsum], ctx.spans(einsum, {}))
+        others = choices_for(ctx, [einsum], ctx.spans(einsum, outer))
         if not others:
             return True
         if not ctx.knobs.has_products:

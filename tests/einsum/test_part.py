@@ -1,0 +1,44 @@
+"""Of a matrix that every turn multiplies, what fits on chip stays there over the turns."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.einsum.plan import part
+
+POWERS = """
+einsum:
+  declaration: {{A: [{axes}], X0: [K], X: [I1, K], Y: [I, M], Z: [K]}}
+  expressions:
+    - X[0, k] = X0[k]
+    - iterate: i
+      body: ["Y[i, m] = A[{indices}] . X[i, k] ;; M mul V add", "X[i+1, m] = Y[i, m] ;; M unary(tanh)"]
+    - Z[k] = X[I, k]
+  shape: {{M: {size}, K: {size}, I: 8, I1: 9}}
+options: {{cascade-outputs: [Z]}}
+"""
+
+
+def test_a_matrix_larger_than_the_chip_stays_in_part() -> None:
+    kernel = einsum.compile(POWERS.format(size=4096, axes="M, K", indices="m, k"), dtypes="bfloat16")
+    assert "A_turned: 512 of 4096 columns stay on chip over the turns" in kernel.changes
+
+
+def test_turns_read_what_stays_and_what_they_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    # room for some of eight blocks of 128 columns, two of which are those that a turn loads
+    monkeypatch.setattr(part, "SHARE", 0.07)
+    monkeypatch.setattr(part, "BANK", 128)
+    kernel = einsum.compile(POWERS.format(size=1024, axes="K, M", indices="k, m"), dtypes="bfloat16")
+    assert any("of 1024 columns stay on chip" in told for told in kernel.changes)
+    rng = np.random.default_rng(8)
+    matrix = (rng.normal(size=(1024, 1024)) / 24).astype(ml_dtypes.bfloat16)
+    first = rng.normal(size=1024).astype(ml_dtypes.bfloat16)
+    found, expected = kernel(matrix, first), first.astype(np.float64)
+    for _ in range(8):
+        expected = np.tanh(
+            matrix.T.astype(np.float64) @ expected.astype(ml_dtypes.bfloat16).astype(np.float64)
+        )
+    np.testing.assert_allclose(found.astype(np.float64), expected, atol=0.02)
