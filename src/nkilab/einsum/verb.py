@@ -86,7 +86,7 @@ def run(
 
 def given_by(spec: str) -> Any:
     """What SPEC on a command line means: expressions have brackets, subscripts an arrow, paths neither."""
-    return spec if "->" in spec or ("[" in spec and "=" in spec) else Path(spec)
+    return spec if not spec.strip() or "->" in spec or ("[" in spec and "=" in spec) else Path(spec)
 
 
 def types_of(given: Sequence[str]) -> Any:

@@ -25,7 +25,7 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
         if rank not in held:
             raise SpecError(
                 f"rank {rank} of {tensor.name} has no extent",
-                hint=f"add {rank}: NUMBER under einsum.shape, or give --size {rank}=NUMBER",
+                hint=_ways_to_give(rank),
             ).located(str(tensor.place), "einsum.shape")
     for einsum, block in known.walk():
         _check(einsum, block, known)
@@ -70,6 +70,14 @@ def _axes(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[t
             yield name, rank, int(size)
 
 
+def _ways_to_give(rank: str) -> str:
+    """The hint of an error about an extent that is missing."""
+    return (
+        f"add {rank}: NUMBER under einsum.shape, give --size {rank}=NUMBER, or in Python "
+        f"sizes={{{rank!r}: NUMBER}}"
+    )
+
+
 def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
     bound = {block.variable} if block else set()
     variables = tuple(dict.fromkeys((*einsum.variables, *bound)))
@@ -83,7 +91,7 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
             raise _at(
                 einsum,
                 f"the variable {v} has no extent",
-                f"add {v.upper()}: NUMBER under einsum.shape, or give --size {v.upper()}=NUMBER",
+                _ways_to_give(v.upper()),
             ) from None
     for name in _extent_names(einsum):
         if name not in cascade.sizes:
