@@ -25,7 +25,8 @@ def is_moved(one: Program, slots: Slots, other: Program, other_slots: Slots) -> 
     if next(settings) != next(settings):
         return False
     columns = ((one.form_column, other.form_column), (one.position_column, other.position_column),
-               (one.line_column, other.line_column), (slots.storage, other_slots.storage))  # fmt: skip
+               (one.line_column, other.line_column), (slots.storage, other_slots.storage),
+               (slots.is_read, other_slots.is_read))  # fmt: skip
     if not all(np.array_equal(*pair) for pair in columns):
         return False
     if not all(map(_are_equal, one.forms, other.forms)) or one.storages != other.storages:

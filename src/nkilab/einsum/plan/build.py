@@ -11,7 +11,7 @@ from typing import Any
 
 from ...tiles.dtypes import as_dtype
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
-from ..tree.nodes import HBM, SBUF, Alloc, Buffer, Comment, Cut, Loop, Statement, View
+from ..tree.nodes import SBUF, Alloc, Buffer, Comment, Loop, Statement
 from .given import Ran, Turn
 
 RESERVED = {"nl", "nisa", "nki", "np", "min", "max", "range", "float"}
@@ -214,11 +214,3 @@ class Builder:
     def live_bytes(self) -> int:
         """Bytes of SBUF per partition of all tiles in open scopes; those in loops have two buffers."""
         return sum(scope.bytes * (2 if depth else 1) for depth, scope in enumerate(self.scopes))
-
-
-def names_in(view: View) -> frozenset[str]:
-    """Loop variables and the buffer, if it lies on chip, that a view mentions."""
-    found: frozenset[str] = frozenset() if view.buffer.memory == HBM else frozenset((view.buffer.name,))
-    for index in view.index:
-        found |= index.start.names | index.count.names if isinstance(index, Cut) else index.at.names
-    return found
