@@ -80,3 +80,11 @@ def test_turns_before_are_summed_by_products() -> None:
 def test_a_system_of_thousands_fits_on_chip() -> None:
     kernel = einsum.compile(solved(2048, 512, DIVIDED, ", T: [I, N], D: [I]"))
     assert "for i_strip in range(4)" in kernel.source
+
+
+def test_a_search_goes_on_where_a_choice_leaves_numbers_that_no_turn_can_reach() -> None:
+    # one by one, turns would read a number from the middle of a tile's partitions
+    text = solved(256, 8, DIVIDED, ", T: [I, N], D: [I]")
+    rules, searched = einsum.compile(text), einsum.compile(text, search=0.3)
+    assert searched.estimate.latency_us <= rules.estimate.latency_us
+    assert "choices gave no kernel" in searched.changes[-1]

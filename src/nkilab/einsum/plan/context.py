@@ -38,11 +38,11 @@ class PlanError(AssertionError):
     """A plan met what it was not written for.
 
     Args:
-        error: what was asserted.
+        error: what was asserted, or has no form that the plan knows.
         points: choices made until then.
     """
 
-    def __init__(self, error: AssertionError, points: Sequence[Point]) -> None:
+    def __init__(self, error: Exception, points: Sequence[Point]) -> None:
         super().__init__(str(error))
         self.points = tuple(points)
 

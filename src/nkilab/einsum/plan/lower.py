@@ -124,7 +124,7 @@ class _Lowering:
         """
         try:
             return self.kernel()
-        except AssertionError as error:
+        except (AssertionError, ValueError) as error:
             raise PlanError(error, self.ctx.points) from error
 
     def kernel(self) -> tuple[Kernel, Context]:
