@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import product as pairs
 from math import prod
 
 from ..language.ast import Access, Einsum, Scalar
@@ -105,6 +106,13 @@ class Contraction:
 
     # blocks
 
+    def may_be(self, blocks: Blocks, room: float, is_cut: bool) -> bool:
+        """Whether the operands of blocks fit, with the sums where these are cut, and are what is given."""
+        needed = self.needed(blocks.part, blocks.free, blocks.over)
+        if is_cut:
+            needed += -(-blocks.part // PARTITIONS) * blocks.free * 4
+        return needed <= room and self.is_given(blocks)
+
     def chosen_blocks(self) -> Blocks:
         """The largest blocks whose operands fit, with the least traffic."""
         part, free, over = (
@@ -114,14 +122,11 @@ class Contraction:
         options: list[tuple[float, Blocks]] = []
         fewest = 0
         for depth in block_sizes(over, PARTITIONS) if not self.beside else [over]:
-            for rows in block_sizes(part, PARTITIONS):
-                for columns in block_sizes(free, BANK):
-                    needed = self.needed(rows, columns, depth)
-                    if depth < over:
-                        needed += -(-rows // PARTITIONS) * columns * 4
-                    if needed > room or not self.is_given(Blocks(rows, columns, depth)):
-                        continue
-                    options.append((self.traffic(rows, columns, depth), Blocks(rows, columns, depth)))
+            sizes = pairs(block_sizes(part, PARTITIONS), block_sizes(free, BANK))
+            fitting = (
+                b for b in (Blocks(*two, depth) for two in sizes) if self.may_be(b, room, depth < over)
+            )
+            options += [(self.traffic(b.part, b.free, b.over), b) for b in fitting]
             fewest = fewest or len(options)
             if len(options) > fewest + 8:
                 break

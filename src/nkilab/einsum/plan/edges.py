@@ -73,20 +73,18 @@ def with_edges(
     """
     room = machine["sbuf_bytes_per_partition"] * (0.0 if knobs.is_edged else knobs.share)
     found: dict[str, list[Zeros]] = {}
-    for einsum, block in cascade.walk():
-        for access in einsum.accesses:
-            zeros = _zeros(cascade, einsum, access)
-            if not zeros:
+    for einsum, block, access in ((e, b, a) for e, b in cascade.walk() for a in e.accesses):
+        zeros = _zeros(cascade, einsum, access)
+        if zeros and access.tensor in cascade.inputs:
+            dtype = dtypes.get(access.tensor, "float32")
+            if _bytes_of(cascade, einsum, access, zeros, dtype) <= room:
                 continue
-            if access.tensor in cascade.inputs:
-                dtype = dtypes.get(access.tensor, "float32")
-                if _bytes_of(cascade, einsum, access, zeros, dtype) <= room:
-                    continue
-            elif block is not None and any(e.name == access.tensor for e in block.body):
-                raise UnsupportedError(
-                    f"{access} reads outside of {access.tensor}, which the same turn computes",
-                    hint="declare the tensor with the zeros around it and write the rest",
-                )
+        elif zeros and block is not None and any(e.name == access.tensor for e in block.body):
+            raise UnsupportedError(
+                f"{access} reads outside of {access.tensor}, which the same turn computes",
+                hint="declare the tensor with the zeros around it and write the rest",
+            )
+        if zeros:
             found.setdefault(access.tensor, []).append(zeros)
     if not found:
         return cascade, {}

@@ -158,14 +158,14 @@ class Homes:
     def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> str:
         """The variable that the first reader of a tensor wants on the partitions; "" if it does not care."""
         tile = next((v for v, b in blocks.items() if b > 1), "")
-        for reader in group.einsums:
-            for access in reader.accesses:
-                if access.tensor == einsum.name:
-                    if reader in self.products:
-                        over = [v for v in reader.reduced if v in access.variables]
-                        return over[0] if over else ""
-                    return tile if tile in access.variables else ""
-        return ""
+        reads = ((r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name)
+        first = next(reads, None)
+        if first is None:
+            return ""
+        reader, access = first
+        if reader in self.products:
+            return next((v for v in reader.reduced if v in access.variables), "")
+        return tile if tile in access.variables else ""
 
 
 def state_of(block: Iterate) -> set[str]:

@@ -97,20 +97,21 @@ class Nest:
             for variable in self.ctx.given.sorted(
                 names, ordered(self.ctx, self.cluster.einsums, self.spans, choice, looped)
             ):
-                if chunks is not None:
-                    stack.enter_context(chunks.turns(self.spans, self.staged, self.targets, comment))
-                else:
-                    stack.enter_context(self.tiled(variable, comment))
+                stack.enter_context(
+                    self.tiled(variable, comment)
+                    if chunks is None
+                    else chunks.turns(self.spans, self.staged, self.targets, comment)
+                )
                 comment = ""
             if comment:
                 build.add(nodes.Comment(comment))
             self.locals = {}
             self.staged |= self.windows()
             sums = [self.begun(e) for e in self.cluster.einsums if e.reduced and self.is_reduced(e)]
+            summed = self.ctx.given.sorted(names, [choice.part, *choice.loops, choice.free])
             with ExitStack() as inner:
-                for variable in self.ctx.given.sorted(names, [choice.part, *choice.loops, choice.free]):
-                    if variable and variable in reduced and not self.is_settled(variable):
-                        inner.enter_context(self.tiled(variable, "", is_sequential=True))
+                for variable in (v for v in summed if v and v in reduced and not self.is_settled(v)):
+                    inner.enter_context(self.tiled(variable, "", is_sequential=True))
                 self.tile(sums)
             for one in sums:
                 self.finished(one)

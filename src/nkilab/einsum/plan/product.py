@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product as pairs
 from math import prod
 
 from ..language.ast import Access, Affine, Einsum
@@ -100,21 +101,25 @@ def _products(
         if spans[over].is_point or not all(_is_alone(a, over) for a in held):
             continue
         parts, frees = (_own(einsum, spans, a, b, over) for a, b in ((left, right), (right, left)))
-        for part in parts:
-            for free in frees:
-                rest = [v for v in wide if v not in (over, part, free)]
-                if any(is_settled(spans[v]) for v in rest):
-                    continue
-                if not all(_can_fetch(ctx, a, spans, over, v) for a, v in ((left, part), (right, free)) if a):
-                    continue
-                if not _can_deliver(ctx, einsum, spans, part, free) or not _can_mask(
-                    einsum, spans, over, part, free
-                ):
-                    continue
-                outer = tuple(v for v in rest if v in einsum.output.variables)
-                inner = tuple(v for v in rest if v not in einsum.output.variables)
-                cost = _cost(ctx, einsum, spans, left, right, over, part, free, (*outer, *inner))
-                yield Product(left, right, over, part, free, outer, inner, cost)
+        for part, free in pairs(parts, frees):
+            rest = [v for v in wide if v not in (over, part, free)]
+            is_open = not any(is_settled(spans[v]) for v in rest)
+            if not is_open or not _can_lie(ctx, einsum, spans, (left, right), over, part, free):
+                continue
+            outer = tuple(v for v in rest if v in einsum.output.variables)
+            inner = tuple(v for v in rest if v not in einsum.output.variables)
+            cost = _cost(ctx, einsum, spans, left, right, over, part, free, (*outer, *inner))
+            yield Product(left, right, over, part, free, outer, inner, cost)
+
+
+def _can_lie(
+    ctx: Context, einsum: Einsum, spans: dict[str, Span], sides: tuple[Access | None, Access | None],
+    over: str, part: str, free: str,
+) -> bool:  # fmt: skip
+    """Whether both operands of a product can come, and its result can go, as the product has them."""
+    if not all(_can_fetch(ctx, a, spans, over, v) for a, v in zip(sides, (part, free), strict=True) if a):
+        return False
+    return _can_deliver(ctx, einsum, spans, part, free) and _can_mask(einsum, spans, over, part, free)
 
 
 def _is_alone(access: Access, variable: str) -> bool:
