@@ -38,8 +38,10 @@ def execute(
     if behind is not None and (mask is not None or form.keeps or form.registers):
         behind.drain()
         behind = None
-    left_out = _lanes_left_out(form, operands, values, mask)
-    arrays = _arrays(session, form, operands, values, mask, is_told=left_out is None)
+    # operands that are read though not all of their storage was written: mostly none
+    partly = [operands[s] for s in form.read_slots if not operands[s].storage.written.is_full]
+    left_out = _filled(session, form, operands, values, mask, partly) if partly else None
+    arrays = _arrays(session, form, operands, values)
     part = _part(form, arrays, mask) if form.keeps else mask
     if mask is not None:
         _compute_masked(session, form, arrays, values, mask)
@@ -64,17 +66,31 @@ def execute(
             operands[slot].storage.written.remove_lanes(operands[slot], left_out)
 
 
+def _filled(
+    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any,
+    partly: list[View],
+) -> np.ndarray | None:  # fmt: skip
+    """Fill what was never written of operands that are read, and tell of it; lanes that stay unwritten."""
+    left_out = None
+    if mask is None and form.is_lanewise:
+        left_out = _lanes_left_out(form, operands, values, partly)
+    for view in partly:
+        _fill_unwritten(session, view, mask, is_told=left_out is None)
+    return left_out
+
+
 def _lanes_left_out(
-    form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
+    form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], partly: list[View]
 ) -> np.ndarray | None:
-    """Partitions that a call reads though nothing wrote them, where they reach just those of its results.
+    """Partitions that a lanewise call reads though nothing wrote them.
 
     These count as unwritten in turn, and are told of where they are stored or reach other partitions.
     None where no such partition is read, or more than whole partitions is unwritten.
+
+    Args:
+        form, operands, values: of the call.
+        partly: operands that are read, of storages that were written in part.
     """
-    if mask is not None or not form.is_lanewise:
-        return None
-    partly = [operands[s] for s in form.read_slots if not operands[s].storage.written.is_full]
     unwritten = [view for view in partly if view.storage.written.of(view) != "all"]
     if not unwritten:
         return None
@@ -120,16 +136,12 @@ def put(view: View, write: Callable[[np.ndarray], object], mask: Any = None) -> 
 
 
 def _arrays(
-    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any,
-    *, is_told: bool,
-) -> list[Any]:  # fmt: skip
-    """Operands as arrays; what was never written is filled, and the user told, where it is read."""
+    session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]
+) -> list[Any]:
+    """Operands as arrays; what was never written of a result that is read, too, is filled."""
     arrays: list[Any] = list(operands)
     for slot in form.read_slots:
-        view = operands[slot]
-        if not view.storage.written.is_full:
-            _fill_unwritten(session, view, mask, is_told=is_told)
-        arrays[slot] = memory_of(view)
+        arrays[slot] = memory_of(operands[slot])
     for slot in form.written_slots:
         view = operands[slot]
         storage = view.storage
