@@ -43,21 +43,26 @@ def _level(
     nests: list[Nest], depth: int, may_share: Callable[[Member, Member], bool], groups: list[list[Member]]
 ) -> None:
     done: set[str] = set()
-    for number, nest in enumerate(nests):
+    for nest in nests:
         if nest.name in done:
             continue
         done.add(nest.name)
-        if len(nest.loops) <= depth:
-            continue
-        together = [nest]
-        for other in nests[number + 1 :]:
-            if other.name not in done and len(other.loops) > depth and _fits(
-                together, other, depth, nests, done, may_share
-            ):  # fmt: skip
-                together.append(other)
-                done.add(other.name)
-        groups.append([(n.name, n.loops[depth][0]) for n in together])
-        _level(together, depth + 1, may_share, groups)
+        if len(nest.loops) > depth:
+            together = _sharing(nest, depth, nests, done, may_share)
+            groups.append([(n.name, n.loops[depth][0]) for n in together])
+            _level(together, depth + 1, may_share, groups)
+
+
+def _sharing(
+    nest: Nest, depth: int, nests: list[Nest], done: set[str], may_share: Callable[[Member, Member], bool]
+) -> list[Nest]:
+    """A nest and those behind it that share its loop; their names are added to those that are done."""
+    together = [nest]
+    for other in (n for n in nests if len(n.loops) > depth):
+        if other.name not in done and _fits(together, other, depth, nests, done, may_share):
+            together.append(other)
+            done.add(other.name)
+    return together
 
 
 def _fits(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, product
 from math import prod
 
 from ...errors import UnsupportedError
@@ -70,17 +70,10 @@ def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> 
     variables = tuple(dict.fromkeys(v for e in einsums for v in e.variables))
     wide = [v for v in variables if not spans[v].is_point]
     fixed = [v for v in wide if spans[v].start.names or spans[v].count.value is None]
-    options: list[Choice] = []
-    for part in (*wide, ""):
-        for free in (*wide, ""):
-            if part and part == free:
-                continue
-            if any(v not in (part, free) for v in fixed):
-                continue
-            found = _judged(ctx, einsums, spans, wide, part, free)
-            if found is not None:
-                options.append(found)
-    return sorted(options, key=lambda c: c.cost_ns)
+    sides = [(part, free) for part, free in product((*wide, ""), repeat=2) if not part or part != free]
+    sides = [(part, free) for part, free in sides if {part, free}.issuperset(fixed)]
+    judged = (_judged(ctx, einsums, spans, wide, part, free) for part, free in sides)
+    return sorted((c for c in judged if c is not None), key=lambda c: c.cost_ns)
 
 
 def _judged(

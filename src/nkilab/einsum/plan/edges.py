@@ -74,18 +74,16 @@ def with_edges(
     room = machine["sbuf_bytes_per_partition"] * (0.0 if knobs.is_edged else knobs.share)
     found: dict[str, list[Zeros]] = {}
     for einsum, block, access in ((e, b, a) for e, b in cascade.walk() for a in e.accesses):
-        zeros = _zeros(cascade, einsum, access)
-        if zeros and access.tensor in cascade.inputs:
-            dtype = dtypes.get(access.tensor, "float32")
-            if _bytes_of(cascade, einsum, access, zeros, dtype) <= room:
-                continue
-        elif zeros and block is not None and any(e.name == access.tensor for e in block.body):
+        zeros, is_input = _zeros(cascade, einsum, access), access.tensor in cascade.inputs
+        dtype = dtypes.get(access.tensor, "float32")
+        if not zeros or (is_input and _bytes_of(cascade, einsum, access, zeros, dtype) <= room):
+            continue
+        if not is_input and block is not None and any(e.name == access.tensor for e in block.body):
             raise UnsupportedError(
                 f"{access} reads outside of {access.tensor}, which the same turn computes",
                 hint="declare the tensor with the zeros around it and write the rest",
             )
-        if zeros:
-            found.setdefault(access.tensor, []).append(zeros)
+        found.setdefault(access.tensor, []).append(zeros)
     if not found:
         return cascade, {}
     edging = _Edging(cascade, found)
@@ -114,15 +112,19 @@ class _Edging:
         steps: list[Step] = []
         for step in self.given.steps:
             body = step.body if isinstance(step, Iterate) else (step,)
-            for tensor in dict.fromkeys(a.tensor for e in body for a in e.accesses if self.is_beyond(e, a)):
-                if tensor not in self.copies:
-                    self.copies[tensor] = name = self.declared(tensor)
-                    steps += [] if tensor in self.given.inputs else [self.copying(name)]
+            steps += self.new_copies(body)
             changed = tuple(map(self.changed, body))
             steps.append(replace(step, body=changed) if isinstance(step, Iterate) else changed[0])
             for einsum in body:
                 self.copies.pop(einsum.name, None)
         return replace(self.given, tensors=self.tensors, steps=tuple(steps), sizes=self.sizes)
+
+    def new_copies(self, body: Sequence[Einsum]) -> list[Einsum]:
+        """Declare what a step is the first to read; returns the Einsums that make the copies of results."""
+        read = dict.fromkeys(a.tensor for e in body for a in e.accesses if self.is_beyond(e, a))
+        names = {t: self.declared(t) for t in read if t not in self.copies}
+        self.copies |= names
+        return [self.copying(name) for tensor, name in names.items() if tensor not in self.given.inputs]
 
     def is_beyond(self, einsum: Einsum, access: Access) -> bool:
         """Whether an access reads a copy."""
@@ -240,13 +242,19 @@ class EdgedCopy:
         region = tuple((0 if n in whole else zeros[n][0], self.inner[n]) for n in range(len(self.shape)))
         with self.tiles(region, blocks) as at:
             self.copied(at, whole)
-        for axis, (low, high) in enumerate(zeros):
-            if axis in whole:
-                continue
-            for start, count in ((0, low), (low + self.inner[axis], high)):
-                if count:
-                    slab = tuple((start, count) if n == axis else (0, s) for n, s in enumerate(self.shape))
-                    self.cleared(slab)
+        for slab in self.slabs(whole):
+            self.cleared(slab)
+
+    def slabs(self, whole: set[int]) -> list[Region]:
+        """The regions beyond the edges of the axes that no tile has whole."""
+        everything = tuple((0, size) for size in self.shape)
+        edges = [
+            (axis, edge)
+            for axis, (low, high) in enumerate(self.edges.zeros)
+            for edge in ((0, low), (low + self.inner[axis], high))
+            if axis not in whole
+        ]
+        return [(*everything[:n], edge, *everything[n + 1 :]) for n, edge in edges if edge[1]]
 
     def blocks(self, extents: Sequence[int]) -> tuple[list[int], set[int]]:
         """Elements of a tile along each axis, and the axes that a tile has whole, with their edges."""

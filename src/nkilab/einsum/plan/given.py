@@ -109,13 +109,13 @@ class Given:
 
     def fitting(self, einsums: Iterable[str], variable: str, natural: int) -> int:
         """The largest tile of at most some values that lies within the parts that are given."""
-        for name in einsums:
-            for size in self.parts.get(home_of(name, self.parts), {}).get(variable, ()):
-                if size % natural and natural % size == 0:
-                    natural = size
-                elif size % natural:
-                    natural = max(n for n in range(1, natural + 1) if size % n == 0)
+        for size in (s for name in einsums for s in self.sizes(name, variable)):
+            natural = max(n for n in range(1, natural + 1) if size % n == 0)
         return natural
+
+    def sizes(self, einsum: str, variable: str) -> tuple[int, ...]:
+        """Sizes of the parts that are given of a variable, the outermost first."""
+        return self.parts.get(home_of(einsum, self.parts), {}).get(variable, ())
 
     def around(self, einsums: Iterable[str]) -> dict[str, int]:
         """Variables that loops around a group run over, and their blocks; 0 for any."""
@@ -153,8 +153,7 @@ class Given:
 
     def is_within(self, einsum: str, variable: str, blocks: Sequence[int], covers: int) -> bool:
         """Whether statements stay within the parts that are given of a variable."""
-        sizes = self.parts.get(home_of(einsum, self.parts), {}).get(variable, ())
-        return lies_within(blocks, covers, sizes)
+        return lies_within(blocks, covers, self.sizes(einsum, variable))
 
     def sorted(self, einsums: Iterable[str], variables: Iterable[str]) -> list[str]:
         """Variables in the order of the first loop order that is given; as they are without one."""

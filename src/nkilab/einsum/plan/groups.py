@@ -72,13 +72,12 @@ def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
     einsums = einsums_of(steps)
     turning = {s.variable for s in steps if isinstance(s, Iterate)}
     written = {e.name for e in einsums}
-    found = []
-    for variable in einsums[-1].output.variables:
-        if variable not in turning and all(_is_kept(e, variable, written, einsums) for e in einsums):
-            sizes = {cascade.extent(variable, e) for e in einsums}
-            if len(sizes) == 1:
-                found.append(variable)
-    return tuple(found)
+    kept = [
+        v
+        for v in einsums[-1].output.variables
+        if v not in turning and all(_is_kept(e, v, written, einsums) for e in einsums)
+    ]
+    return tuple(v for v in kept if len({cascade.extent(v, e) for e in einsums}) == 1)
 
 
 def _is_kept(einsum: Einsum, variable: str, written: set[str], einsums: Sequence[Einsum]) -> bool:
@@ -86,12 +85,11 @@ def _is_kept(einsum: Einsum, variable: str, written: set[str], einsums: Sequence
     axes = [a for a, i in enumerate(einsum.output.indices) if variable in i.variables]
     if len(axes) != 1 or einsum.output.indices[axes[0]].plain != variable:
         return False
-    for other in einsums:
-        for access in other.accesses:
-            if access.tensor == einsum.name and _axes(access, variable) != [axes[0]]:
-                return False
-            if any(g.access.tensor in written for g in access.gathers):
-                return False
+    accesses = [a for other in einsums for a in other.accesses]
+    if any(a.tensor == einsum.name and _axes(a, variable) != axes for a in accesses):
+        return False
+    if any(g.access.tensor in written for a in accesses for g in a.gathers):
+        return False
     return all(o.output.indices[axes[0]].plain == variable for o in einsums if o.name == einsum.name)
 
 

@@ -98,18 +98,13 @@ class Homes:
 
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""
-        found = ""
-        for reader in group.einsums:
-            if einsum.name not in reader.reads:
-                continue
-            if reader in self.products and len(set(map(str, reader.accesses))) > 1:
-                dtype = matmul_dtype(self.ctx, *(a for a in reader.accesses if a.tensor != einsum.name))
-                if dtype == "float32" or (found and dtype != found):
-                    return ""
-                found = dtype
-            elif reader.map_op or reader.reduce_op != "add":
-                return ""
-        return found
+        readers = [e for e in group.einsums if einsum.name in e.reads]
+        products = [e for e in readers if e in self.products and len(set(map(str, e.accesses))) > 1]
+        if any(e.map_op or e.reduce_op != "add" for e in readers if e not in products):
+            return ""
+        partners = [[a for a in e.accesses if a.tensor != einsum.name] for e in products]
+        types = {matmul_dtype(self.ctx, *accesses) for accesses in partners}
+        return types.pop() if len(types) == 1 and "float32" not in types else ""
 
     def stays_in_psum(self, einsum: Einsum, group: Group, blocks: dict[str, int]) -> bool:
         """Whether vector and scalar instructions alone read a product, tile by tile of at most one bank."""
@@ -142,11 +137,10 @@ class Homes:
 
     def bar_turns(self) -> None:
         """Note axes along which turns of a block write one element: no instruction reaches one partition."""
-        for block in self.ctx.cascade.steps:
-            if isinstance(block, Iterate):
-                for einsum in block.body:
-                    axes = {a for a, i in enumerate(einsum.output.indices) if block.variable in i.variables}
-                    self.ctx.barred.setdefault(einsum.name, set()).update(axes)
+        for einsum, block in self.ctx.cascade.walk():
+            if block is not None:
+                axes = {a for a, i in enumerate(einsum.output.indices) if block.variable in i.variables}
+                self.ctx.barred.setdefault(einsum.name, set()).update(axes)
 
     def tile_bytes(self, einsum: Einsum, blocks: dict[str, int]) -> int:
         """Bytes per partition of what a group holds of a tensor."""

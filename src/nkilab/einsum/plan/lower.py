@@ -204,31 +204,15 @@ class _Lowering:
         self.units.points = ()
         loops = self.loops_of(group)
         self.units.points = tuple(v for v, _, block in loops if block == 1)
-        is_trivial = all(-(-e // b) == 1 for _, e, b in loops)
+        is_trivial = not turning_of(loops)
         self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
         self.tell(group, loops)
         self.homes.bar(group)
         ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
         ctx.blocks = {v: b for v, _, b in loops}
-        with ExitStack() as stack:
-            outer: dict[str, Span] = {}
-            comment = "; ".join(dict.fromkeys(e.name for e in group.einsums)) + " share this loop"
-            for variable, extent, block in loops:
-                span = stack.enter_context(
-                    ctx.build.tiles(
-                        variable,
-                        extent,
-                        block,
-                        over=variable,
-                        comment=comment if -(-extent // block) > 1 else "",
-                    )
-                )
-                if -(-extent // block) > 1:
-                    comment = ""
-                    outer[variable] = span
-            for step in group.steps:
-                if isinstance(step, Iterate):
-                    self.prepare(step, outer)
+        with self.opened(group, loops) as outer:
+            for block in (s for s in group.steps if isinstance(s, Iterate)):
+                self.prepare(block, outer)
             resident = self.homes.keep_resident(group, outer)
             self.lower_steps(group.steps, outer, later)
             for tensor, storage in resident.items():
@@ -237,6 +221,19 @@ class _Lowering:
             # tiles that lay in the loops are gone
             for tensor in {e.name for e in group.einsums}:
                 ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
+
+    @contextmanager
+    def opened(self, group: Group, loops: list[tuple[str, int, int]]) -> Iterator[dict[str, Span]]:
+        """The loops around a group; yields what a turn covers of each that turns more than once."""
+        turning = turning_of(loops)
+        told = "; ".join(dict.fromkeys(e.name for e in group.einsums)) + " share this loop"
+        comments = dict.fromkeys(turning[:1], told)  # the outermost says it
+        with ExitStack() as stack:
+            spans = {
+                v: stack.enter_context(self.ctx.build.tiles(v, e, b, over=v, comment=comments.get(v, "")))
+                for v, e, b in loops
+            }
+            yield {v: spans[v] for v in turning}
 
     def tell(self, group: Group, loops: list[tuple[str, int, int]]) -> None:
         """Note for the report how a group runs and where its results lie."""
@@ -341,15 +338,13 @@ class _Lowering:
         Several blocks overlap in time, and operands that do not stay on chip are read less often.
         """
         ctx, most = self.ctx, 2 if products else 1
-        for einsum in products:
-            for access in einsum.accesses:
-                if variable not in access.variables and access.tensor in ctx.cascade.inputs:
-                    size = (
-                        prod(ctx.cascade.shape(access.tensor))
-                        // PARTITIONS
-                        * ctx.bytes_of(ctx.dtypes[access.tensor])
-                    )
-                    most = 4 if size > ctx.room() * 0.4 else most
+        again = {a.tensor for e in products for a in e.accesses if variable not in a.variables}
+        sizes = (
+            prod(ctx.cascade.shape(t)) // PARTITIONS * ctx.bytes_of(ctx.dtypes[t])
+            for t in again.intersection(ctx.cascade.inputs)
+        )
+        if any(size > ctx.room() * 0.4 for size in sizes):
+            most = 4
         most = ctx.knobs.group_blocks or most
         for factor in (8, 4, 2):
             block = PARTITIONS * factor
@@ -392,10 +387,9 @@ class _Lowering:
         with self.turn(block, extent) as span:
             ctx.loops.append((block.variable, extent))
             known = {t: list(ctx.storages.get(t, ())) for t in written}
-            for tensor in written:
-                for storage in ctx.storages.get(tensor, ()):
-                    storage.depth = ctx.build.depth
-                    storage.changed()
+            for storage in (s for storages in known.values() for s in storages):
+                storage.depth = ctx.build.depth
+                storage.changed()
             self.lower_run(list(block.body), {**outer, block.variable: span}, later | state_of(block))
         ctx.loops.pop()
         ctx.turns.pop(block.variable, None)
@@ -484,6 +478,11 @@ class _Lowering:
         kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}
         kept |= {e.name for e in unit if e.name in ctx.given.kept}
         Nest(ctx, Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}).lower()
+
+
+def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:
+    """Variables of the loops, given with extent and block, that turn more than once."""
+    return [v for v, extent, block in loops if extent > block]
 
 
 __all__ = ["PlanError", "lower", "replace"]

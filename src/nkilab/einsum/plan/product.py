@@ -96,20 +96,26 @@ def _products(
     ctx: Context, einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None
 ) -> Iterator[Product]:
     wide = [v for v in einsum.variables if not spans[v].is_point]
+    for over, part, free in _assignments(einsum, spans, left, right):
+        rest = [v for v in wide if v not in (over, part, free)]
+        is_open = not any(is_settled(spans[v]) for v in rest)
+        if not is_open or not _can_lie(ctx, einsum, spans, (left, right), over, part, free):
+            continue
+        outer = tuple(v for v in rest if v in einsum.output.variables)
+        inner = tuple(v for v in rest if v not in einsum.output.variables)
+        cost = _cost(ctx, einsum, spans, left, right, over, part, free, (*outer, *inner))
+        yield Product(left, right, over, part, free, outer, inner, cost)
+
+
+def _assignments(
+    einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None
+) -> Iterator[tuple[str, str, str]]:
+    """Variables that may be summed over, lie on the partitions of the result, and lie along its columns."""
     held = [a for a in (left, right) if a is not None]
     for over in einsum.reduced:
-        if spans[over].is_point or not all(_is_alone(a, over) for a in held):
-            continue
-        parts, frees = (_own(einsum, spans, a, b, over) for a, b in ((left, right), (right, left)))
-        for part, free in pairs(parts, frees):
-            rest = [v for v in wide if v not in (over, part, free)]
-            is_open = not any(is_settled(spans[v]) for v in rest)
-            if not is_open or not _can_lie(ctx, einsum, spans, (left, right), over, part, free):
-                continue
-            outer = tuple(v for v in rest if v in einsum.output.variables)
-            inner = tuple(v for v in rest if v not in einsum.output.variables)
-            cost = _cost(ctx, einsum, spans, left, right, over, part, free, (*outer, *inner))
-            yield Product(left, right, over, part, free, outer, inner, cost)
+        if not spans[over].is_point and all(_is_alone(a, over) for a in held):
+            parts, frees = (_own(einsum, spans, a, b, over) for a, b in ((left, right), (right, left)))
+            yield from pairs([over], parts, frees)
 
 
 def _can_lie(

@@ -31,14 +31,15 @@ def leaves(ctx: Context, access: Access, spans: dict[str, Span]) -> bool:
 
 def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine]:
     """The indices of an access that run outside of its tensor, whatever loops around it choose."""
-    found = []
-    for rank, index in zip(ctx.cascade.tensors[access.tensor].ranks, access.indices, strict=True):
-        if isinstance(index, Affine):
-            extents = {n: ctx.cascade.sizes.get(n.upper(), spans[n].most) for n in index.variables}
-            low, high = bounds(index.at(ctx.cascade.sizes), extents)
-            if low < 0 or high >= ctx.cascade.sizes[rank]:
-                found.append(index)
-    return found
+    sizes = ctx.cascade.sizes
+    axes = zip(ctx.cascade.tensors[access.tensor].ranks, access.indices, strict=True)
+
+    def is_outside(index: Affine, rank: str) -> bool:
+        extents = {n: sizes.get(n.upper(), spans[n].most) for n in index.variables}
+        low, high = bounds(index.at(sizes), extents)
+        return low < 0 or high >= sizes[rank]
+
+    return [i for rank, i in axes if isinstance(i, Affine) and is_outside(i, rank)]
 
 
 def is_window(access: Access, spans: dict[str, Span], part: str) -> bool:
