@@ -137,17 +137,17 @@ ALIKE: dict[type[nodes.Statement], tuple[str, ...]] = {
 
 def _are_alike(kernel: Kernel) -> None:
     """What is copied, or computed element by element, has as many elements on both sides, axis by axis."""
-    for statement in nodes.statements(kernel.body):
-        for name in ALIKE.get(type(statement), ()):
-            views = (statement.dst, getattr(statement, name))  # type: ignore[attr-defined]
-            if any(view.folded is not None for view in views):
-                continue
-            counts = [_counts(view) for view in views]
-            if isinstance(statement, nodes.Load | nodes.Store):
-                # behind the partitions a transfer may cut what is moved into other axes
-                counts = [[*c[:1], prod(c[1:], start=expr(1))] for c in counts]
-            if counts[0] != counts[1]:
-                raise ProofError(f"{told(statement)} has other elements on its two sides")
+    sources = ((s, name) for s in nodes.statements(kernel.body) for name in ALIKE.get(type(s), ()))
+    for statement, name in sources:
+        views = (statement.dst, getattr(statement, name))  # type: ignore[attr-defined]
+        if any(view.folded is not None for view in views):
+            continue
+        counts = [_counts(view) for view in views]
+        if isinstance(statement, nodes.Load | nodes.Store):
+            # behind the partitions a transfer may cut what is moved into other axes
+            counts = [[*c[:1], prod(c[1:], start=expr(1))] for c in counts]
+        if counts[0] != counts[1]:
+            raise ProofError(f"{told(statement)} has other elements on its two sides")
 
 
 def _counts(view: View) -> list[Expr]:

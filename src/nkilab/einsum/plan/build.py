@@ -36,6 +36,10 @@ class Span:
         """Whether it is one value."""
         return self.most == 1
 
+    def tile(self, local: Span) -> Span:
+        """A tile of it, which a loop counts from its start."""
+        return Span(self.start + local.start, local.count, local.most)
+
 
 def point(at: Whole) -> Span:
     """One value."""

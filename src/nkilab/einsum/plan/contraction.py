@@ -290,15 +290,12 @@ class Contraction:
 
     def result_tiles(self) -> Iterator[tuple[Span, Span]]:
         """Tiles of the present block of the result, in loops."""
-        product, build = self.product, self.ctx.build
-        one = Span(ZERO, expr(1), 1)
+        product, spans = self.product, self.spans
+        tiles = {**spans, "": point(0)}
         with ExitStack() as stack:
-            tiles = {"": one}
-            for variable, block in self.tile_order():
-                tiles[variable] = span = self.spans[variable]
-                if span.most > block:
-                    local = stack.enter_context(build.pieces(variable, span, block))
-                    tiles[variable] = Span(span.start + local.start, local.count, local.most)
+            for variable, block in ((v, b) for v, b in self.tile_order() if spans[v].most > b):
+                local = stack.enter_context(self.ctx.build.pieces(variable, spans[variable], block))
+                tiles[variable] = spans[variable].tile(local)
             yield tiles[product.part], tiles[product.free]
 
     def column_block(self, columns: Span) -> int:
@@ -429,7 +426,7 @@ class Contraction:
             if over.most > depth:
                 local = stack.enter_context(build.pieces(product.over, over, depth, is_sequential=True))
                 running.extend(local.start.names)
-                spans = {**spans, product.over: Span(over.start + local.start, local.count, local.most)}
+                spans = {**spans, product.over: over.tile(local)}
             stationary = self.operand(0, product.left, product.part, spans)
             moving = self.operand(1, product.right, product.free, spans)
             build.add(nodes.MatMul(view, stationary, moving, tuple(running)))

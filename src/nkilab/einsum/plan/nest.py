@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -75,46 +75,63 @@ class Nest:
 
     def lower(self) -> None:
         """Append the nest."""
-        choice, build = self.choice, self.ctx.build
-        self.targets = {e.name: targets_of(self.ctx, e, self.outer, choice.part) for e in self.kept}
-        if is_folded(self.ctx, self.cluster.einsums, self.targets, choice, self.spans):
+        part, einsums = self.choice.part, self.cluster.einsums
+        self.targets = {e.name: targets_of(self.ctx, e, self.outer, part) for e in self.kept}
+        if is_folded(self.ctx, einsums, self.targets, self.choice, self.spans):
             self.fold()
             return
         self.staged = self.padded() | self.staged_before()
-        reduced = self.reduced
-        with ExitStack() as stack:
-            comment = self.cluster.title
-            order = [choice.part, *choice.loops]
-            if choice.free and choice.free not in reduced:
-                order.append(choice.free)
-            looped = [v for v in order if v and v not in reduced and not self.is_settled(v)]
-            chunks = None
-            if looped == [choice.part]:
-                chunks = chunks_of(
-                    self.ctx, self.cluster.einsums, self.targets, choice, self.spans, self.staged
-                )
-            names = [e.name for e in self.cluster.einsums]
-            for variable in self.ctx.given.sorted(
-                names, ordered(self.ctx, self.cluster.einsums, self.spans, choice, looped)
-            ):
-                stack.enter_context(
-                    self.tiled(variable, comment)
-                    if chunks is None
-                    else chunks.turns(self.spans, self.staged, self.targets, comment)
-                )
-                comment = ""
-            if comment:
-                build.add(nodes.Comment(comment))
+        with self.result_loops():
             self.locals = {}
             self.staged |= self.windows()
-            sums = [self.begun(e) for e in self.cluster.einsums if e.reduced and self.is_reduced(e)]
-            summed = self.ctx.given.sorted(names, [choice.part, *choice.loops, choice.free])
-            with ExitStack() as inner:
-                for variable in (v for v in summed if v and v in reduced and not self.is_settled(v)):
-                    inner.enter_context(self.tiled(variable, "", is_sequential=True))
+            sums = [self.begun(e) for e in einsums if e.reduced and self.is_reduced(e)]
+            with self.sum_loops():
                 self.tile(sums)
             for one in sums:
                 self.finished(one)
+
+    @contextmanager
+    def result_loops(self) -> Iterator[None]:
+        """Loops over what no Einsum reduces, in chunks of several blocks where that saves transfers."""
+        einsums, choice, title = self.cluster.einsums, self.choice, self.cluster.title
+        looped = [v for v in self.looped if v not in self.reduced]
+        order = self.in_order(ordered(self.ctx, einsums, self.spans, choice, looped))
+        loops = [self.tiled(v, "" if n else title) for n, v in enumerate(order)]
+        if looped == [choice.part]:
+            chunks = chunks_of(self.ctx, einsums, self.targets, choice, self.spans, self.staged)
+            if chunks is not None:
+                loops = [chunks.turns(self.spans, self.staged, self.targets, title)]
+        with ExitStack() as stack:
+            for loop in loops:
+                stack.enter_context(loop)
+            if not loops:
+                self.ctx.build.add(nodes.Comment(title))
+            yield
+
+    @contextmanager
+    def sum_loops(self) -> Iterator[None]:
+        """Loops over what some Einsum reduces."""
+        with ExitStack() as stack:
+            for variable in self.in_order(v for v in self.looped if v in self.reduced):
+                stack.enter_context(self.tiled(variable, "", is_sequential=True))
+            yield
+
+    @property
+    def looped(self) -> list[str]:
+        """Variables that need a loop."""
+        choice = self.choice
+        return [v for v in (choice.part, *choice.loops, choice.free) if v and not self.is_settled(v)]
+
+    def in_order(self, variables: Iterable[str]) -> list[str]:
+        """Variables in the order of loops that is given, if one is."""
+        return self.ctx.given.sorted([e.name for e in self.cluster.einsums], variables)
+
+    def from_hbm(self) -> Iterator[Access]:
+        """Operands that lie in HBM alone."""
+        for access in (a for e in self.cluster.einsums for a in e.accesses):
+            held = self.ctx.storages.get(access.tensor)
+            if held and all(s.is_hbm for s in held):
+                yield access
 
     def padded(self) -> dict[str, Storage]:
         """Operands that are read beyond their edges, with zeros around them."""
@@ -128,25 +145,20 @@ class Nest:
     def staged_before(self) -> dict[str, Storage]:
         """Operands that an earlier nest brought on chip as this one wants them."""
         found: dict[str, Storage] = {}
-        for access in (a for e in self.cluster.einsums for a in e.accesses):
-            held = self.ctx.storages.get(access.tensor)
-            if held and all(s.is_hbm for s in held) and self.choice.part in access.variables:
-                before = staged_before(self.ctx, access, self.spans, self.choice.part)
-                found |= {str(access): before} if before is not None else {}
+        for access in (a for a in self.from_hbm() if self.choice.part in a.variables):
+            before = staged_before(self.ctx, access, self.spans, self.choice.part)
+            found |= {str(access): before} if before is not None else {}
         return found
 
     def windows(self) -> dict[str, Storage]:
         """Operands read at strides or in overlapping windows: loaded once, as they lie, if there is room."""
         found: dict[str, Storage] = {}
-        for access in (a for e in self.cluster.einsums for a in e.accesses):
-            held = self.ctx.storages.get(access.tensor)
-            if str(access) in (self.staged | found) or not held or not all(s.is_hbm for s in held):
-                continue
-            if is_window(access, self.spans, self.choice.part):
-                dtype = self.ctx.dtypes[access.tensor]
-                size = staged_bytes(self.ctx, access, self.spans, self.choice.part, dtype)
-                if size * 2 <= self.ctx.room() * 0.4:
-                    found[str(access)] = stage(self.ctx, access, self.spans, self.choice.part, dtype)
+        part = self.choice.part
+        for access in (a for a in self.from_hbm() if is_window(a, self.spans, part)):
+            dtype = self.ctx.dtypes[access.tensor]
+            size = staged_bytes(self.ctx, access, self.spans, part, dtype)
+            if str(access) not in (self.staged | found) and size * 2 <= self.ctx.room() * 0.4:
+                found[str(access)] = stage(self.ctx, access, self.spans, part, dtype)
         return found
 
     def fold(self) -> None:
@@ -163,14 +175,7 @@ class Nest:
         tile.engine = "gpsimd"
         self.locals = {}
         for einsum in self.cluster.einsums:
-            operands = []
-            for operand in einsum.operands:
-                held = None if isinstance(operand, Scalar) else self.locals.get(operand.tensor)
-                if held is None and isinstance(operand, Access):
-                    chip = self.ctx.chip(operand.tensor)
-                    assert chip is not None
-                    held = Value(view=folded(chip, span, blocks))
-                operands.append(held or Value(number=self.ctx.number(operand)))  # type: ignore[arg-type]
+            operands = [self.folded_operand(o, span, blocks) for o in einsum.operands]
             value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
             readers = sum(einsum.name in e.reads for e in self.cluster.einsums if e is not einsum)
             value.uses += max(readers - 1, 0) + (readers > 0 and einsum.name in self.cluster.kept)
@@ -184,6 +189,16 @@ class Nest:
                 tile.into(value, view)
                 self.locals[einsum.name] = Value(view=view)
                 target.changed()
+
+    def folded_operand(self, operand: Access | Scalar, span: Span, blocks: int) -> Value:
+        """What an instruction over all blocks reads."""
+        if isinstance(operand, Scalar):
+            return Value(number=self.ctx.number(operand))
+        if operand.tensor in self.locals:
+            return self.locals[operand.tensor]
+        chip = self.ctx.chip(operand.tensor)
+        assert chip is not None
+        return Value(view=folded(chip, span, blocks))
 
     @property
     def kept(self) -> list[Einsum]:
@@ -244,17 +259,16 @@ class Nest:
         for einsum in self.cluster.einsums:
             is_alone, before = self.ctx.given.has_instruction(einsum.name), len(body)
             value = self.mapped(einsum, tile)
+            is_kept = einsum.name in self.cluster.kept and einsum.name not in held
+            if is_alone and not is_kept:
+                tile.view(value)
             if einsum.name in held:
-                if is_alone:
-                    tile.view(value)
                 self.summed(held[einsum.name], value, tile)
             else:
                 self.locals[einsum.name] = value
-                if is_alone and einsum.name not in self.cluster.kept:
-                    tile.view(value)
-                if einsum.name in self.cluster.kept:
-                    self.settle_readers(einsum, tile)
-                    self.keep(einsum, value, tile, self.sum_along(einsum, value, sums, tile))
+            if is_kept:
+                self.settle_readers(einsum, tile)
+                self.keep(einsum, value, tile, self.sum_along(einsum, value, sums, tile))
             own = tuple(body[before:]) if is_alone else ()
             self.ctx.build.note(einsum.name, self.spans, self.choice.part, statements=own)
 
@@ -282,16 +296,11 @@ class Nest:
 
     def mapped(self, einsum: Einsum, tile: Tile) -> Value:
         """The value of the map operator of an Einsum."""
-        fetched: dict[object, Value] = {}
-        operands = []
-        for operand in einsum.operands:
-            if operand not in fetched:
-                fetched[operand] = self.operand(operand)
-            operands.append(fetched[operand])
+        fetched = {o: self.operand(o) for o in dict.fromkeys(einsum.operands)}
+        operands = [fetched[o] for o in einsum.operands]
         if self.ctx.given.has_instruction(einsum.name):
-            for held in operands:
-                if held.is_pending_op:
-                    tile.view(held)
+            for pending in (o for o in operands if o.is_pending_op):
+                tile.view(pending)
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
         value.is_activation = self.ctx.given.instruction(einsum.name) == "Activation"
         if einsum.condition is not None:
@@ -400,15 +409,8 @@ class Nest:
     def _also(self, target: Target, einsum: Einsum, value: Value) -> None:
         if target.hbm is not None:
             assert value.view is not None
-            deliver(
-                self.ctx,
-                einsum,
-                value.view,
-                self.spans,
-                self.choice.part,
-                self.choice.free,
-                replace(target, tile=None),
-            )
+            choice, rest = self.choice, replace(target, tile=None)
+            deliver(self.ctx, einsum, value.view, self.spans, choice.part, choice.free, rest)
 
     # reductions
 

@@ -88,13 +88,16 @@ def _state(cascade: Cascade, block: Iterate, tensor: str, axis: int, offset: int
             late |= place > writer or (place == writer and not _is_pointwise(einsum, access))
         elif index.constant != offset:
             is_kept = True
-    sizes = dict(cascade.sizes)
-    for _, access in _reads([s for s in cascade.steps if s is not block], tensor):
-        index = access.indices[axis]
-        held = index.at(sizes) if isinstance(index, Affine) else None
-        if held is None or held.terms or held.constant != turns - 1 + offset:
-            is_kept = True
+    outside = _reads([s for s in cascade.steps if s is not block], tensor)
+    is_kept |= any(_position(access, axis, cascade) != turns - 1 + offset for _, access in outside)
     return State(tensor, axis, offset, is_state, is_kept, not late)
+
+
+def _position(access: Access, axis: int, cascade: Cascade) -> int | None:
+    """Where along an axis an access stands; None if variables choose it."""
+    index = access.indices[axis]
+    held = index.at(cascade.sizes) if isinstance(index, Affine) else None
+    return None if held is None or held.terms else held.constant
 
 
 def _is_pointwise(einsum: Einsum, access: Access) -> bool:
@@ -205,26 +208,23 @@ class _Rewriter:
         name = self.names.get(f"{state.tensor} next", now) if is_new else now
         return replace(self.short(operand, state), tensor=name)
 
+    def last(self, operand: Access | Scalar) -> Access | Scalar:
+        """An operand behind the block: the state itself, if it is what the last turn left."""
+        state = self.states.get(operand.tensor) if isinstance(operand, Access) else None
+        if state is None or not isinstance(operand, Access):
+            return operand
+        if _position(operand, state.axis, self.held) != self.turns - 1 + state.offset:
+            return operand
+        return replace(self.short(operand, state), tensor=self.names[state.tensor])
+
     def outside(self, einsum: Einsum) -> list[Einsum]:
         """An Einsum before or after the block: it sets the first state, or reads the last."""
-        sizes = dict(self.held.sizes)
-        operands = []
-        for operand in einsum.operands:
-            state = self.states.get(operand.tensor) if isinstance(operand, Access) else None
-            if state is not None and isinstance(operand, Access):
-                index = operand.indices[state.axis]
-                held = index.at(sizes) if isinstance(index, Affine) else None
-                if held is not None and not held.terms and held.constant == self.turns - 1 + state.offset:
-                    operand = replace(self.short(operand, state), tensor=self.names[state.tensor])
-            operands.append(operand)
-        changed = replace(einsum, operands=tuple(operands))
+        changed = replace(einsum, operands=tuple(self.last(o) for o in einsum.operands))
         state = self.states.get(einsum.name)
         if state is None:
             return [changed]
-        index = einsum.output.indices[state.axis]
-        held = index.at(sizes) if isinstance(index, Affine) else None
         found = [changed] if state.is_kept else []
-        if held is not None and not held.terms and held.constant == state.offset - 1:
+        if _position(einsum.output, state.axis, self.held) == state.offset - 1:
             short = replace(self.short(einsum.output, state), tensor=self.names[state.tensor])
             return [replace(changed, output=short), *found]
         if not found:

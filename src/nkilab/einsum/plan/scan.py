@@ -49,30 +49,33 @@ class Scan:
     def lower(self) -> None:
         """Append the nest."""
         ctx, build = self.ctx, self.ctx.build
-        extent = ctx.cascade.sizes[self.turn.upper()]
         mine = {v: s for v, s in self.outer.items() if v in self.update.variables}
         spans = ctx.spans(self.update, mine)
         build.add(nodes.Comment(f"{self.update}; {self.kept}"))
         with ExitStack() as stack:
-            for variable in self.update.output.variables:
+            for variable in self.looped(spans):
                 block = PARTITIONS if variable == self.part else 1
-                if not is_settled(spans[variable]) and not spans[variable].is_point:
-                    local = stack.enter_context(
-                        build.tiles(variable, spans[variable].most, block, over=variable)
-                    )
-                    spans[variable] = Span(spans[variable].start + local.start, local.count, local.most)
-            whole = extent // COLUMNS
-            if whole:
-                with build.tiles(
-                    self.turn, whole * COLUMNS, COLUMNS, is_sequential=True, over=self.turn
-                ) as columns:
-                    self.columns({**spans, self.turn: columns})
-            if extent % COLUMNS:
-                rest = Span(expr(whole * COLUMNS), expr(extent % COLUMNS), extent % COLUMNS)
-                self.columns({**spans, self.turn: rest})
+                tiles = build.tiles(variable, spans[variable].most, block, over=variable)
+                spans[variable] = spans[variable].tile(stack.enter_context(tiles))
+            self.turns(spans)
         state = ctx.chip(self.update.name)
         assert state is not None
         state.changed()
+
+    def looped(self, spans: dict[str, Span]) -> list[str]:
+        """Variables of the state that loops run over."""
+        variables = self.update.output.variables
+        return [v for v in variables if not is_settled(spans[v]) and not spans[v].is_point]
+
+    def turns(self, spans: dict[str, Span]) -> None:
+        """All turns: as many as an instruction takes at a time, then the rest."""
+        extent, build = self.ctx.cascade.sizes[self.turn.upper()], self.ctx.build
+        rest = extent % COLUMNS
+        if extent > rest:
+            with build.tiles(self.turn, extent - rest, COLUMNS, is_sequential=True, over=self.turn) as turns:
+                self.columns({**spans, self.turn: turns})
+        if rest:
+            self.columns({**spans, self.turn: Span(expr(extent - rest), expr(rest), rest)})
 
     def columns(self, spans: dict[str, Span]) -> None:
         """Some turns: what they take in turned along the columns, one scan, and the last state kept."""

@@ -211,17 +211,14 @@ def _edged(ctx: Context, made: Storage, parts: list[_Part | None]) -> None:
     if len(known) < len(parts):
         ctx.build.add(nodes.Fill(View(made.buffer, tuple(every)), 0.0))
         return
-    place, axis = _axis_of_parts(made), 0
-    for n in range(len(known[0].starts)):
-        if n == place:
-            continue
-        axis += 1
+    place = _axis_of_parts(made)
+    for axis, n in enumerate((n for n in range(len(known[0].starts)) if n != place), start=1):
         first = max(p.starts[n][0] for p in known)
         last = min(sum(p.starts[n]) for p in known)
-        for start, count in ((0, first), (last, shape[axis] - last)):
-            if count > 0:
-                slab = [*every[:axis], Cut(expr(start), expr(count)), *every[axis + 1 :]]
-                ctx.build.add(nodes.Fill(View(made.buffer, tuple(slab)), 0.0))
+        edges = ((0, first), (last, shape[axis] - last))
+        for edge in (Cut(expr(start), expr(count)) for start, count in edges if count > 0):
+            slab = (*every[:axis], edge, *every[axis + 1 :])
+            ctx.build.add(nodes.Fill(View(made.buffer, slab), 0.0))
 
 
 def _loaded(ctx: Context, made: Storage, source: Storage, part: _Part, row: int) -> None:

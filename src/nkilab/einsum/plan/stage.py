@@ -177,7 +177,7 @@ def _copied(
         total = at[part].count.value
         assert total is not None
         with ctx.build.tiles(part.split("_")[0][:1], total, PARTITIONS) as block:
-            here = {**at, part: Span(at[part].start + block.start, block.count, block.most)}
+            here = {**at, part: at[part].tile(block)}
             _copied(ctx, plain, here, part, free, made, source)
         return
     last = _last_free(plain, at, free, source)
@@ -210,11 +210,7 @@ def _is_turned_in_bulk(
     last = _last_free(plain, at, free, source)
 
     def into(columns: Span, rows: Span) -> View:
-        spans = {
-            **at,
-            part: Span(at[part].start + columns.start, columns.count, columns.most),
-            last: Span(at[last].start + rows.start, rows.count, rows.most),
-        }
+        spans = {**at, part: at[part].tile(columns), last: at[last].tile(rows)}
         return made.view(positions(plain, spans))
 
     want = Want(plain, at, part, last, source)
@@ -297,8 +293,7 @@ def _turned_at_once(
     together = _blocks_of_a_bank(at[part], at[free], source)
     if together < blocks:
         with ctx.build.tiles("g", blocks * PARTITIONS, together * PARTITIONS) as group:
-            start = at[part].start + group.start
-            here = {**at, part: Span(start, group.count, group.most)}
+            here = {**at, part: at[part].tile(group)}
             _turned_at_once(ctx, plain, here, part, free, made, source)
         return
     held = BANK_BYTES // (blocks * PARTITIONS * as_dtype(source.buffer.dtype).storage.itemsize)
@@ -308,15 +303,16 @@ def _turned_at_once(
     engines = ("", "scalar")
     pairs, rest = divmod(most, len(engines) * PARTITIONS)
     told = f"engines that copy {plain.tensor} transposed"
-    if pairs > 0 and not rest and ctx.pick(told, ("VectorE", "VectorE and ScalarE")) != "VectorE":
-        with ctx.build.loop("r", pairs) as pair:
-            for n, engine in enumerate(engines):
-                start = (pair * len(engines) + n) * PARTITIONS
-                rows = Span(start, expr(PARTITIONS), PARTITIONS)
-                _turned_rows(ctx, plain, at, part, free, made, source, rows, engine)
+    is_paired = pairs > 0 and not rest
+    if not is_paired or ctx.pick(told, ("VectorE", "VectorE and ScalarE")) == "VectorE":
+        with ctx.build.tiles("r", most, each) as rows:
+            _turned_rows(ctx, plain, at, part, free, made, source, rows, "")
         return
-    with ctx.build.tiles("r", most, each) as rows:
-        _turned_rows(ctx, plain, at, part, free, made, source, rows, "")
+    with ctx.build.loop("r", pairs) as pair:
+        for n, engine in enumerate(engines):
+            start = (pair * len(engines) + n) * PARTITIONS
+            rows = Span(start, expr(PARTITIONS), PARTITIONS)
+            _turned_rows(ctx, plain, at, part, free, made, source, rows, engine)
 
 
 def _turned_rows(
@@ -422,10 +418,8 @@ def _turned_into(ctx: Context, want: Want, made: Storage) -> None:
     total = columns.count.value
     assert total is not None
     with ctx.build.tiles("b", total, PARTITIONS) as block:
-        span = Span(columns.start + block.start, block.count, block.most)
-        _turned_block(
-            ctx, Want(want.access, {**want.spans, want.free: span}, want.part, want.free, want.storage), made
-        )
+        spans = {**want.spans, want.free: columns.tile(block)}
+        _turned_block(ctx, Want(want.access, spans, want.part, want.free, want.storage), made)
 
 
 def _turned_block(ctx: Context, want: Want, made: Storage) -> None:
@@ -443,29 +437,30 @@ def _padded(
     ctx.build.add(nodes.Fill(View(made.buffer, every), 0.0))
     names = [f"{access.tensor.lower()}_{n}" for n in range(len(access.indices))]
     at: dict[str, Span] = {}
-    for name, dim, base, index, size in zip(
-        names, made.dims, made.bases, access.indices, ctx.cascade.shape(access.tensor), strict=True
-    ):
-        assert isinstance(index, Affine)
-        _, most = reach(index, spans)
-        if dim == "gone":
-            if base.value is not None and not 0 <= base.value < size:
-                return
-            at[name] = Span(base, expr(1), 1)
-            continue
-        if base.value is None:
-            if index.plain:
-                at[name] = Span(base, spans[index.plain].count, most)
-                continue
-            raise BeyondEdges(f"{access} reads outside of {access.tensor} at a place that a loop chooses")
-        low, high = max(base.value, 0), min(base.value + most, size)
-        if high <= low:
+    for axis, name in enumerate(names):
+        inside = _inside(ctx, access, axis, spans, made)
+        if inside is None:
             return
-        at[name] = Span(expr(low), expr(high - low), high - low)
+        at[name] = inside
     plain = Access(access.tensor, tuple(Affine(((n, 1),)) for n in names))
     part_name = next((n for n, d in zip(names, made.dims, strict=True) if d == "part"), "")
     free = [n for n in names if not at[n].is_point and n != part_name]
     _copied(ctx, plain, at, part_name, free, made, source)
+
+
+def _inside(ctx: Context, access: Access, axis: int, spans: dict[str, Span], made: Storage) -> Span | None:
+    """The positions of an axis of a tensor that an access reaches; None if all lie outside."""
+    index, base, size = access.indices[axis], made.bases[axis], ctx.cascade.shape(access.tensor)[axis]
+    assert isinstance(index, Affine)
+    _, most = reach(index, spans)
+    if base.value is not None:
+        low, high = max(base.value, 0), min(base.value + most, size)
+        return Span(expr(low), expr(high - low), high - low) if high > low else None
+    if made.dims[axis] == "gone":
+        return Span(base, expr(1), 1)
+    if index.plain:
+        return Span(base, spans[index.plain].count, most)
+    raise BeyondEdges(f"{access} reads outside of {access.tensor} at a place that a loop chooses")
 
 
 __all__ = ["BeyondEdges", "extents_of", "stage", "staged_before", "staged_bytes", "widened"]

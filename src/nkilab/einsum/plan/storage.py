@@ -20,17 +20,15 @@ def position(index: Affine, spans: dict[str, Span]) -> At | Cut:
     """An affine index over spans, at most one of which is no point.
 
     Raises:
-        ValueError: if two variables have more than one value.
+        ValueError: if two variables have more than one value, or one runs backwards.
     """
-    start, cut, step = expr(index.constant), None, 1
+    start = expr(index.constant)
     for name, c in index.terms:
-        span = spans[name]
-        start = start + span.start * c
-        if not span.is_point:
-            if cut is not None or c < 0:
-                raise ValueError(str(index))
-            cut, step = span.count, c
-    return At(start) if cut is None else Cut(start, cut, step)
+        start = start + spans[name].start * c
+    wide = [(spans[name].count, c) for name, c in index.terms if not spans[name].is_point]
+    if len(wide) > 1 or any(c < 0 for _, c in wide):
+        raise ValueError(str(index))
+    return Cut(start, *wide[0]) if wide else At(start)
 
 
 def positions(access: Access, spans: dict[str, Span]) -> list[At | Cut]:

@@ -142,21 +142,24 @@ class Tile:
         if value.op == "reciprocal" and total is None and not value.is_activation:
             self.add(nodes.Invert(dst, self.view(of)))
             return
-        scale: Number = 1.0
-        bias: View | None = None
-        if of.is_pending and len(of.of) == 2:
-            left, right = of.of
-            if of.op == "multiply" and left.is_scalar != right.is_scalar:
-                factor = left if left.is_scalar else right
-                other = right if left.is_scalar else left
-                if factor.number is not None:
-                    scale, of = factor.number, other
-            elif of.op in ("add", "subtract") and self.is_bias(right) and not left.is_scalar:
-                bias = self.view(right) if of.op == "add" else self.negated(right)
-                of = left
-            elif of.op == "add" and left.is_column and not right.is_scalar:
-                bias, of = self.view(left), right
-        self.add(nodes.Activate(dst, OPERATORS[value.op].activation, self.view(of), scale, bias, total))
+        argument, scale, bias = self.argument(of)
+        function = OPERATORS[value.op].activation
+        self.add(nodes.Activate(dst, function, self.view(argument), scale, bias, total))
+
+    def argument(self, value: Value) -> tuple[Value, Number, View | None]:
+        """An argument of ScalarE's functions as (value, scale, bias): value * scale + bias."""
+        as_it_is = (value, 1.0, None)
+        if not value.is_pending or len(value.of) != 2:
+            return as_it_is
+        left, right = value.of
+        if value.op == "multiply" and left.is_scalar != right.is_scalar:
+            factor, other = (left, right) if left.is_scalar else (right, left)
+            return as_it_is if factor.number is None else (other, factor.number, None)
+        if value.op in ("add", "subtract") and self.is_bias(right) and not left.is_scalar:
+            return left, 1.0, self.view(right) if value.op == "add" else self.negated(right)
+        if value.op == "add" and left.is_column and not right.is_scalar:
+            return right, 1.0, self.view(left)
+        return as_it_is
 
     def is_bias(self, value: Value) -> bool:
         """Whether a value is one element per partition that lies somewhere or can."""
@@ -322,17 +325,16 @@ class Tile:
 
     def total(self, value: Value, op: str, dst: View) -> None:
         """dst [P, 1] = op over the columns of a value."""
-        if op == "add" and value.is_pending:
-            square = value.op == "multiply" and value.of[0] is value.of[1]
-            if square or (OPERATORS[value.op].arity == 1 and value.op != "reciprocal"):
-                held = value.place() if value.place else self.new("t")
-                if square:
-                    self.add(nodes.Activate(held, "square", self.view(value.of[0]), total=dst))
-                else:
-                    self.unary(value, held, dst)
-                value.view = held
-                return
-        self.add(nodes.Reduce(dst, OPERATORS[op].alu, self.view(value)))
+        is_square = value.op == "multiply" and value.of[0] is value.of[1]
+        if op != "add" or not value.is_pending or not (is_square or self.is_summed_along(value)):
+            self.add(nodes.Reduce(dst, OPERATORS[op].alu, self.view(value)))
+            return
+        held = value.place() if value.place else self.new("t")
+        if is_square:
+            self.add(nodes.Activate(held, "square", self.view(value.of[0]), total=dst))
+        else:
+            self.unary(value, held, dst)
+        value.view = held
 
 
 def _placed(place: int, operands: list[Value], before: Value) -> Value:
