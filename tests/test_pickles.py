@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import nkilab
+from nkilab.dialects.kernel import Kernel
+from nkilab.dialects.references import Reference
 from nkilab.errors import KernelError, LimitError, UsageError
 
 MODULE = """
@@ -95,6 +97,22 @@ def test_a_kernel_that_is_gone_is_named(module):
     with pytest.raises(UsageError) as error:
         pickle.loads(text)
     assert str(error.value) == f"{path} has no kernel copied any more"
+
+
+def test_a_module_that_breaks_off_is_run_anew_the_next_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = tmp_path / "breaks_off.py"
+    path.write_text("import nki\n\n@nki.jit\ndef kept(x):\n    return x\n\nopen('there').close()\n")
+    reference = Reference("breaks_off", "kept", str(path))
+    monkeypatch.chdir(tmp_path)
+    with nkilab.activate():
+        # the module's own error, not one about its file
+        with pytest.raises(FileNotFoundError, match="there"):
+            reference.kernel(Kernel)
+        assert "breaks_off" not in sys.modules
+        (tmp_path / "there").touch()
+        assert reference.kernel(Kernel).function.__name__ == "kept"
+    del sys.modules["breaks_off"]
 
 
 def test_a_process_in_which_nobody_serves_the_names_says_so(module, tmp_path):

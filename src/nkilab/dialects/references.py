@@ -66,6 +66,8 @@ class Reference:
                 hint="start it by nkilab run, or with NKILAB=1",
             ) from None
         except OSError as error:
+            if error.filename != self.path:
+                raise
             raise UsageError(
                 f"{self.path} cannot be read: {(error.strerror or str(error)).lower()}"
             ) from None
@@ -90,9 +92,17 @@ class Reference:
         if spec is None or spec.loader is None:
             raise UsageError(f"{self.path} is no Python file")
         module = util.module_from_spec(spec)
-        sys.modules.setdefault(name, module)
-        sys.path.append(str(Path(self.path).parent))
-        spec.loader.exec_module(module)
+        folder = str(Path(self.path).parent)
+        if folder not in sys.path:
+            sys.path.append(folder)
+        held = sys.modules.setdefault(name, module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            # as an import does: the next one runs it anew
+            if held is module:
+                del sys.modules[name]
+            raise
         return module
 
 
