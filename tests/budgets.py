@@ -1,6 +1,6 @@
 """What the source weighs, against the limits and exceptions of `budgets.toml`.
 
-python -m tests.budgets            prints every figure beside its budget
+python -m tests.budgets            prints every figure beside its budget, or those of the tables named
 python -m tests.budgets --lower    writes smaller figures into budgets.toml and drops exceptions nobody needs
 """
 
@@ -196,8 +196,8 @@ def lowered(text: str) -> str:
 
 def main() -> None:
     """Print the figures; with --lower, write them."""
-    for table, counts in figures().items():
-        for key, figure in sorted(counts.items()):
+    for table in [name for name in sys.argv[1:] if name in figures()] or figures():
+        for key, figure in sorted(figures()[table].items()):
             print(f"{table:15} {key:55} {figure:6} of {budgets()[table].get(key, 'none')}")
     if "--lower" in sys.argv:
         FILE.write_text(lowered(FILE.read_text(encoding="utf-8")), encoding="utf-8")
