@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import ArraySpec
+from .disk import opened
 from .errors import FileError, NkilabError, UsageError, reason_of
 from .tiles.dtypes import as_dtype
 
@@ -40,7 +41,7 @@ def argument(text: str) -> Any:
 
 def _array_in(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             loaded = np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
         raise UsageError(
