@@ -95,8 +95,10 @@ class CodeCache:
             return
         dumps, _, _ = numba_code()
         content = dumps(compiled._reduce())
+        path = self._path(place, signature, compiled.codegen)
+        if path.exists() and not path.is_file():
+            return
         try:
-            path = self._path(place, signature, compiled.codegen)
             replace_whole(path, sha256(content).digest() + content, is_private=True)
         except FileError as error:
             tell_once(place, error.problem.rpartition("cannot be written: ")[2])

@@ -37,7 +37,8 @@ def cache_folder() -> Path:
         home = Path.home()
     except RuntimeError:
         home = Path()
-    if not home.is_absolute():
+    # an empty HOME becomes the root of all folders
+    if home == Path(home.anchor):
         raise FileError("this user has no home folder for caches", hint="set NKILAB_CACHE_DIR to a folder")
     return home / ".cache" / "nkilab"
 
@@ -253,7 +254,9 @@ def _check_folder(path: AnyPath) -> None:
     place = Path(path).absolute()
     nearest = next(folder for folder in (place, *place.parents) if folder.exists())
     if not nearest.is_dir():
-        named = path if nearest == place else nearest
-        raise UsageError(f"{named} is a file; {path} is to be a folder", hint="name another folder")
+        raise UsageError(
+            f"{path if nearest == place else nearest} is a file; a folder is to be written there",
+            hint="name another folder",
+        )
     if not os.access(nearest, os.W_OK):
         raise UsageError(f"the folder {nearest} may not be written", hint="name another folder")
