@@ -96,10 +96,13 @@ NAMESPACES = {
         "ns/pkg/mod.py", "from ..scales import scale\n", {"ns/scales.py": SCALE, "ns/pkg/__init__.py": ""},
         "ns.pkg.mod",
     ),
-    "a folder with a dash": ("my-ns/mod.py", "from .scales import scale\n", {"my-ns/scales.py": SCALE}, "my-ns.mod"),
+    "a folder with a dash": (
+        "my-ns/mod.py", "from .scales import scale\n", {"my-ns/scales.py": SCALE}, "my-ns.mod",
+    ),
     "no package": ("ns/mod.py", "from scales import scale\n", {"ns/scales.py": SCALE}, "mod"),
     "a bare name in a package": (
-        "pkg/mod.py", "from scales import scale\n", {"pkg/scales.py": SCALE, "pkg/__init__.py": ""}, "pkg.mod",
+        "pkg/mod.py", "from scales import scale\n",
+        {"pkg/scales.py": SCALE, "pkg/__init__.py": ""}, "pkg.mod",
     ),
     "a package called nki": (
         "nki/pkg/mod.py", "from .scales import scale\n",

@@ -47,7 +47,8 @@ def _array_in(path: Path) -> Any:
         raise UsageError(
             f"{path} cannot be read: {reason_of(error)}", hint="save the array with numpy.save"
         ) from None
-    except (ValueError, MemoryError):
+    except Exception:
+        # whatever NumPy makes of a header that it did not write
         raise FileError(f"{path} holds no array", hint="save it with numpy.save, without pickles") from None
     return loaded
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import BinaryIO
 from .errors import FileError, UsageError, reason_of
 
 AnyPath = str | os.PathLike[str]
+# Where Python's own modules and those of packages lie: too many to compare, and nobody's outputs.
+_INSTALLED = tuple(sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def cache_folder() -> Path:
@@ -179,10 +182,9 @@ def check_no_source(path: AnyPath) -> None:
     """
     if not os.path.isfile(path):
         return
-    target = os.stat(path)
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(file, str) and os.path.isfile(file) and os.path.samestat(os.stat(file), target):
+        if isinstance(file, str) and not file.startswith(_INSTALLED) and is_same(file, path):
             raise FileError(f"{path} is the source of the module {name}", hint="name another file")
 
 
