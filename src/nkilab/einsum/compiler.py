@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 from ..errors import UnsupportedError, UsageError
@@ -50,7 +51,7 @@ def compile(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     dtypes: Mapping[str, Any] | str | None = None,
     scalars: Mapping[str, float] | None = None,
-    outputs: tuple[str, ...] = (),
+    outputs: Sequence[str] = (),
     dialect: str = "",
     as_written: bool = False,
     strict: bool = False,
@@ -77,14 +78,15 @@ def compile(
         SpecError: if the specification has no meaning, or contradicts itself.
         UnsupportedError: if no nest covers an Einsum.
     """
-    _check_options(sizes, shapes, scalars, dtypes, strict, name)
+    _check_options(sizes, shapes, scalars, dtypes, strict)
+    _check_names(outputs, name)
     dialect = _dialect(dialect, as_written, search)
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
     _need_known(held.cascade, sizes or {})
-    extents = sizes_of_arrays(held.cascade, shapes or {}) | dict(sizes or {})
-    cascade = merged_sizes(held.cascade, extents)
+    cascade = merged_sizes(held.cascade, sizes or {})
+    cascade = replace(cascade, sizes=sizes_of_arrays(cascade, shapes or {}))
     known = replace(held, cascade=cascade)
     if as_written:
         enforce(check_cascade(known))
@@ -150,14 +152,27 @@ def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
             )
 
 
-def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: Any, kernel_name: Any) -> None:
+def _check_names(outputs: Any, kernel_name: Any) -> None:
+    """Refuse outputs that are no list of names, and what no function is called.
+
+    Raises:
+        UsageError: at the first.
+    """
+    need("outputs", outputs, (tuple, list), 'a tuple of names, such as ("Z",)')
+    for output in outputs:
+        need("an output", output, str, "the name of a tensor")
+    need("name", kernel_name, str, "the name of the kernel's function")
+    if kernel_name and not kernel_name.isidentifier():
+        raise UsageError(f"name is {shown(kernel_name)}; a function's name has letters, digits and _")
+
+
+def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: Any) -> None:
     """Refuse what is no extent, shape, number or type by name.
 
     Raises:
         UsageError: at the first.
     """
     need("strict", strict, bool, "True or False")
-    need("name", kernel_name, str, "the name of the kernel's function")
     for name, given, example in (
         ("sizes", sizes, '{"M": 128}'), ("shapes", shapes, '{"A": (128, 64)}'),
         ("scalars", scalars, '{"epsilon": 1e-6}'), ("dtypes", dtypes, '{"A": "bfloat16"}'),
@@ -171,7 +186,9 @@ def _check_options(sizes: Any, shapes: Any, scalars: Any, dtypes: Any, strict: A
         for extent in shape:
             whole(f"an extent of {tensor}", extent, 1)
     for name, value in (scalars or {}).items():
-        need(f"the scalar {name}", value, (int, float), "a number")
+        need(f"the scalar {name}", value, Real, "a number")
+        if isinstance(value, bool):
+            raise UsageError(f"the scalar {name} is {value}; it is a number")
 
 
 def _dialect(dialect: str, as_written: bool, search: float) -> str:

@@ -69,7 +69,7 @@ def run(
         as_json: whether standard output has JSON alone.
         choices: of `compile`.
     """
-    compiled = compile(given_by(spec), sizes=sizes_of(sizes), dtypes=types_of(dtypes), **choices)
+    compiled = compile(spec, sizes=sizes_of(sizes), dtypes=types_of(dtypes), **choices)
     verdicts = compiled.verify() if tests else []
     written = write(texts_of(compiled, output, notebook, tests))
     told = [str(verdict) for verdict in verdicts]
@@ -82,11 +82,6 @@ def run(
         lines += [f"  wrote {path}" for path in written] + [f"  {line}" for line in told]
         print("\n".join(lines), file=sys.stdout if explains or output else sys.stderr)
     return 0 if all(verdict.is_fine for verdict in verdicts) else 1
-
-
-def given_by(spec: str) -> Any:
-    """What SPEC on a command line means: expressions have brackets, subscripts an arrow, paths neither."""
-    return spec if not spec.strip() or "->" in spec or ("[" in spec and "=" in spec) else Path(spec)
 
 
 def types_of(given: Sequence[str]) -> Any:

@@ -119,6 +119,9 @@ class Reader:
         map_op, reduce_op, condition, otherwise = "", "", None, 0.0
         if self.take(";;"):
             map_op, reduce_op = self.actions(len(operands))
+        if len(operands) == 1 and map_op and not OPERATORS[map_op].arity:
+            # what combines any number of operands leaves one as it is
+            map_op = ""
         if self.take("if"):
             condition = self.condition()
             self.need("else", "a condition")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...errors import SpecError
-from .ast import Affine, Cascade, Einsum, Iterate, is_variable
+from .ast import NOWHERE, Affine, Cascade, Einsum, Iterate, Place, is_variable
 
 
 def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
@@ -99,17 +99,29 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
                 einsum, f"{name} stands in an index and has no extent",
                 f"add {name}: NUMBER under einsum.shape, or write a variable in small letters",
             )  # fmt: skip
-    for rank, index in cascade.axes(einsum.output):
-        if not isinstance(index, Affine):
-            continue
-        low, high = bounds(index.at(cascade.sizes), extents)
-        if low < 0 or high >= cascade.sizes[rank]:
-            raise _at(
-                einsum,
-                f"the index {index} of {einsum.name} runs from {low} to {high}; rank {rank} has "
-                f"{cascade.sizes[rank]} elements",
-                "change the extents, or the index",
-            )
+    _check_bounds(einsum, extents, cascade)
+
+
+def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) -> None:
+    """Refuse indices that leave their tensor: where something is written, and where an index is read, at all.
+
+    What an Einsum reads beyond an edge is 0, if it reads anything inside.
+    """
+    gathers = [g.access for a in (einsum.output, *einsum.accesses) for g in a.gathers]
+    for access in (einsum.output, *gathers, *einsum.accesses):
+        may_leave = access in einsum.accesses and access not in gathers
+        affine = [(rank, i) for rank, i in cascade.axes(access) if isinstance(i, Affine)]
+        for rank, index in affine:
+            size = cascade.sizes[rank]
+            low, high = bounds(index.at(cascade.sizes), extents)
+            if high < 0 or low >= size or (not may_leave and (low < 0 or high >= size)):
+                told = f"runs from {low} to {high}" if low < high else "lies outside"
+                raise _at(
+                    einsum,
+                    f"the index {index} of {access.tensor} {told}; rank {rank} has {size} elements",
+                    "change the extents, or the index",
+                    access.place,
+                )
 
 
 def _extent_names(einsum: Einsum) -> list[str]:
@@ -154,7 +166,8 @@ def bounds(index: Affine, extents: Mapping[str, int]) -> tuple[int, int]:
     return index.constant + sum(e[0] for e in ends), index.constant + sum(e[1] for e in ends)
 
 
-def _at(einsum: Einsum, problem: str, hint: str) -> SpecError:
+def _at(einsum: Einsum, problem: str, hint: str, at: Place = NOWHERE) -> SpecError:
     error = SpecError(problem, hint=hint)
-    error.located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text or einsum}",))
+    place = at if at.line else einsum.place
+    error.located(str(place), "einsum.expressions", (f"expression: {einsum.text or einsum}",))
     return error

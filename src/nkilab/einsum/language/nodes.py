@@ -96,7 +96,7 @@ class Node:
         """
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             raise self.fail(f"{shown(self.value)} stands where a number is needed")
-        return float(self.value)
+        return self.value
 
     def only(self, *known: str) -> dict[str, Node]:
         """The entries of a mapping all of whose keys are known.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import NkilabError, SpecError
@@ -208,15 +208,20 @@ def _checked(cascade: Cascade, outputs: Node | None, node: Node) -> Cascade:
     """The cascade with its outputs, after its names are found to be declared and used with their ranks."""
     for einsum in cascade.einsums:
         check_einsum(einsum, cascade)
+    names = outputs.words() if outputs else (cascade.written[-1],)
+    held = replace(cascade, outputs=names)
+    for problem, hint in _unwritten(held):
+        raise (outputs or node).fail(problem, hint)
+    return held
+
+
+def _unwritten(cascade: Cascade) -> Iterator[tuple[str, str]]:
+    """What is wrong with each output that no Einsum writes, and a hint."""
     written = cascade.written
-    names = outputs.words() if outputs else (written[-1],)
-    for name in names:
+    for name in cascade.outputs:
         if name not in written:
             told = "is never written" if name in cascade.tensors else "is not declared"
-            raise (outputs or node).fail(
-                f"the output {name} {told}", f"the tensors written are {', '.join(written)}"
-            )
-    return Cascade(cascade.tensors, cascade.steps, names, cascade.scalars, cascade.sizes)
+            yield f"the output {name} {told}", f"the tensors written are {', '.join(written)}"
 
 
 def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
@@ -394,6 +399,8 @@ def spec_of_cascade(cascade: Cascade, dtypes: Mapping[str, Any] | None = None, k
     """
     for einsum in cascade.einsums:
         check_einsum(einsum, cascade)
+    for problem, hint in _unwritten(cascade):
+        raise SpecError(problem, hint=hint).located("", "outputs")
     named = {name: as_dtype(dtype).name for name, dtype in (dtypes or {}).items()}
     return Spec(cascade, dtypes=named, kernel_name=kernel_name)
 
