@@ -31,9 +31,8 @@ from .language.extents import block_extent
 from .language.operators import OPERATORS
 from .plan.normal import normal
 
-
-# What may bind a cascade, as reports name it. psum is shared out best; vectors are multiplied with matrices by
-# all engines together; the turns of a chain wait for each other.
+# What may bind a cascade, as reports name it. psum is shared out best; vectors are multiplied with matrices
+# by all engines together; the turns of a chain wait for each other.
 RESOURCES = {
     "hbm": "HBM", "tensor": "TensorE", "scalar": "ScalarE", "elementwise": "element-wise engines",
     "turned": "TensorE with transposes", "psum": "VectorE and ScalarE on PSUM",

@@ -108,8 +108,8 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
     What an Einsum reads beyond an edge is 0, if it reads anything inside.
     """
     gathers = [g.access for a in (einsum.output, *einsum.accesses) for g in a.gathers]
-    for access in (einsum.output, *gathers, *einsum.accesses):
-        may_leave = access in einsum.accesses and access not in gathers
+    held = [*((a, False) for a in (einsum.output, *gathers)), *((a, True) for a in einsum.accesses)]
+    for access, may_leave in held:
         affine = [(rank, i) for rank, i in cascade.axes(access) if isinstance(i, Affine)]
         for rank, index in affine:
             size = cascade.sizes[rank]
