@@ -100,7 +100,7 @@ def test_damaged_text_ends_in_a_kernel_or_one_of_our_errors(text: str, dialect: 
          "5:22: mapping.partitioning.Z.M: M is split 9 times; at most 8"),
         ("einsum:\n  declaration: {A: [M, N], Z: [N, M]}\n  expressions: ['Z[n, m] = A[m, n]']\n"
          "  shape: {M: 900001, N: 900001}",
-         "the kernel runs "),
+         "einsum.expressions: the kernel runs "),
         ("---\neinsum: 1\n---\n", "3:1: spec: a second document begins; one is read"),
         ("einsum: {\n", "2:1: spec: this is no YAML: expected the node content, but found '<stream end>'"),
     ],

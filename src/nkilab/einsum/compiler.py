@@ -25,6 +25,7 @@ from .grades import Finding, Grade, enforce
 from .language.ast import Affine, Cascade, is_variable
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
+from .language.places import located
 from .language.spec import Spec
 from .mapped.complete import is_whole
 from .mapped.copies import copied
@@ -115,7 +116,11 @@ def _planned(
 ) -> CompiledEinsum:
     """The kernel of a cascade without a mapping, what no output depends on left out."""
     cascade, unread = live(cascade)
-    result = _lowered(spec, cascade, types_of(cascade, spec, dtypes), dialect, machine, search)
+    try:
+        result = _lowered(spec, cascade, types_of(cascade, spec, dtypes), dialect, machine, search)
+    except UnsupportedError as error:
+        # where it is of no single Einsum
+        raise error.located(cascade.einsums[0].place.file, "einsum.expressions") from None
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
     return replace(result, changes=(*dropped, *result.changes))
 
@@ -245,8 +250,7 @@ def _need_forward_indices(cascade: Cascade) -> None:
         if isinstance(index, Affine) and any(c < 0 for n, c in index.terms if is_variable(n)):
             error = UnsupportedError(f"the index {index} of {access.tensor} runs backwards",
                                      hint="count the variable the other way round")  # fmt: skip
-            place = access.place if access.place.line else einsum.place
-            raise error.located(str(place), "einsum.expressions")
+            raise located(error, einsum, access)
 
 
 def _cheaper_layout(compiled: CompiledEinsum, output: str, machine: Machine) -> CompiledEinsum:

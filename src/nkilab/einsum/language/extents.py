@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...errors import SpecError
-from .ast import NOWHERE, Affine, Cascade, Einsum, Iterate, Place, is_variable
+from .ast import Affine, Cascade, Einsum, Iterate, is_variable
+from .places import located
 
 
 def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
@@ -88,17 +89,12 @@ def _check(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> None:
                 block_extent(block, cascade) if block and v == block.variable else cascade.extent(v, einsum)
             )
         except KeyError:
-            raise _at(
-                einsum,
-                f"the variable {v} has no extent",
-                _ways_to_give(v.upper()),
-            ) from None
+            error = SpecError(f"the variable {v} has no extent", hint=_ways_to_give(v.upper()))
+            raise located(error, einsum) from None
     for name in _extent_names(einsum):
         if name not in cascade.sizes:
-            raise _at(
-                einsum, f"{name} stands in an index and has no extent",
-                f"add {name}: NUMBER under einsum.shape, or write a variable in small letters",
-            )  # fmt: skip
+            hint = f"add {name}: NUMBER under einsum.shape, or write a variable in small letters"
+            raise located(SpecError(f"{name} stands in an index and has no extent", hint=hint), einsum)
     _check_bounds(einsum, extents, cascade)
 
 
@@ -116,12 +112,11 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
             low, high = bounds(index.at(cascade.sizes), extents)
             if high < 0 or low >= size or (not may_leave and (low < 0 or high >= size)):
                 told = f"runs from {low} to {high}" if low < high else "lies outside"
-                raise _at(
-                    einsum,
+                error = SpecError(
                     f"the index {index} of {access.tensor} {told}; rank {rank} has {size} elements",
-                    "change the extents, or the index",
-                    access.place,
+                    hint="change the extents, or the index",
                 )
+                raise located(error, einsum, access)
 
 
 def _extent_names(einsum: Einsum) -> list[str]:
@@ -164,10 +159,3 @@ def bounds(index: Affine, extents: Mapping[str, int]) -> tuple[int, int]:
     """The least and the greatest value of an index whose extents are replaced by numbers."""
     ends = [sorted((0, c * (extents[n] - 1))) for n, c in index.terms]
     return index.constant + sum(e[0] for e in ends), index.constant + sum(e[1] for e in ends)
-
-
-def _at(einsum: Einsum, problem: str, hint: str, at: Place = NOWHERE) -> SpecError:
-    error = SpecError(problem, hint=hint)
-    place = at if at.line else einsum.place
-    error.located(str(place), "einsum.expressions", (f"expression: {einsum.text or einsum}",))
-    return error

@@ -126,9 +126,6 @@ def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tu
             ranks = tuple(_rank(i, access.tensor, n) for n, i in enumerate(access.indices))
             tensors.setdefault(access.tensor, Tensor(access.tensor, ranks))
     names = _scalars(einsums)
-    for name in names:
-        if name not in scalars:
-            raise SpecError(f"the scalar {name} has no value", hint=f"give scalars={{{name!r}: VALUE}}")
     for name in scalars:
         if name not in names:
             told = ", ".join(names) or "none"

@@ -12,6 +12,7 @@ from ...tiles.dtypes import as_dtype
 from .ast import Cascade, Einsum, Iterate, Place, Step, Tensor
 from .expressions import read_einsum
 from .nodes import Node, read_nodes, shown
+from .places import located
 from .sources import Source
 
 _SPLIT = re.compile(r"uniform_shape\(\s*(\w+)\s*\)")
@@ -242,16 +243,12 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
                 f"and has {len(access.indices)} indices here"
             )
         if told:
-            place = access.place if access.place.line else einsum.place
-            raise SpecError(told, hint=hint).located(
-                str(place), "einsum.expressions", (f"expression: {einsum.text}",)
-            )
+            raise located(SpecError(told, hint=hint), einsum, access)
     for operand in einsum.operands:
         name = getattr(operand, "name", "")
         if name and name not in cascade.scalars:
-            raise SpecError(
-                f"the scalar {name} has no value", hint=f"add {name}: VALUE under einsum.scalars"
-            ).located(str(einsum.place), "einsum.expressions", (f"expression: {einsum.text}",))
+            hint = f"add {name}: VALUE under einsum.scalars, or in Python scalars={{{name!r}: VALUE}}"
+            raise located(SpecError(f"the scalar {name} has no value", hint=hint), einsum)
 
 
 def _splits(node: Node) -> dict[str, tuple[int, ...]]:
