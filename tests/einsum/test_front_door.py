@@ -126,7 +126,7 @@ def test_text_from_strangers_is_data_and_bounded(text: str, message: str) -> Non
         ("M mul V add", "M mull V add",
          "16:42: einsum.expressions[3]: mull is no operator\n"),
         ("[k, m] . YS", "[k] . YS",
-         "16:17: einsum.expressions: XS is declared with 2 ranks [K, M] and has 1 indices here\n"),
+         "16:17: einsum.expressions: XS has the ranks [K, M] and the indices [k] here, not one for each\n"),
         ("kernel-name: product", "kernel-name: a b", "88:16: options.kernel-name: 'a b' is no Python name"),
         ("uniform_shape(128)]}\n    YS", "uniform_shape(0)]}\n    YS",
          "22:14: mapping.partitioning.XS.K[0]: 'uniform_shape(0)' is no split; write uniform_shape(NUMBER)"),

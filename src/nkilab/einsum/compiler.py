@@ -16,7 +16,7 @@ from .attempts import attempted
 from .checks.judge import GIVEN, judge
 from .checks.layouts import differing_views
 from .checks.model import Model, close_to
-from .checks.names import check_cascade, known_ranks
+from .checks.names import check_cascade, known_ranks, node_of
 from .compiled import CompiledEinsum
 from .emit.neuronxcc import NeuronxccPrinter
 from .emit.nki import NkiPrinter
@@ -41,6 +41,10 @@ from .search import searched, with_axes_swapped
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
+# what inputs and outputs may be in either spelling: not packed, no truth values, no exponents alone
+TYPES = ("float32", "tfloat32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2",
+         "int32", "int16", "int8", "uint32", "uint16", "uint8")  # fmt: skip
+TYPES_OF_NKI = (*TYPES, "float8_e4m3fn")
 PRINTERS: dict[str, Callable[[Kernel], Printer]] = {"nki": NkiPrinter, "neuronxcc": NeuronxccPrinter}
 
 
@@ -67,7 +71,7 @@ def compile(
         sizes: extents of ranks that the specification leaves open.
         shapes: of tensors, instead of or beside `sizes`.
         dtypes: of inputs and outputs by name, or one for all; float32, or that of the inputs, if not given.
-        scalars, outputs: for expressions.
+        scalars, outputs: for expressions, which alone take them.
         dialect: nki or neuronxcc; nki if not given, neuronxcc for `as_written`.
         as_written: print what the published generator prints, faults and all.
         strict: refuse what is otherwise repaired.
@@ -92,6 +96,7 @@ def compile(
     if as_written:
         enforce(check_cascade(known))
         return _as_written(held, cascade, target)
+    _need_types(known, dtypes, TYPES if dialect == "neuronxcc" else TYPES_OF_NKI)
     known, parts = with_parts(known, machine)
     held = replace(held, partitioning=known.partitioning)
     held, known, copies = _with_copies(held, known, machine)
@@ -121,6 +126,13 @@ def _planned(
     except UnsupportedError as error:
         # where it is of no single Einsum
         raise error.located(cascade.einsums[0].place.file, "einsum.expressions") from None
+    except AssertionError as error:
+        told = (str(error) or type(error).__name__).splitlines()[0]
+        refused = UnsupportedError(
+            f"no plan for these expressions is proved, which is a fault of nkilab: {told}",
+            hint="change an extent, or split the expression; and report it",
+        )
+        raise refused.located(cascade.einsums[0].place.file, "einsum.expressions") from error
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)
     return replace(result, changes=(*dropped, *result.changes))
 
@@ -152,9 +164,23 @@ def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
     known = known_ranks(cascade)
     for rank in sizes:
         if rank not in known:
-            raise UsageError(
-                f"size of {rank} is given; the ranks are {', '.join(known)}", hint=close_to(rank, known)
-            )
+            told = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
+            raise UsageError(f"size of {rank} is given; {told}", hint=close_to(rank, known) if known else "")
+
+
+def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Sequence[str]) -> None:
+    """Refuse types that no kernel of an Einsum takes.
+
+    Raises:
+        UsageError: at the first.
+    """
+    asked = dtypes if isinstance(dtypes, Mapping) else {"every tensor": dtypes} if dtypes else {}
+    for tensor, dtype in {**spec.dtypes, **asked}.items():
+        name = as_dtype(dtype).name
+        if name not in known:
+            error = UsageError(f"dtype of {tensor} is {name}; it is one of {', '.join(known)}")
+            is_own = spec.dtypes.get(tensor) == name
+            raise error.located(str(node_of(spec, "format", tensor).place), "format") if is_own else error
 
 
 def _check_names(outputs: Any, kernel_name: Any) -> None:

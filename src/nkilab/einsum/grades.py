@@ -55,7 +55,7 @@ _MATMUL = "nki.isa.nc_matmul, Tile size"
 ROWS = (
     # names
     Row("reserved-name", ERROR,
-        "{name} is a word of Python or of the kernel's imports",
+        "{name} is a word of Python or of the kernel's module",
         "call {what} something else"),
     Row("rank-name", ERROR,
         "the rank {rank} of {tensor} does not begin with a capital; small letters name variables",

@@ -26,6 +26,8 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
             raise UsageError(f"{option} is {text!r}; it is NAME=VALUE")
+        if name.strip() in found:
+            raise UsageError(f"{option} {name.strip()} is given twice", hint="leave one of them out")
         found[name.strip()] = value.strip()
     return found
 

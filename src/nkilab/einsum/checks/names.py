@@ -34,6 +34,8 @@ TAKEN = {
     "if",
     "else",
 }
+# functions of its module
+BESIDE_KERNEL = ("pack", "unpack")
 # elements of a tensor that are compiled; more is a slip of the pen
 MOST_ELEMENTS = 1 << 40
 MOST_EXTENT = 1 << 31
@@ -65,7 +67,8 @@ def _tensor_names(spec: Spec) -> Iterator[Finding]:
     if spec.kernel_name:
         names.append((spec.kernel_name, "the kernel", node_of(spec, "options", "kernel-name")))
     for name, what, node in names:
-        if keyword.iskeyword(name) or name in TAKEN or not name.isascii():
+        is_taken = name in TAKEN or (what == "the kernel" and name in BESIDE_KERNEL)
+        if keyword.iskeyword(name) or is_taken or not name.isascii():
             yield found("reserved-name", at_key(node), name=name, what=what)
     for tensor, rank in ((t.name, r) for t in spec.cascade.tensors.values() for r in t.ranks):
         if is_variable(rank) or not rank.isidentifier() or not rank.isascii():

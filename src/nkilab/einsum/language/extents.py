@@ -42,7 +42,10 @@ def merged_sizes(cascade: Cascade, sizes: Mapping[str, int]) -> Cascade:
     held = dict(cascade.sizes)
     for rank, size in sizes.items():
         if held.setdefault(rank, int(size)) != size:
-            raise SpecError(f"rank {rank} is {held[rank]} in the specification and {size} is asked for")
+            raise SpecError(
+                f"rank {rank} is {held[rank]} in the specification and {size} is asked for",
+                hint="leave one of them out",
+            )
     return replace(cascade, sizes=held)
 
 

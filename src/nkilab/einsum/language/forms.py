@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
-from ...errors import SpecError, UsageError
+from ...errors import FileError, SpecError, UsageError
 from ...given import shown
 from .ast import Affine, Cascade, Einsum, Place, Scalar, Tensor
 from .expressions import read_einsum
@@ -70,6 +71,11 @@ def _from_text(text: str) -> Spec:
         raise UsageError(
             f"the specification is {shown(text)}; it is the path of a file, YAML, expressions or subscripts",
             hint='pass "mk,kn->mn", or the path of a specification',
+        )
+    if not exists(text):
+        raise FileError(
+            f"{text[:200]} cannot be read: no such file or directory",
+            hint="give the path of a file, expressions ('Z[m] = A[m, k] ;; V add') or subscripts ('mk->m')",
         )
     return read_spec(source_of_file(Path(text)))
 

@@ -239,15 +239,18 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
             told, hint = f"{access.tensor} is not declared", f"add {access.tensor}: [...] to declaration"
         elif len(tensor.ranks) != len(access.indices):
             told = (
-                f"{access.tensor} is declared with {len(tensor.ranks)} ranks [{', '.join(tensor.ranks)}] "
-                f"and has {len(access.indices)} indices here"
+                f"{access.tensor} has the ranks [{', '.join(tensor.ranks)}] "
+                f"and the indices [{', '.join(map(str, access.indices))}] here, not one for each"
             )
         if told:
             raise located(SpecError(told, hint=hint), einsum, access)
     for operand in einsum.operands:
         name = getattr(operand, "name", "")
         if name and name not in cascade.scalars:
-            hint = f"add {name}: VALUE under einsum.scalars, or in Python scalars={{{name!r}: VALUE}}"
+            hint = (
+                f"write a number in its place, add {name}: VALUE under einsum.scalars, or in Python "
+                f"scalars={{{name!r}: VALUE}}"
+            )
             raise located(SpecError(f"the scalar {name} has no value", hint=hint), einsum)
 
 
