@@ -127,9 +127,9 @@ def _planned(
         # where it is of no single Einsum
         raise error.located(cascade.einsums[0].place.file, "einsum.expressions") from None
     except AssertionError as error:
-        told = (str(error) or type(error).__name__).splitlines()[0]
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         refused = UnsupportedError(
-            f"no plan for these expressions is proved, which is a fault of nkilab: {told}",
+            f"no plan for these expressions is proved, which is a fault of nkilab: {reason}",
             hint="change an extent, or split the expression; and report it",
         )
         raise refused.located(cascade.einsums[0].place.file, "einsum.expressions") from error
@@ -164,8 +164,8 @@ def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
     known = known_ranks(cascade)
     for rank in sizes:
         if rank not in known:
-            told = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
-            raise UsageError(f"size of {rank} is given; {told}", hint=close_to(rank, known) if known else "")
+            ranks = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
+            raise UsageError(f"size of {rank} is given; {ranks}", hint=close_to(rank, known) if known else "")
 
 
 def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Sequence[str]) -> None:

@@ -164,8 +164,8 @@ class _Constants:
     def __init__(self, exported: Any) -> None:
         signature = exported.graph_signature
         names = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
-        held = {**exported.state_dict, **exported.constants}
-        self._values: dict[str, Any] = {node: held.get(name) for node, name in names.items()}
+        tensors = {**exported.state_dict, **exported.constants}
+        self._values: dict[str, Any] = {node: tensors.get(name) for node, name in names.items()}
 
     def value(self, node: Any) -> Any:
         """The tensor of a node; None where it is none, or not known."""
@@ -173,8 +173,8 @@ class _Constants:
             return None
         if node.name not in self._values:
             self._values[node.name] = self._computed(node)
-        found = self._values[node.name]
-        return None if getattr(found, "is_meta", False) else found
+        tensor = self._values[node.name]
+        return None if getattr(tensor, "is_meta", False) else tensor
 
     def _computed(self, node: Any) -> Any:
         is_random = torch().Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
@@ -290,27 +290,27 @@ def _operator(
     node: Any, name: str, value: Any, tensors: list[Any], inputs: tuple[str, ...], known: _Constants
 ) -> Operator | None:
     """The work of a node; None where it is not known, or is about single numbers."""
-    held = [n.meta["val"] for n in tensors if hasattr(n.meta.get("val"), "shape")]
-    shapes, result = [_sizes(tensor) for tensor in held], _sizes(value)
+    operands = [n.meta["val"] for n in tensors if hasattr(n.meta.get("val"), "shape")]
+    shapes, result = [_sizes(operand) for operand in operands], _sizes(value)
     if max(map(prod, (*shapes, result))) == 1:
         return None
     work = _work(node, name, shapes, result, value.element_size(), known)
     if work is None:
         return None
-    is_narrow = all(tensor.element_size() <= 2 for tensor in (*held, value) if prod(_sizes(tensor)) > 1)
+    is_narrow = all(tensor.element_size() <= 2 for tensor in (*operands, value) if prod(_sizes(tensor)) > 1)
     return Operator(name, node.name, inputs, (*shapes, result), *work, is_narrow, _form(node))
 
 
 def _form(node: Any) -> str:
     """The arguments of a node that are no tensor or fraction, as text."""
 
-    def told(argument: Any) -> str:
+    def text_of(argument: Any) -> str:
         if isinstance(argument, list | tuple):
-            return f"[{', '.join(map(told, argument))}]"
+            return f"[{', '.join(map(text_of, argument))}]"
         return str(argument) if isinstance(argument, int | str) else "_"
 
-    named = [f"{key}={told(argument)}" for key, argument in sorted(node.kwargs.items())]
-    return ", ".join([*map(told, node.args), *named])
+    named = [f"{key}={text_of(argument)}" for key, argument in sorted(node.kwargs.items())]
+    return ", ".join([*map(text_of, node.args), *named])
 
 
 def _work(

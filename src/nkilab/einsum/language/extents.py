@@ -107,16 +107,16 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
     What an Einsum reads beyond an edge is 0, if it reads anything inside.
     """
     gathers = [g.access for a in (einsum.output, *einsum.accesses) for g in a.gathers]
-    held = [*((a, False) for a in (einsum.output, *gathers)), *((a, True) for a in einsum.accesses)]
-    for access, may_leave in held:
+    inside = [(access, False) for access in (einsum.output, *gathers)]
+    for access, may_leave in [*inside, *((a, True) for a in einsum.accesses)]:
         affine = [(rank, i) for rank, i in cascade.axes(access) if isinstance(i, Affine)]
         for rank, index in affine:
             size = cascade.sizes[rank]
             low, high = bounds(index.at(cascade.sizes), extents)
             if high < 0 or low >= size or (not may_leave and (low < 0 or high >= size)):
-                told = f"runs from {low} to {high}" if low < high else "lies outside"
+                where = f"runs from {low} to {high}" if low < high else "lies outside"
                 error = SpecError(
-                    f"the index {index} of {access.tensor} {told}; rank {rank} has {size} elements",
+                    f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements",
                     hint="change the extents, or the index",
                 )
                 raise located(error, einsum, access)

@@ -117,8 +117,8 @@ def _misread(terms: Sequence[str], arrow: str, right: str) -> tuple[str, str]:
 
 
 def _from_expressions(text: str, scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:
-    found = (match for match in _EXPRESSION.finditer(text) if match[0].strip())
-    return _cascade_of([read_einsum(e[0], _place(text, e.start())) for e in found], scalars, outputs)
+    matches = (match for match in _EXPRESSION.finditer(text) if match[0].strip())
+    return _cascade_of([read_einsum(e[0], _place(text, e.start())) for e in matches], scalars, outputs)
 
 
 def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:
@@ -134,8 +134,8 @@ def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tu
     names = _scalars(einsums)
     for name in scalars:
         if name not in names:
-            told = ", ".join(names) or "none"
-            raise UsageError(f"the scalar {name} is given; the scalars of the expressions are {told}")
+            known = ", ".join(names) or "none"
+            raise UsageError(f"the scalar {name} is given; the scalars of the expressions are {known}")
     return Cascade(tensors, tuple(einsums), outputs or (einsums[-1].name,), dict(scalars))
 
 

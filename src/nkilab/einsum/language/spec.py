@@ -210,10 +210,10 @@ def _checked(cascade: Cascade, outputs: Node | None, node: Node) -> Cascade:
     for einsum in cascade.einsums:
         check_einsum(einsum, cascade)
     names = outputs.words() if outputs else (cascade.written[-1],)
-    held = replace(cascade, outputs=names)
-    for problem, hint in _unwritten(held):
+    complete = replace(cascade, outputs=names)
+    for problem, hint in _unwritten(complete):
         raise (outputs or node).fail(problem, hint)
-    return held
+    return complete
 
 
 def _unwritten(cascade: Cascade) -> Iterator[tuple[str, str]]:
