@@ -89,9 +89,7 @@ def compile(
     machine = machine_named(target)
     held = spec_from(spec, scalars, outputs)
     held = replace(held, kernel_name=name or held.kernel_name or "kernel")
-    _need_known(held.cascade, sizes or {})
-    cascade = merged_sizes(held.cascade, sizes or {})
-    cascade = replace(cascade, sizes=sizes_of_arrays(cascade, shapes or {}))
+    cascade = _with_extents(held.cascade, sizes or {}, shapes or {})
     known = replace(held, cascade=cascade)
     if as_written:
         enforce(check_cascade(known))
@@ -155,17 +153,22 @@ def _decided(held: Spec, dtypes: Mapping[str, Any] | str | None, search: float) 
     return held
 
 
-def _need_known(cascade: Cascade, sizes: Mapping[str, int]) -> None:
-    """Refuse extents of what is no rank.
+def _with_extents(
+    cascade: Cascade, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
+) -> Cascade:
+    """A cascade with further extents, and those that shapes of tensors tell.
 
     Raises:
-        UsageError: at the first.
+        UsageError: if an extent is of no rank.
+        SpecError: if one contradicts another.
     """
     known = known_ranks(cascade)
     for rank in sizes:
         if rank not in known:
             ranks = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
             raise UsageError(f"size of {rank} is given; {ranks}", hint=close_to(rank, known) if known else "")
+    complete = merged_sizes(cascade, sizes)
+    return replace(complete, sizes=sizes_of_arrays(complete, shapes))
 
 
 def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Sequence[str]) -> None:
