@@ -34,6 +34,8 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
             raise UsageError(f"{option} is {text!r}; it is NAME=VALUE")
+        if name.strip() in found:
+            raise UsageError(f"{option} {name.strip()} is given twice", hint="leave one of them out")
         found[name.strip()] = value.strip()
     return found
 
@@ -79,7 +81,7 @@ def run(
     """
     paths = paths_of(output, notebook, tests)
     check_outputs(paths, [spec])
-    compiled = compile(given_by(spec), sizes=sizes_of(sizes), dtypes=types_of(dtypes), **choices)
+    compiled = compile(spec, sizes=sizes_of(sizes), dtypes=types_of(dtypes), **choices)
     verdicts = compiled.verify() if tests else []
     for path, text in texts_of(compiled, paths).items():
         write_whole(path, text.encode())
@@ -93,11 +95,6 @@ def run(
         lines += [f"  wrote {path}" for path in paths.values()] + [f"  {line}" for line in told]
         print("\n".join(lines), file=sys.stdout if explains or output else sys.stderr)
     return 0 if all(verdict.is_fine for verdict in verdicts) else 1
-
-
-def given_by(spec: str) -> Any:
-    """What SPEC on a command line means: expressions have brackets, subscripts an arrow, paths neither."""
-    return spec if not spec.strip() or "->" in spec or ("[" in spec and "=" in spec) else Path(spec)
 
 
 def types_of(given: Sequence[str]) -> Any:
