@@ -157,6 +157,94 @@ def right_rows_between_two_masks_are_computed_and_dropped(x):
     return out
 
 
+@case("f32[300,512]")
+@nki1.jit
+def right_a_choice_between_missing_rows_is_dropped(x):
+    out = nl1.ndarray((300, 512), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    for i in nl1.affine_range(3):
+        tile = nl1.load(x[i * 128 + i_p, i_f], mask=i * 128 + i_p < 300)
+        chosen = nl1.where(nl1.greater(tile, 0.5), tile, tile)
+        nl1.store(out[i * 128 + i_p, i_f], chosen, mask=i * 128 + i_p < 300)
+    return out
+
+
+@case("f32[300,512]")
+@nki1.jit
+def wrong_missing_rows_choose_between_numbers(x):
+    """Every number is there, but nobody knows which of the two the missing rows take."""
+    out = nl1.ndarray((384, 512), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    for i in nl1.affine_range(3):
+        tile = nl1.load(x[i * 128 + i_p, i_f], mask=i * 128 + i_p < 300)
+        ones = nl1.ones((128, 512), x.dtype, buffer=nl1.sbuf)
+        chosen = nl1.where(nl1.greater(tile, 0.5), ones, 0.0)
+        nl1.store(out[i * 128 + i_p, i_f], chosen)  # finds: unwritten-read
+    return out
+
+
+@case("f32[100,512]", "u8[128,512]")
+@nki.jit
+def right_a_predicate_leaves_the_missing_rows_out(x, p):
+    """The predicate is 0 everywhere: nothing of `tile` is taken."""
+    tile, chosen, predicate, out = (
+        sb((128, 512)),
+        sb((128, 512)),
+        sb((128, 512), nl.uint8),
+        out_like((128, 512)),
+    )
+    nisa.dma_copy(tile[0:100], x)
+    nisa.dma_copy(predicate, p)
+    nisa.memset(chosen, 0.0)
+    nisa.tensor_copy_predicated(dst=chosen, src=tile, predicate=predicate)
+    nisa.dma_copy(out, chosen)
+    return out
+
+
+@case("f32[128,500]")
+@nki1.jit
+def right_columns_between_two_masks_are_computed_and_dropped(x):
+    out = nl1.ndarray((128, 500), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    tile = nl1.load(x[i_p, i_f], mask=i_f < 500)
+    nl1.store(out[i_p, i_f], nl1.exp(nl1.multiply(tile, 2.0)), mask=i_f < 500)
+    return out
+
+
+@case("f32[128,500]")
+@nki1.jit
+def wrong_missing_columns_are_added_to_the_others(x):
+    out = nl1.ndarray((128, 1), x.dtype, buffer=nl1.shared_hbm)
+    i_p, i_f = nl1.mgrid[0:128, 0:512]
+    tile = nl1.load(x[i_p, i_f], mask=i_f < 500)
+    nl1.store(out, nl1.sum(nl1.exp(tile), axis=[1]))  # finds: unwritten-read
+    return out
+
+
+@case("f32[100,64]", grid=2)
+@nki.jit
+def right_missing_rows_are_sent_along_and_dropped(x):
+    rank = nl.program_id(0)
+    mine, theirs = sb((128, 64)), sb((128, 64))
+    out = nl.ndarray((2, 100, 64), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(mine[0:100], x)
+    nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - rank, recv_from_rank=1 - rank, pipe_id=0)
+    nisa.dma_copy(out[rank], theirs[0:100])
+    return out
+
+
+@case("f32[100,64]", grid=2)
+@nki.jit
+def wrong_missing_rows_are_sent_along_and_stored(x):
+    rank = nl.program_id(0)
+    mine, theirs = sb((128, 64)), sb((128, 64))
+    out = nl.ndarray((2, 128, 64), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(mine[0:100], x)
+    nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - rank, recv_from_rank=1 - rank, pipe_id=0)
+    nisa.dma_copy(out[rank], theirs)  # finds: unwritten-read
+    return out
+
+
 @case("f32[128,512]")
 @nki.jit
 def wrong_half_of_the_result_is_written(x):
@@ -283,8 +371,8 @@ def wrong_half_of_a_bank_is_copied_out_unwritten(a, b):
     left, right = operands(a, b)
     total, result, out = ps((128, 512)), sb((128, 512)), out_like((128, 512))
     nisa.nc_matmul(total[:, 0:256], left, right[:, 0:256])
-    nisa.tensor_copy(result, total)  # finds: unwritten-read
-    nisa.dma_copy(out, result)
+    nisa.tensor_copy(result, total)
+    nisa.dma_copy(out, result)  # finds: unwritten-read
     return out
 
 
