@@ -365,6 +365,159 @@ def right_on_trn3_a_filled_bank_starts_a_sum(a, b):
     return stored(total)
 
 
+@case("bf16[256,256]", "bf16[256,512]")
+@nki.jit
+def wrong_one_sum_for_all_blocks_of_a_product(a, b):
+    """The tile is made once, outside the loops over m and n: nothing begins a new sum."""
+    total, out = ps((128, 256)), out_like((256, 512))
+    for m in nl.affine_range(2):
+        for n in nl.affine_range(2):
+            for k in nl.affine_range(2):
+                left, right = sb((128, 128), nl.bfloat16), sb((128, 256), nl.bfloat16)
+                nisa.dma_copy(left, a[nl.ds(k * 128, 128), nl.ds(m * 128, 128)])
+                nisa.dma_copy(right, b[nl.ds(k * 128, 128), nl.ds(n * 256, 256)])
+                nisa.nc_matmul(total, left, right)  # finds: psum-sum-goes-on
+            result = sb((128, 256))
+            nisa.tensor_copy(result, total)
+            nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
+    return out
+
+
+@case("bf16[256,256]", "bf16[256,512]")
+@nki.jit
+def right_one_sum_for_each_block_of_a_product(a, b):
+    out = out_like((256, 512))
+    for m in nl.affine_range(2):
+        for n in nl.affine_range(2):
+            total = ps((128, 256))
+            for k in nl.affine_range(2):
+                left, right = sb((128, 128), nl.bfloat16), sb((128, 256), nl.bfloat16)
+                nisa.dma_copy(left, a[nl.ds(k * 128, 128), nl.ds(m * 128, 128)])
+                nisa.dma_copy(right, b[nl.ds(k * 128, 128), nl.ds(n * 256, 256)])
+                nisa.nc_matmul(total, left, right)
+            result = sb((128, 256))
+            nisa.tensor_copy(result, total)
+            nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
+    return out
+
+
+@case("bf16[256,256]", "bf16[256,512]")
+@nki1.jit
+def wrong_zeros_stand_outside_the_loop_over_rows(a, b):
+    """In Beta 1, with the operands loaded before and the sum doubled on its way."""
+    out = nl1.ndarray((256, 512), nl1.float32, buffer=nl1.shared_hbm)
+    right = [nl1.load(b[k * 128 : k * 128 + 128]) for k in range(2)]
+    total = nl1.zeros((nl1.par_dim(128), 512), nl1.float32, buffer=nl1.psum)
+    for m in nl1.static_range(2):
+        for k in nl1.static_range(2):
+            left = nl1.load(a[k * 128 : k * 128 + 128, m * 128 : m * 128 + 128])
+            total += nisa1.nc_matmul(left, right[k])  # finds: psum-sum-goes-on
+        nl1.store(out[m * 128 : m * 128 + 128], nl1.multiply(nl1.copy(total), 2.0))
+    return out
+
+
+@case("bf16[128,256]", "bf16[128,512]")
+@nki.jit
+def wrong_a_grid_of_products_of_one_matmul_each(a, b):
+    """Nothing is summed; both sides come again in one sum."""
+    left, right = sb((128, 256), nl.bfloat16), sb((128, 512), nl.bfloat16)
+    total, out = ps((128, 256)), out_like((256, 512))
+    nisa.dma_copy(left, a)
+    nisa.dma_copy(right, b)
+    for m in range(2):
+        for n in range(2):
+            rows, columns = nl.ds(m * 128, 128), nl.ds(n * 256, 256)
+            nisa.nc_matmul(total, left[:, rows], right[:, columns])  # finds: psum-sum-goes-on
+            result = sb((128, 256))
+            nisa.tensor_copy(result, total)
+            nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
+    return out
+
+
+@case("bf16[512,512]")
+@nki.jit
+def right_a_cumulative_sum_over_blocks_stores_each_prefix(x):
+    total, ones, out = ps((128, 512)), sb((128, 128), nl.bfloat16), out_like((4, 128, 512))
+    nisa.memset(ones, 1.0)
+    for i in range(4):
+        block, result = sb((128, 512), nl.bfloat16), sb((128, 512))
+        nisa.dma_copy(block, x[nl.ds(i * 128, 128)])
+        nisa.nc_matmul(total, ones, block)
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out[i], result)
+    return out
+
+
+@case("bf16[1024,128]")
+@nki.jit
+def right_a_covariance_is_stored_after_every_second_sample(x):
+    """Each prefix has matmuls of its own, of new operands on both sides."""
+    total, out = ps((128, 128)), out_like((4, 128, 128))
+    for i in range(4):
+        for k in range(2):
+            block = sb((128, 128), nl.bfloat16)
+            nisa.dma_copy(block, x[nl.ds((2 * i + k) * 128, 128)])
+            nisa.nc_matmul(total, block, block)
+        result = sb((128, 128))
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out[i], result)
+    return out
+
+
+@case("bf16[256,256]", "bf16[256,512]")
+@nki.jit
+def right_a_growing_sum_is_read_for_its_maximum(a, b):
+    """The blocks of `b` come again with other rows of `a`; what is read between is a number per row."""
+    total, top, out = ps((128, 512)), sb((128, 2)), out_like((128, 2))
+    result, whole = sb((128, 512)), out_like((128, 512))
+    for m in range(2):
+        for k in range(2):
+            left, right = sb((128, 128), nl.bfloat16), sb((128, 512), nl.bfloat16)
+            nisa.dma_copy(left, a[nl.ds(k * 128, 128), nl.ds(m * 128, 128)])
+            nisa.dma_copy(right, b[nl.ds(k * 128, 128)])
+            nisa.nc_matmul(total, left, right)
+        nisa.tensor_reduce(top[:, m : m + 1], op=nl.maximum, data=total, axis=1)
+    nisa.tensor_copy(result, total)
+    nisa.dma_copy(whole, result)
+    nisa.dma_copy(out, top)
+    return out, whole
+
+
+@case("bf16[256,256]")
+@nki.jit
+def right_operands_of_a_running_sum_are_padded(x):
+    """Each block is written in two parts, the last of which is not new."""
+    total, out = ps((128, 128)), out_like((2, 128, 128))
+    for i in range(2):
+        for k in range(2):
+            left, right = sb((128, 128), nl.bfloat16), sb((128, 128), nl.bfloat16)
+            nisa.dma_copy(left[:, 0:64], x[nl.ds(i * 128, 128), nl.ds(k * 64, 64)])
+            nisa.dma_copy(right[:, 0:64], x[nl.ds(i * 128, 128), nl.ds(128 + k * 64, 64)])
+            nisa.memset(left[:, 64:128], float(i))
+            nisa.memset(right[:, 64:128], float(k))
+            nisa.nc_matmul(total, left, right)
+        result = sb((128, 128))
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out[i], result)
+    return out
+
+
+@case("bf16[256,256]", "bf16[256,512]")
+@nki.jit
+def right_a_growing_sum_is_stored_in_one_place(a, b):
+    total, out = ps((128, 512)), out_like((128, 512))
+    for m in range(2):
+        for k in range(2):
+            left, right = sb((128, 128), nl.bfloat16), sb((128, 512), nl.bfloat16)
+            nisa.dma_copy(left, a[nl.ds(k * 128, 128), nl.ds(m * 128, 128)])
+            nisa.dma_copy(right, b[nl.ds(k * 128, 128)])
+            nisa.nc_matmul(total, left, right)
+        result = sb((128, 512))
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out, result)
+    return out
+
+
 @case("bf16[128,128]", "bf16[128,512]")
 @nki.jit
 def wrong_half_of_a_bank_is_copied_out_unwritten(a, b):
