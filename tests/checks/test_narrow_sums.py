@@ -41,8 +41,8 @@ def test_four_additions_that_round_up_are_off_by_a_unit() -> None:
     # four the sum is 1 + 4 units instead of 1 + 3, 2**-7 off 1.0234375, which is 0.763 %
     (finding,) = narrow_sums(sum_of(4, "bfloat16"), np.full((4, 128, 8), 0.75 * 2**-7, np.float32))
     assert finding.message == (
-        "4 additions to total: bfloat16[128, 8] in sbuf are rounded to bfloat16 each: the sum is off by 0.76% "
-        "of its largest element, 1 units in the last place; rounded once it is off by half a unit"
+        "4 additions to total: bfloat16[128, 8] in sbuf are rounded to bfloat16 each: the sum is off by "
+        "0.76% of its largest element, 1 units in the last place; rounded once it is off by half a unit"
     )
     assert finding.severity == "warning"
 
@@ -91,11 +91,13 @@ def test_sums_of_two_in_a_tile_that_is_used_again_are_no_long_sum() -> None:
     @nki2.jit
     def kernel(x):
         tile = nl2.ndarray((128, 8), nl2.bfloat16, buffer=nl2.sbuf)
+        scaled = nl2.ndarray((128, 8), nl2.bfloat16, buffer=nl2.sbuf)
         both = nl2.ndarray((128, 8), nl2.bfloat16, buffer=nl2.sbuf)
         out = nl2.ndarray((16, 128, 8), nl2.bfloat16, buffer=nl2.shared_hbm)
         for i in range(16):
             nisa2.dma_copy(tile, x[i])
-            nisa2.tensor_tensor(both, tile, tile, op=nl2.add)
+            nisa2.tensor_scalar(scaled, tile, op0=nl2.multiply, operand0=0.3)
+            nisa2.tensor_tensor(both, scaled, tile, op=nl2.add)
             nisa2.dma_copy(out[i], both)
         return out
 

@@ -109,8 +109,8 @@ class NarrowSums:
             relative, units = worst.error / worst.largest, worst.error / worst.ulp
             yield NARROW_SUM.finding(
                 f"{worst.length} additions to {name(worst.memory)} are rounded to {worst.dtype} each: "
-                f"the sum is off by {relative:.2%} of its largest element, {units:.3g} units in the last place; "
-                "rounded once it is off by half a unit",
+                f"the sum is off by {relative:.2%} of its largest element, {units:.3g} units in the last "
+                "place; rounded once it is off by half a unit",
                 site,
             )  # fmt: skip
 
