@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from nkilab.errors import LimitError, NkilabWarning, RuleError
+from nkilab.errors import KernelError, LimitError, NkilabWarning, RuleError
 from nkilab.isa import REGISTRY, Instruction
 from nkilab.isa.declare import ON_CHIP, REGISTERS, Example, In, Out, Step
 from nkilab.machine import MACHINES, Machine
-from nkilab.tiles.tile import HBM, SBUF, View, array_of
+from nkilab.tiles.tile import HBM, SBUF, Storage, View, array_of, whole_layout
 from nkilab.trace.session import Session
 from tests.uses import (
     Tile,
@@ -404,3 +404,41 @@ def test_an_unwritten_read_is_told_of_where_elements_at_other_places_depend_on_i
         for changes in reached(cls, hole, range(3)).values()
     ]
     assert any(spread) or not spread
+
+
+def as_swapped(cls: type[Instruction], use: dict[str, Any]) -> tuple[str, str]:
+    """A result of a use that may lie in HBM, and a tile that may lie in SBUF and is read; "" for none."""
+    tiles = {n: spec for n, spec in operands_of(cls).items() if isinstance(use[n], Tile)}
+    results = [n for n, spec in tiles.items() if spec.is_written and use[n].memory == HBM]
+    sources = [n for n, spec in tiles.items() if not spec.is_written and SBUF in spec.memories]
+    return (results or [""])[0], (sources or [""])[0]
+
+
+SWAPPED = [cls for cls in INSTRUCTIONS if all(as_swapped(cls, smallest_use(cls)))]
+
+
+@pytest.mark.parametrize("has_data", [True, False])
+@pytest.mark.parametrize("cls", SWAPPED, ids=[cls.name for cls in SWAPPED])
+def test_an_input_does_not_take_what_nothing_wrote(cls: Any, has_data: bool) -> None:
+    use = smallest_use(cls)
+    result, source = as_swapped(cls, use)
+    session = open_session(chips_of(cls)[-1], has_data=has_data)
+    views = {n: new_tile(session, t) for n, t in use.items() if isinstance(t, Tile)}
+    tile = new_tile(session, replace(use[source], memory=SBUF), name="t")
+    given = np.ones(use[result].shape, np.float32)
+    storage = Storage(-1, "a", given.shape, views[result].layout.dtype, HBM, "input", 0)
+    session.register(storage)
+    storage.allocate(given)
+    storage.given = given
+    views |= {source: tile, result: View(storage, 0, whole_layout(storage))}
+    with pytest.raises(KernelError) as caught:
+        call(session, cls, **{**use, **views})
+    if isinstance(caught.value, RuleError):
+        # a rule keeps this one's tensors in HBM
+        return
+    assert caught.value.problem == (
+        f"{result} is an input of the kernel, and nothing has written {source}, which would take its place"
+    )
+    assert caught.value.hint == f"exchange {result} and {source}: {cls.name} writes to {result}"
+    assert (given == 1).all()
+    assert len(session.program) == 0
