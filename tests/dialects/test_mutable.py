@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.dialects.spellings import marked_line, nisa1, nisa2, nki1, nki2, nl1, nl2
 
 import nkilab
 from nkilab.dialects.serve import tables
 from nkilab.errors import NkilabWarning, UseError
-from tests.dialects.spellings import marked_line, nisa1, nisa2, nki1, nki2, nl1, nl2
 
 NKI = tables("neuronxcc", "")["neuronxcc.nki"]
 NL = tables("neuronxcc", "")["neuronxcc.nki.language"]
