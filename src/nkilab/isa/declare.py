@@ -298,16 +298,19 @@ class Instruction:
             and not (self.is_indirect or self.values or self.call_rules or self.resolves or self.psum_slots)
         )
         self.largest = max((layouts[i].size for i in self.view_slots), default=0)
-        # a sum in registers is one more result along F; what it is added to, nobody knows
-        if self.registers in ("scalar", "vector"):
-            command = getattr(self, "reduce_cmd", "reset_reduce")
-            self.mixes = {"idle": self.mixes, "reset": self.mixes, "reduce": "P"}.get(command, "F")
+        self._mix_sums()
         # whether unwritten elements come out as unwritten ones of the results: nothing else depends on them
         self.hands_on = (
             self.mixes != "P"
             and bool(self.written_slots)
             and all(layouts[i].memory in ON_CHIP for i in self.view_slots)
         )
+
+    def _mix_sums(self) -> None:
+        """Count a sum in registers as one more result along F; what it is added to, nobody knows."""
+        if self.registers in ("scalar", "vector"):
+            command = getattr(self, "reduce_cmd", "reset_reduce")
+            self.mixes = {"idle": self.mixes, "reset": self.mixes, "reduce": "P"}.get(command, "F")
 
     def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:
         """Every tile that a row of this form names: its operands, then the indices of their addresses."""
