@@ -115,6 +115,30 @@ def test_a_group_with_uneven_shares_of_nodes_crosses_the_network_with_all_its_by
     assert estimate.link_bytes == {"chip": 0, "neuronlink": 0, "network": 2 * 2 * 128 * 4}
 
 
+@pytest.mark.parametrize(
+    ("topology", "mib", "expected"),
+    [
+        # hand, of 64 ranks on 16 chips: a mesh over chips and one within; four doublings; every other rank
+        (Topology(4, 64), 0.5, {"chip": 1, "neuronlink": 1}),
+        (Topology(4, 64), 8, {"chip": 1, "neuronlink": 4}),
+        (Topology(4, 64), 64, {"chip": 0, "neuronlink": 32}),
+        # a rank on each of 64 chips: a ring of all
+        (Topology(1, 64), 64, {"neuronlink": 63}),
+        # eight nodes of two chips: between nodes a mesh of an eighth of less than 8 MiB, else three doublings
+        (Topology(4, 8), 4, {"chip": 1, "neuronlink": 1, "network": 1}),
+        (Topology(4, 8), 16, {"chip": 1, "neuronlink": 1, "network": 3}),
+    ],
+)
+def test_each_stage_has_the_hops_of_its_algorithm(
+    topology: Topology, mib: float, expected: dict[str, int]
+) -> None:
+    spec, group = nkilab.spec((int(mib * 2**20) // 64 // 4,), "float32"), ncc.ReplicaGroup([list(range(64))])
+    estimate = nkilab.estimate(gathers, spec, group, 64, ranks=64, topology=topology)
+    (form,) = [form for form in estimate.program.forms if form.name == "all_gather"]
+    hop_ns = {"chip": 1500, "neuronlink": 1500, "network": 15000}
+    assert {stage.link: stage.latency_ns / hop_ns[stage.link] for stage in form.steps[0].stages} == expected
+
+
 # what a hierarchical algorithm does, chunk by chunk: ranks are (node, chip, place on the chip)
 
 

@@ -67,7 +67,9 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, DOCS / "site" / "build.py", tmp_path], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    # without compiled code in the cache it says what it compiles
+    said = [line for line in done.stderr.splitlines() if not line.startswith("nkilab: compiling ")]
+    assert (done.returncode, said) == (0, [])
     for page in ("index", "start", "tiny", "cli", "tutorials/first-kernel", "instructions/nc_matmul"):
         assert "</article>" in (tmp_path / f"{page}.html").read_text("utf-8")
     for name in ("tiled", "fully-blocked"):
