@@ -7,8 +7,8 @@ within nodes, an all-reduce of the parts between them, and an all-gather within.
 network once for a node, not once for a rank. Within a node the same holds of chips.
 
 Source: Inter-node Collective Communications, "Hierarchical Algorithm"; Intra-node Collective Communications,
-"Algorithm Summary". Assumed: that an all-to-all goes in the same two stages; the order of its stages; mesh
-between nodes below the size below which it is documented within one.
+"Algorithm Summary". Assumed: that an all-to-all goes in the same two stages; that a ring within a node moves
+as much over each kind of link as the other algorithms; mesh between nodes below the size documented within one.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ def _public(remote: str) -> str:
     if remote.startswith(("https://", "http://")):
         return _without_secrets(remote)
     is_path = not remote or remote.startswith(("/", ".", "~", "file:"))
-    found = None if is_path else _SSH.fullmatch(remote)
-    return f"https://{found['host']}/{found['path']}" if found else ""
+    by_ssh = None if is_path else _SSH.fullmatch(remote)
+    return f"https://{by_ssh['host']}/{by_ssh['path']}" if by_ssh else ""
 
 
 def _without_secrets(address: str) -> str:
