@@ -16,9 +16,10 @@ from ..isa.declare import Instruction, Step
 from ..isa.links import packets
 from ..isa.parts import Stage
 from ..machine import Machine
-from ..place.edges import ANTI, FLOW, KINDS, Waits
+from ..place.edges import Waits
 from ..place.plan import Plan, Transfer
 from ..place.slots import DMA, ENGINES
+from ..place.walk import ANTI, FLOW, KINDS
 from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from ..trace.program import Program
 
