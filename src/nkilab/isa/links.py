@@ -8,7 +8,7 @@ network once for a node, not once for a rank. Within a node the same holds of ch
 
 Source: Inter-node Collective Communications, "Hierarchical Algorithm"; Intra-node Collective Communications,
 "Algorithm Summary". Assumed: that an all-to-all goes in the same two stages; that a ring within a node moves
-as much over each kind of link as the other algorithms; mesh between nodes below the size documented within one.
+as much over each kind of link as other algorithms; mesh between nodes below the size documented within one.
 """
 
 from __future__ import annotations
