@@ -12,11 +12,16 @@ from ..program import FOLDER, VERSIONS, Verb, json_option
 
 
 @click.command(cls=Verb, examples=["nkilab init softmax", "cd softmax && python3 -m pytest"])
+@click.option(
+    "--nkilab", "source", default="", metavar="SOURCE",
+    help="Where the project gets nkilab from: a git address, that of a wheel, or a path; from where this one "
+    "comes if not given.",
+)  # fmt: skip
 @json_option
 @click.argument("folder", metavar="DIR", type=FOLDER)
-def init(as_json: bool, folder: str) -> None:
+def init(source: str, as_json: bool, folder: str) -> None:
     """Begin a project in DIR: a kernel, its test and a CI workflow that pass."""
-    made = part("projects").make_project(Path(folder))
+    made = part("projects").make_project(Path(folder), source)
     if as_json:
         click.echo(json.dumps(made, indent=2))
     else:
