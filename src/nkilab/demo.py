@@ -11,7 +11,7 @@ import numpy as np
 
 from ._lazy import part
 from .api import Estimate, estimate, spec
-from .errors import EXIT_FAULT, EXIT_FINE, UsageError, reason_of
+from .errors import EXIT_FAULT, EXIT_FINE, UsageError, printable, reason_of
 from .files import neff, ntff
 from .files.container import write_whole
 from .hook import activate
@@ -107,4 +107,4 @@ def _tell(result: dict[str, Any], predicted: Estimate) -> None:
         f"relative error {result['relative_error']:.1e}\n"
     )
     print_estimate(predicted)
-    print(f"  profile written to {', '.join(result['files'])}")
+    print(printable(f"  profile written to {', '.join(result['files'])}"))

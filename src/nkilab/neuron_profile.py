@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from .api import Estimate, estimate_program
+from .errors import printable
 from .files import neff, ntff
 from .files.container import write_whole, write_whole_folder
 from .place import plan
@@ -64,7 +65,9 @@ def capture(neff_path: str, trace_path: str, nth: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(predicted.to_dict(), indent=2))
     else:
-        click.echo(f"wrote {target}: {predicted.latency_us:.2f} us predicted on {predicted.target}")
+        click.echo(
+            f"wrote {printable(str(target))}: {predicted.latency_us:.2f} us predicted on {predicted.target}"
+        )
 
 
 def _json(run: Run, path: Path) -> None:
@@ -111,7 +114,7 @@ def view(neff_path: str, trace_path: str, output_format: str, output: str, as_js
     if output_format in _WRITTEN:
         write, usual = _WRITTEN[output_format]
         write(shown.run, Path(output or usual))
-        click.echo(f"wrote {output or usual}", err=as_json)
+        click.echo(f"wrote {printable(str(output or usual))}", err=as_json)
     if as_json:
         click.echo(json.dumps(shown.to_dict(), indent=2))
         return

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from .api import Shown, beside_one_core
-from .errors import FileError, reason_of
+from .errors import FileError, printable, reason_of
 from .files import neff, ntff
 from .files.container import write_whole
 from .profiles import Profile, profile_of
@@ -64,7 +64,7 @@ class Reports:
         name = f"{stem}.html"
         self._rows.append((name, *cells))
         write_whole(self._folder / INDEX, self._index().encode())
-        print(f"nkilab: wrote {self._folder / name}", file=sys.stderr)
+        print(printable(f"nkilab: wrote {self._folder / name}"), file=sys.stderr)
 
     def _contents(self, made: Profile) -> dict[str, bytes]:
         """What is written of a launch, by suffix."""

@@ -19,6 +19,9 @@ from ..trace.session import Session
 from .annotations import is_mutable
 from .kernel import Kernel
 
+# Elements of a result up to which those written are counted one by one; of more, views may count twice.
+_COUNTED = 2**28
+
 
 def shared_storage(session: Session, shape: tuple[int, ...], dtype: DType, scope: str, name: str) -> Storage:
     """The storage of an HBM tensor; the n-th shared one of a name is the same in every instance.
@@ -122,13 +125,19 @@ def note_holes(sessions: Sequence[Session], returned: Sequence[View]) -> None:
         if storage.memory != HBM or storage.scope == "input":
             continue
         found = [view for s, n in _numbers(sessions, storage) for view in _written(s.program, n)]
-        if any(view.indices for _, view in found) or sum(view.size for _, view in found) >= total:
+        count = sum(view.size for _, view in found)
+        if any(view.indices for _, view in found) or count >= total:
             continue
-        covered = Coverage(storage)
-        for offset, held in found:
-            covered.add(View(storage, offset, held))
-        count = int(np.count_nonzero(covered.bits))
+        count = _covered(storage, found) if total <= _COUNTED else count
         sessions[0].program.marks.returned.append(Returned(storage.number, count, total))
+
+
+def _covered(storage: Storage, views: Iterable[tuple[int, Layout]]) -> int:
+    """How many elements of a storage some views of it hold together: offset and layout of each."""
+    covered = Coverage(storage)
+    for offset, view in views:
+        covered.add(View(storage, offset, view))
+    return int(np.count_nonzero(covered.bits))
 
 
 def _written(program: Program, storage: int) -> set[tuple[int, Layout]]:

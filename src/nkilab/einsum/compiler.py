@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import UnsupportedError, UsageError
-from ..given import mapping, need, seconds, shown, whole
+from ..errors import UnsupportedError, UsageError, shown
+from ..given import mapping, need, seconds, whole
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from ..tracebacks import public

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError, UsageError
+from ..errors import FileError, UsageError, printable
 from ..files.container import write_whole
 from . import report
 from .compiled import CompiledEinsum
@@ -77,10 +77,10 @@ def run(
         print(json.dumps({**report.data(compiled), "written": written, "verdicts": told}, indent=2))
     else:
         if not output and not explains:
-            print(compiled.module_text, end="")
+            print(printable(compiled.module_text), end="")
         lines = [report.explain(compiled) if explains else report.summary(compiled)]
         lines += [f"  wrote {path}" for path in written] + [f"  {line}" for line in told]
-        print("\n".join(lines), file=sys.stdout if explains or output else sys.stderr)
+        print(printable("\n".join(lines)), file=sys.stdout if explains or output else sys.stderr)
     return 0 if all(verdict.is_fine for verdict in verdicts) else 1
 
 

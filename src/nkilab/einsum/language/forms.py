@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import SpecError, UsageError
-from ...given import shown
+from ...errors import SpecError, UsageError, shown
 from .ast import Affine, Cascade, Einsum, Scalar, Tensor
 from .expressions import read_einsum
 from .sources import Source, source_of_file, without_prose
