@@ -13,6 +13,18 @@ from ..trace.affine import Affine
 V = TypeVar("V", bound=View)
 OUT_OF_BOUND = "err_tensor_access_out_of_bound"
 FULL = slice(None)
+# integers to Python that are no place along an axis: what stands for several, and the outcome of a comparison
+_NO_PLACE = frozenset((Affine, bool))
+_AS_NUMBER = "write int(...) where a number is meant"
+# what is no subscript either, by the name of its type: how messages call it, and what to write instead
+_NO_SUBSCRIPT = {
+    "bool": ("a truth value", _AS_NUMBER),
+    "bool_": ("a truth value", _AS_NUMBER),
+    "NoneType": ("None", "add an axis of one with reshape"),
+    "LoopRange": ("a range of a loop", "write for i in nl.affine_range(n), or a slice for all of it at once"),
+    "range": ("a range", "write a slice, 0:n"),
+    "MultiGrid": ("nl.mgrid itself", "give its bounds, as nl.mgrid[0:128, 0:512]"),
+}
 
 
 class DynamicSlice(NamedTuple):
@@ -94,7 +106,7 @@ def cut(view: V, key: Any) -> V | None:
                 offset += start * stride
             else:
                 return None
-        elif type(subscript) is Affine:
+        elif type(subscript) in _NO_PLACE:
             return None
         elif isinstance(subscript, int) and 0 <= subscript < size and len(counts) != known.partition_axis:
             # no slice is empty: 0 stands for an axis that an integer takes away
@@ -123,7 +135,7 @@ def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
         return None
     if len(key) == 3:
         place = key[1]
-        is_whole = type(place) is not Affine and isinstance(place, int)
+        is_whole = type(place) not in _NO_PLACE and isinstance(place, int)
         if not is_whole or not 0 <= place < shape[1] or known.partition_axis == 1:
             return cut(view, key)
         offset += place * strides[1]
@@ -223,16 +235,14 @@ def _for_every_axis(view: View, key: Any) -> tuple[Any, ...]:
 
 
 def _integer(view: View, axis: int, subscript: Any) -> int:
+    if type(subscript) is bool:
+        _refuse_subscript(view, subscript)
     try:
         place = as_index(subscript)
     except TypeError:
-        if isinstance(subscript, float) and subscript.is_integer():
-            place = int(subscript)
-        else:
-            raise UseError(
-                f"a subscript of {view.describe()} is of type {type(subscript).__name__}; "
-                "subscripts are integers, slices, nl.ds and index grids"
-            ) from None
+        if not isinstance(subscript, float) or not subscript.is_integer():
+            _refuse_subscript(view, subscript)
+        place = int(subscript)
     size = view.layout.shape[axis]
     if place < 0:
         place += size
@@ -243,6 +253,26 @@ def _integer(view: View, axis: int, subscript: Any) -> int:
             key=OUT_OF_BOUND,
         )
     return place
+
+
+def _refuse_subscript(view: View, subscript: Any) -> NoReturn:
+    word = type(subscript).__name__
+    what, hint = _NO_SUBSCRIPT.get(word, (f"of type {word}", ""))
+    raise UseError(
+        f"a subscript of {view.describe()} is {what}; subscripts are integers, slices, nl.ds and index grids",
+        hint=hint,
+    )
+
+
+def place_number(value: Any, what: str) -> int:
+    """A place along an axis, or a distance there: as `whole_number`, but for truth values.
+
+    Raises:
+        UseError: if it is none; `what` says whose it is.
+    """
+    if type(value) is bool:
+        raise UseError(f"{what} is {value}, a truth value; it is a whole number", hint=_AS_NUMBER)
+    return whole_number(value, what)
 
 
 def whole_number(value: Any, what: str) -> int:
@@ -268,9 +298,9 @@ def _slice(view: View, axis: int, given: slice, size: int) -> tuple[int, int, in
         # the common case, plain numbers within the axis, needs no further look
         if type(start) is int and type(stop) is int and 0 <= start < stop <= size:
             return start, stop - start, 1
-    step = 1 if step is None else whole_number(step, "the step of a slice")
-    start = 0 if start is None else whole_number(start, "the start of a slice")
-    stop = size if stop is None else whole_number(stop, "the end of a slice")
+    step = 1 if step is None else place_number(step, "the step of a slice")
+    start = 0 if start is None else place_number(start, "the start of a slice")
+    stop = size if stop is None else place_number(stop, "the end of a slice")
     start = start + size if start < 0 else start
     stop = stop + size if stop < 0 else stop
     if not 0 <= start < stop <= size or step < 1:
@@ -279,8 +309,8 @@ def _slice(view: View, axis: int, given: slice, size: int) -> tuple[int, int, in
 
 
 def _run(view: View, axis: int, given: DynamicSlice) -> tuple[int, int, int]:
-    count = whole_number(given.size, "the size of a slice")
-    start = whole_number(given.start, "the start of a slice")
+    count = place_number(given.size, "the size of a slice")
+    start = place_number(given.start, "the start of a slice")
     size = view.layout.shape[axis]
     start = start + size if start < 0 else start
     if not 0 <= start < start + count <= size:

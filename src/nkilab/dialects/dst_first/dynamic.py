@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ...errors import RuleError, UseError
 from ...tiles.tile import HBM, SEQUENCER, Index, View, layout
 from ...tiles.views import indexed
-from ..indexing import FULL, DynamicSlice, basic, whole_number
+from ..indexing import FULL, DynamicSlice, basic, place_number, whole_number
 from . import view_methods
 
 V = TypeVar("V", bound=View)
@@ -149,7 +149,7 @@ def subscripted(view: V, key: Any) -> V:
     extent = known.shape[axis]
     if isinstance(given, DynamicSlice):
         keys[at], source = DynamicSlice(0, given.size), given.start
-        extent += 1 - whole_number(given.size, "the size of a slice")
+        extent += 1 - place_number(given.size, "the size of a slice")
     elif is_dynamic(given):
         keys[at], source = 0, given
     else:

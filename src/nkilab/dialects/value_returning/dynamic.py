@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from ...errors import RuleError, UnsupportedError, UseError
 from ...tiles import tile as tiles
 from ...tiles.tile import HBM, SBUF, View, layout
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, whole_number
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number
 from .grids import Box, Index, aligned_steps, common_shape
 
 V = TypeVar("V", bound=View)
@@ -123,7 +123,7 @@ def _parts(view: View, key: tuple[Any, ...]) -> list[_Part]:
         elif isinstance(part, Index):
             made.append(_Part(part, None))
         else:
-            place = whole_number(part, "a subscript")
+            place = place_number(part, "a subscript")
             made.append(_Part(Index((), place + size if place < 0 else place, ()), None))
     return made
 
