@@ -8,16 +8,18 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 from . import api
+from .dialects.gate import LIBRARIES, MissingLibraryError, missing_library, outside_import
 from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
-from .errors import UsageError
+from .errors import NkilabError, UsageError
 from .frameworks.jax_calls import staged
 from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
 from .frameworks.traces import observe_jax
-from .tracebacks import public
+from .trace.source import place_of
+from .tracebacks import leave_out_ours, public
 
 
 class ServedLoader(Loader):
@@ -62,7 +64,16 @@ class ServedFinder(MetaPathFinder):
             self._trees[root] = self._tree_of(root)
         module = self._trees[root].get(fullname)
         if module is None:
-            return None
+            if fullname not in LIBRARIES:
+                return None
+            spec, error = _library(fullname)
+            try:
+                if error is not None:
+                    raise error
+            except MissingLibraryError:
+                leave_out_ours(error)
+                raise
+            return spec
         return ModuleSpec(fullname, ServedLoader(module), origin="nkilab", is_package=True)
 
     def _tree_of(self, root: str) -> dict[str, ModuleType]:
@@ -75,8 +86,21 @@ class ServedFinder(MetaPathFinder):
         return extended(tree, root) if self._serves_shims else tree
 
 
+def _library(name: str) -> tuple[ModuleSpec | None, NkilabError | None]:
+    """The spec of a library of the vendor's that lies on the path; the error for an import of one that does not."""
+    folders = [str(Path(folder, *name.split(".")[:-1])) for folder in sys.path]
+    spec = PathFinder.find_spec(name, folders)
+    frame: FrameType | None = sys._getframe(1)
+    # who asks whether there is such a module does not import it
+    while spec is None and frame is not None and frame.f_globals.get("__name__") != "importlib.util":
+        if frame.f_code.co_name == "_find_and_load_unlocked":
+            return None, missing_library(name).located(place_of(outside_import(frame)), "import")
+        frame = frame.f_back
+    return spec, None
+
+
 # What a distribution that really provides a name has in its folder; placeholders on public registries do not.
-_CONTENTS = {"nki": ("language", "isa"), "neuronxcc": ("nki",)}
+_CONTENTS = {"nki": ("language", "isa"), "neuronxcc": ("nki/language", "nki/isa")}
 
 
 def installed_elsewhere(root: str) -> str:

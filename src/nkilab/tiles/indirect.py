@@ -13,7 +13,6 @@ import numpy as np
 from ..errors import UseError
 from .tile import (
     SEQUENCER,
-    Index,
     Storage,
     View,
     array_of,
