@@ -14,7 +14,7 @@ from . import api
 from .dialects.gate import LIBRARIES, MissingLibraryError, missing_library, outside_import
 from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
-from .errors import NkilabError, UsageError
+from .errors import UsageError
 from .frameworks.jax_calls import staged
 from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
 from .frameworks.traces import observe_jax
@@ -66,14 +66,11 @@ class ServedFinder(MetaPathFinder):
         if module is None:
             if fullname not in LIBRARIES:
                 return None
-            spec, error = _library(fullname)
             try:
-                if error is not None:
-                    raise error
-            except MissingLibraryError:
+                return _library(fullname)
+            except MissingLibraryError as error:
                 leave_out_ours(error)
                 raise
-            return spec
         return ModuleSpec(fullname, ServedLoader(module), origin="nkilab", is_package=True)
 
     def _tree_of(self, root: str) -> dict[str, ModuleType]:
@@ -86,21 +83,24 @@ class ServedFinder(MetaPathFinder):
         return extended(tree, root) if self._serves_shims else tree
 
 
-def _library(name: str) -> tuple[ModuleSpec | None, NkilabError | None]:
-    """The spec of a library of the vendor's that lies on the path; the error for an import of one that does not."""
+def _library(name: str) -> ModuleSpec | None:
+    """The spec of a library of the vendor's that the user has on the path.
+
+    Raises:
+        MissingLibraryError: if an import asks for it and there is none; others get None.
+    """
     folders = [str(Path(folder, *name.split(".")[:-1])) for folder in sys.path]
     spec = PathFinder.find_spec(name, folders)
     frame: FrameType | None = sys._getframe(1)
-    # who asks whether there is such a module does not import it
     while spec is None and frame is not None and frame.f_globals.get("__name__") != "importlib.util":
         if frame.f_code.co_name == "_find_and_load_unlocked":
-            return None, missing_library(name).located(place_of(outside_import(frame)), "import")
+            raise missing_library(name).located(place_of(outside_import(frame)), "import")
         frame = frame.f_back
-    return spec, None
+    return spec
 
 
 # What a distribution that really provides a name has in its folder; placeholders on public registries do not.
-_CONTENTS = {"nki": ("language", "isa"), "neuronxcc": ("nki/language", "nki/isa")}
+_CONTENTS = {"nki": ("language", "isa"), "neuronxcc": ("nki.", "nki/language", "nki/isa")}
 
 
 def installed_elsewhere(root: str) -> str:

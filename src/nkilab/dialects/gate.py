@@ -55,8 +55,8 @@ def missing_library(name: str, kind: type[NkilabError] = MissingLibraryError) ->
     """The error that says what a library of kernels is, and where public copies are."""
     return kind(
         f"{name} belongs to the vendor's library of kernels, which neuronx-cc brings; nkilab has no copy",
-        hint="take the kernel from aws-neuron/nki-samples or aws-neuron/nki-library on GitHub, or put a module "
-        "of this name on the path",
+        hint="take the kernel from aws-neuron/nki-samples or aws-neuron/nki-library on GitHub, or put a "
+        "module of this name on the path",
     )
 
 

@@ -140,11 +140,10 @@ class LoopReduction:
 
     def _first_carried(self, session: Session, dst: Tensor, begun: Coverage | None) -> Tensor:
         """The running value in float32: what dst holds and this iteration's value, or that alone."""
-        if begun is None:
-            cls, operands, attributes = TensorTensor, [None, dst, self.tile], (self.op, "unknown")
-        else:
-            cls, operands, attributes = TensorCopy, [None, self.tile], ("unknown",)
-        return fresh(session, cls, operands, attributes, (), dtype=FLOAT32, memory=SBUF)
+        if begun is not None:
+            return fresh(session, TensorCopy, [None, self.tile], ("unknown",), (), dtype=FLOAT32, memory=SBUF)
+        operands = [None, dst, self.tile]
+        return fresh(session, TensorTensor, operands, (self.op, "unknown"), (), dtype=FLOAT32, memory=SBUF)
 
     def _combine(self, session: Session, dst: Tensor, begun: Coverage | None) -> None:
         """Combine into dst where it holds something that takes part, and begin elsewhere.
