@@ -51,7 +51,8 @@ def test_a_file_of_the_newest_version_has_nothing_to_change(folder):
     text = body("t = nl.load(x)", "nisa.activation(t, nl.exp, t)", "nl.store(x, t)")
     held = found(text)
     assert report_text(held) == (
-        "kernel.py: written for NKI 0.6 (also accepted by 0.3, 0.4, 0.5, 0.7; --from names another); to NKI 0.6\n"
+        "kernel.py: written for NKI 0.6 (also accepted by 0.3, 0.4, 0.5, 0.7; --from names another); "
+        "to NKI 0.6\n"
         "nothing to change"
     )
 

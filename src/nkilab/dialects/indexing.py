@@ -59,7 +59,7 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
     new_shape: list[int] = []
     new_strides: list[int] = []
     new_axis: int | None = None
-    for axis, subscript in enumerate(_for_every_axis(view, key)):
+    for axis, subscript in enumerate(for_every_axis(view, key)):
         size, stride = shape[axis], strides[axis]
         if type(subscript) is slice:
             start, count, step = _slice(view, axis, subscript, size)
@@ -219,7 +219,7 @@ def _cut_layout(known: Layout, cut: tuple[int, ...]) -> Layout | None:
     return held
 
 
-def _for_every_axis(view: View, key: Any) -> tuple[Any, ...]:
+def for_every_axis(view: View, key: Any) -> tuple[Any, ...]:
     """One subscript per axis: an Ellipsis and axes left out are taken whole."""
     if type(key) is not tuple:
         key = (key,)
@@ -316,6 +316,23 @@ def _run(view: View, axis: int, given: DynamicSlice) -> tuple[int, int, int]:
     if not 0 <= start < start + count <= size:
         _refuse_slice(view, axis, start, start + count, 1)
     return start, count, 1
+
+
+def run_of(part: slice | DynamicSlice, size: int) -> range:
+    """The places along an axis of `size` that a slice names; they may lie beyond its end.
+
+    Raises:
+        UseError: if a bound is no whole number, or the step none of at least 1.
+    """
+    if isinstance(part, DynamicSlice):
+        start = place_number(part.start, "the start of a slice")
+        return range(start, start + place_number(part.size, "the size of a slice"))
+    start = 0 if part.start is None else place_number(part.start, "the start of a slice")
+    stop = size if part.stop is None else place_number(part.stop, "the end of a slice")
+    step = 1 if part.step is None else place_number(part.step, "the step of a slice")
+    if step < 1:
+        raise UseError(f"a slice has the step {step}; steps are at least 1")
+    return range(start + size if start < 0 else start, stop + size if stop < 0 else stop, step)
 
 
 def _refuse_slice(view: View, axis: int, start: int, stop: int, step: int) -> NoReturn:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from ...errors import RuleError, UnsupportedError, UseError
 from ...tiles import tile as tiles
 from ...tiles.tile import HBM, SBUF, View, layout
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number, run_of
 from .grids import Box, Index, aligned_steps, common_shape
 
 V = TypeVar("V", bound=View)
@@ -146,12 +146,7 @@ def _with_grids(view: View, key: tuple[Any, ...]) -> tuple[Any, ...]:
         if not isinstance(part, slice | DynamicSlice):
             made.append(part)
             continue
-        if isinstance(part, DynamicSlice):
-            run = range(part.start, part.start + part.size)
-        elif (part.stop or 0) <= size:
-            run = range(*part.indices(size))
-        else:
-            run = range(part.start or 0, part.stop, part.step or 1)
+        run = run_of(part, size)
         if not run:
             raise UseError(f"a slice of {view.describe()} is empty; an access has at least one element")
         shape = tuple(len(run) if a == at else 1 for a in range(rank))

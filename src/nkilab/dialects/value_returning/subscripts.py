@@ -10,7 +10,7 @@ from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
 from ...trace.session import current
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number, run_of
 from ..loops import LoopIndex
 from . import dynamic
 from .grids import TRUTHS, Box, Index, aligned_steps, box_of, common_shape
@@ -87,14 +87,10 @@ def _as_grids(view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
     grids: list[Any] = []
     axis = 0
     for part, size in zip(parts, known, strict=True):
-        if isinstance(part, slice):
-            start, stop, step = part.start, part.stop, part.step
-            run = range(0 if start is None else start, size if stop is None else stop, step or 1)
-        elif isinstance(part, DynamicSlice):
-            run = range(part.start, part.start + part.size)
-        else:
+        if not isinstance(part, slice | DynamicSlice):
             grids.append(part)
             continue
+        run = run_of(part, size)
         shape = tuple(len(run) if a == axis else 1 for a in range(rank))
         grids.append(Index(shape, run.start, tuple(run.step if a == axis else 0 for a in range(rank))))
         axis += 1
