@@ -20,6 +20,7 @@ from ...tiles.coverage import Coverage
 from ...tiles.dtypes import FLOAT32, DType
 from ...tiles.tile import SBUF, Layout, Storage, View
 from ...trace.builder import record
+from ...trace.program import Program
 from ...trace.session import Session, current
 from ...trace.source import Site, user_frame
 from ..loops import LoopIndex
@@ -35,27 +36,68 @@ class Entry:
         group: what names the loops whenever they are entered.
 
     Attributes:
+        lines: of the reductions.
         begun: per destination, storage, offset and layout, which elements of the storage iterations wrote by
             now; None where all of the destination takes part.
         tiles: per line the tile of a running value that is assigned nowhere.
     """
 
-    __slots__ = ("begun", "group", "tiles")
+    __slots__ = ("begun", "group", "lines", "tiles")
 
     def __init__(self, group: tuple[int, ...]) -> None:
         self.group = group
+        self.lines: set[Site] = set()
         self.begun: dict[tuple[int, int, Layout], Coverage | None] = {}
         self.tiles: dict[Site, Tensor] = {}
 
 
 def _entry(session: Session, around: tuple[int, ...], where: Site) -> Entry:
     """The entry of the loops in which a line stands; lines that met in one go on with each other's values."""
-    groups = session.keyed.setdefault("reductions", {})
     entry: Entry | None = session.keyed.get(("reductions", around))
-    if entry is None:
-        entry = session.keyed["reductions", around] = Entry(groups.get(where, around))
-    groups.setdefault(where, entry.group)
+    if entry is None or where not in entry.lines:
+        groups = session.keyed.setdefault("reductions", {})
+        entry = entry or session.keyed.setdefault(("reductions", around), Entry(groups.get(where, around)))
+        groups.setdefault(where, entry.group)
+        entry.lines.add(where)
     return entry
+
+
+class Others:
+    """What rows that are none of a group's wrote of a storage, as far as they were looked at.
+
+    Args:
+        storage: the storage.
+        row: the next row to look at.
+        operand: its first tile operand.
+    """
+
+    def __init__(self, storage: Storage, row: int, operand: int) -> None:
+        self.storage, self.row, self.operand = storage, row, operand
+        self._coverage = Coverage(storage)
+        # places written, and those of them that are not in the coverage yet: most questions need none
+        self._places: set[tuple[int, Layout]] = set()
+        self._new: list[tuple[int, Layout]] = []
+
+    def look(self, program: Program, group: tuple[int, ...]) -> None:
+        """Look at the rows up to here."""
+        reduced = program.marks.reduced
+        for row, offset, known in program.writes_since(self.row, self.operand, self.storage.number):
+            if (row not in reduced or reduced[row][0] != group) and (offset, known) not in self._places:
+                self._places.add((offset, known))
+                self._new.append((offset, known))
+        self.row, self.operand = len(program), program.operand_count
+
+    def touch(self, dst: Tensor) -> bool:
+        """Whether they wrote an element of `dst`."""
+        if not self._places or (dst.offset, dst.layout) in self._places:
+            return bool(self._places)
+        for offset, known in self._new:
+            if known.indices:
+                self._coverage.fill()
+            else:
+                self._coverage.add(View(self.storage, offset, known))
+        self._new.clear()
+        return self._coverage.of(dst) != "none"
 
 
 class LoopReduction:
@@ -184,30 +226,24 @@ class LoopReduction:
         states = self.entry.begun
         if key in states:
             return states[key]
-        begun = Coverage(dst.storage) if self._others(session, dst.storage).of(dst) == "none" else None
+        begun = None if self._others(session, dst.storage).touch(dst) else Coverage(dst.storage)
         # without a mask the first iteration writes all of dst
         states[key] = None if self.mask is None else begun
         return begun
 
-    def _others(self, session: Session, storage: Storage) -> Coverage:
-        """What rows that are none of these loops' reductions wrote of a storage."""
-        program, group = session.program, self.entry.group
+    def _others(self, session: Session, storage: Storage) -> Others:
+        """What rows that are none of these loops' reductions wrote of a storage by now."""
+        program = session.program
         # how far storages, rows and operands went when writers were looked for
         looks = session.keyed.setdefault("reductions looked", [(0, 0, 0)])
-        key = ("others", group, storage.number)
-        if key not in session.keyed:
+        key = ("others", self.entry.group, storage.number)
+        others: Others | None = session.keyed.get(key)
+        if others is None:
             # no row before a storage was made names it
             _, row, operand = looks[bisect_right(looks, (storage.number, inf)) - 1]
-            session.keyed[key] = (Coverage(storage), row, operand)
-        others, row, operand = session.keyed[key]
-        reduced = program.marks.reduced
-        for number, offset, known in program.writes_since(row, operand, storage.number):
-            if known.indices:
-                others.fill()
-            elif reduced.get(number, (None,))[0] != group:
-                others.add(View(storage, offset, known))
-        session.keyed[key] = (others, len(program), program.operand_count)
-        looks.append((len(program.storages), len(program), program.operand_count))
+            others = session.keyed[key] = Others(storage, row, operand)
+        others.look(program, self.entry.group)
+        looks.append((len(program.storages), others.row, others.operand))
         return others
 
 
