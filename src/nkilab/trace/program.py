@@ -190,12 +190,10 @@ class Program:
             return
         known = self._tile_slots
         known += [list(form.tile_slots()) for form in self.forms[len(known) :]]
-        at = 0
-        for number, form in enumerate(forms, row):
-            for _, spec, given in known[form]:
-                if stored[at] == storage and spec.is_written:
-                    yield number, offsets[at], given
-                at += 1
+        owners = ((n, spec, given) for n, form in enumerate(forms, row) for _, spec, given in known[form])
+        for (number, spec, given), named, offset in zip(owners, stored, offsets, strict=True):
+            if named == storage and spec.is_written:
+                yield number, offset, given
 
     def since(self, row: int, operand: int) -> tuple[np.ndarray, np.ndarray]:
         """Columns of the rows and of their tile operands from these numbers on."""
