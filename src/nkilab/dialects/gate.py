@@ -39,6 +39,28 @@ class UnservedImportError(UnsupportedError, ImportError):
     """`from module import name` of a name that nkilab does not serve yet."""
 
 
+class MissingLibraryError(UnservedImportError, ModuleNotFoundError):
+    """`import` of one of `LIBRARIES`, which is not on the path."""
+
+
+# The vendor's libraries of kernels, which public files import.
+LIBRARIES = tuple(f"{BETA1_ROOT}.{name}" for name in ("kernels", "_private_kernels", "_pre_prod_kernels"))
+
+
+def library_of(name: str) -> str:
+    """The library of the vendor's that a module is, or is a part of; "" if none."""
+    return next((held for held in LIBRARIES if f"{name}.".startswith(f"{held}.")), "")
+
+
+def missing_library(name: str, kind: type[NkilabError] = MissingLibraryError) -> NkilabError:
+    """The error that says what a library of kernels is, and where public copies are."""
+    return kind(
+        f"{name} belongs to the vendor's library of kernels, which neuronx-cc brings; nkilab has no copy",
+        hint="take the kernel from aws-neuron/nki-samples or aws-neuron/nki-library on GitHub, or put a "
+        "module of this name on the path",
+    )
+
+
 def name_in(module: str, name: str) -> str:
     """The name in the tables of `history` of an attribute of a served module."""
     below = module.partition("nki_cpu_simulator.")[2] or module
@@ -99,12 +121,16 @@ class ServedModule(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         frame = sys._getframe(1)
-        error = self._lacking(name)
+        full = f"{self.__name__}.{name}"
+        if full in LIBRARIES and frame.f_code.co_name == "_handle_fromlist":
+            # a finder looks for it on the path
+            raise AttributeError(name)
+        error = missing_library(full, UnservedNameError) if full in LIBRARIES else self._lacking(name)
         if frame.f_code.co_name == "_handle_fromlist":
             # an AttributeError would become an ImportError without a word of why
             error = _AS_IMPORT[type(error)](error.problem, hint=error.hint, source=error.source)
         try:
-            raise error.located(place_of(_outside_import(frame)), self.__name__)
+            raise error.located(place_of(outside_import(frame)), self.__name__)
         except NkilabError:
             leave_out_ours(error)
             raise
@@ -150,26 +176,30 @@ def refuse_module(name: str, served: Iterable[str]) -> None:
     Raises:
         MissingModuleError: if a statement imports it.
     """
-    frame = sys._getframe(1)
-    while not is_users(frame.f_code) and frame.f_back is not None:
-        frame = frame.f_back
-    is_imported = False
-    while frame.f_code.co_filename.startswith("<frozen importlib") and frame.f_back is not None:
-        is_imported |= frame.f_code.co_name == "_find_and_load"
-        frame = frame.f_back
-    if not is_imported:
+    frame = importing_frame()
+    if frame is None:
         return
     near = nearest(name, served)
     error = MissingModuleError(
         f"nkilab serves no module {name}", hint=f"import {near[0]}" if near else "nkilab ops lists every name"
     )
     error.name = name
-    raise error.located(place_of(_outside_import(frame)), "import")
+    raise error.located(place_of(frame), "import")
 
 
-def _outside_import(frame: FrameType | None) -> FrameType:
+def importing_frame() -> FrameType | None:
+    """The user's frame whose import asks for a module; None where only a spec is asked for."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != "importlib.util":
+        if frame.f_code.co_name == "_find_and_load_unlocked":
+            return outside_import(frame)
+        frame = frame.f_back
+    return None
+
+
+def outside_import(frame: FrameType | None) -> FrameType:
     """The user's frame; the machinery of import statements is not his."""
-    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "importlib":
         frame = frame.f_back
     if frame is None or not is_users(frame.f_code):
         return user_frame()

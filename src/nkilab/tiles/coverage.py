@@ -161,13 +161,16 @@ class Coverage:
         count = int(np.count_nonzero(region))
         return "all" if count == region.size else "part" if count else "none"
 
+    def where(self, view: View) -> np.ndarray:
+        """Which elements of `view` are covered: booleans over it, which later calls may change."""
+        if self.is_full or self._bits is None:
+            return np.full(view.layout.shape, self.is_full)
+        array, key = self._region(view)
+        return array if key is ... else array[key].all(axis=-1)
+
     def count(self, view: View) -> int:
         """How many elements of `view` are covered."""
-        if self.is_full or self._bits is None:
-            return view.layout.size if self.is_full else 0
-        array, key = self._region(view)
-        region = array[key]
-        return int(np.count_nonzero(region if key is ... else region.all(axis=-1)))
+        return int(np.count_nonzero(self.where(view)))
 
     def _region(self, view: View) -> tuple[np.ndarray, Any]:
         """The bits of the elements of `view`, as an array and a key into it; only while covered in part."""

@@ -10,8 +10,15 @@ from ..errors import NkilabError, RuleError, UseError, shown
 from ..isa.declare import NUMBER, ON_CHIP, Instruction
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import NUMBERS
-from ..tiles.indirect import OutOfBoundsError, check_scalars, rows_of, scalar_values, settled
-from ..tiles.tile import SEQUENCER, Storage, View, array_of
+from ..tiles.indirect import (
+    OutOfBoundsError,
+    check_scalars,
+    numbers_in,
+    rows_of,
+    scalar_values,
+    settled,
+)
+from ..tiles.tile import SEQUENCER, Storage, View
 from .origins import written_views
 from .session import Known, Session
 from .source import name_of, place_of, user_frame, user_site
@@ -284,7 +291,7 @@ def _held(session: Session, register: View) -> int:
             f"a value is {register.layout}; it is a number or a register",
             hint="load it into a register with nisa.register_load",
         )
-    return int(array_of(register)[0]) if session.has_data else 0
+    return int(numbers_in(register)[0]) if session.has_data else 0
 
 
 def _check_values(form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]) -> None:
