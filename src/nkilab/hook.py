@@ -72,7 +72,8 @@ class ServedFinder(MetaPathFinder):
         try:
             if name in LIBRARIES:
                 return _library(name)
-            refuse_module(name, self._trees[name.partition(".")[0]])
+            if not name.startswith(tuple(f"{library}." for library in LIBRARIES)):
+                refuse_module(name, self._trees[name.partition(".")[0]])
             return None
         except NkilabError as error:
             leave_out_ours(error)
