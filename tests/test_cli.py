@@ -420,7 +420,7 @@ def test_demo_refuses_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "taken").write_text("")
     done = call("demo", "--output", "taken", folder=tmp_path)
     assert told(done) == (
-        2, "", "nkilab: taken cannot be made: file exists\n  hint: name another folder with --output\n"
+        2, "", "nkilab: taken is a file; a folder is to be written there\n  hint: name another folder\n"
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from .calls import calls_of
 from .dialects.dst_first.registers import ASKED, TRIPS
 from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
+from .disk import write_whole_folder
 from .errors import FileError, UsageError
 from .estimates import Estimate as Estimate
 from .estimates import estimate_program as estimate_program
@@ -318,10 +319,10 @@ class NkilabWorld:
             if path.exists() and not options.get("overwrite"):
                 raise FileError(f"{path} exists", hint="pass overwrite=True, or name another file")
         predicted = self._estimate(kernel, args, kwargs)
-        (folder / REPORTS).mkdir(parents=True, exist_ok=True)
-        for trace, report in zip(traces, reports, strict=True):
-            _save(predicted.program, program, trace, predicted.timeline)
-            report.write_text(json.dumps(predicted.to_dict(), indent=1) + "\n", "utf-8")
+        timed, told = compiled(predicted.program), json.dumps(predicted.to_dict(), indent=1) + "\n"
+        files = {str(program): neff.packed(timed)}
+        files |= {str(trace): ntff.packed(timed, predicted.timeline) for trace in traces}
+        write_whole_folder(folder, files | {str(report): told.encode() for report in reports})
 
     def machine(self) -> Machine:
         """The chip chosen for kernels that name none: the setting's, the environment's, trn2."""

@@ -9,8 +9,8 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from .disk import write_whole
 from .errors import FileError, UsageError
-from .files.container import write_whole
 from .hook import activate
 from .ledger import Judged, Predictor, Row, judged
 from .ledger.fitting import Fitted, fit

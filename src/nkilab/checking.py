@@ -29,6 +29,7 @@ from .checks.sources import Sources
 from .checks.watch import Watcher, around_ranks
 from .cores import Meeting
 from .dialects.kernel import Kernel
+from .disk import write_whole
 from .errors import (
     EXIT_FAULT,
     EXIT_FINE,
@@ -39,7 +40,6 @@ from .errors import (
     UsageError,
     did_you_mean,
 )
-from .files.container import write_whole
 from .given import need
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
@@ -375,7 +375,8 @@ def run_check(
     (outcome,) = done
     if isinstance(outcome, Report):
         if sarif_file:
-            _write_sarif([outcome], sarif_file, version)
+            found = json.dumps(sarif.sarif([outcome], version, Path.cwd()), indent=1)
+            write_whole(sarif_file, found.encode())
         _print_outcome(outcome, as_json=as_json)
         return status_of([outcome])
     print(json.dumps(outcome, indent=2) if as_json else _tried_text(outcome))
@@ -423,17 +424,6 @@ def told_of_script(reports: Sequence[Report]) -> int:
         count = f"{len(reports)} launch{'es' * (len(reports) != 1)}"
         print(f"{count} checked: {summary_line(found)}")
     return status_of(reports)
-
-
-def _write_sarif(reports: Sequence[Report], path: str, version: str) -> None:
-    """Write SARIF whole or not at all.
-
-    Raises:
-        UsageError: if the folder does not exist.
-    """
-    if not Path(path).resolve().parent.is_dir():
-        raise UsageError(f"the folder of {path} does not exist")
-    write_whole(Path(path), json.dumps(sarif.sarif(reports, version, Path.cwd()), indent=1).encode())
 
 
 __all__ = ["SCHEMA", "Options", "Report", "check", "report_of"]

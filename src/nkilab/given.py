@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 from .errors import UsageError
@@ -56,7 +56,8 @@ def seconds(name: str, value: Any) -> float:
     Raises:
         UsageError: if the value is none.
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value) or value < 0:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= float_info.max:
         raise UsageError(f"{name} is {shown(value)}; it is a number of seconds, at least 0")
     return float(value)
 

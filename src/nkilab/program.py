@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from ._lazy import part
+from .disk import check_outputs
 from .errors import (
     EXIT_BUG,
     EXIT_FAULT,
@@ -56,6 +57,18 @@ class Verb(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do what the verb does; what it would write over, or cannot write, is told first."""
+        outputs = {
+            _called(p): ctx.params[p.name] for p in self.params if p.name and p.type in (OUTPUT, FOLDER)
+        }
+        others = (ctx.params[p.name] for p in self.params if p.name and p.type not in (OUTPUT, FOLDER))
+        words = [word for held in others for word in (held if isinstance(held, tuple | list) else [held])]
+        folders = [_called(p) for p in self.params if p.type is FOLDER]
+        asked = {option: path for option, path in outputs.items() if path}
+        check_outputs(asked, [word for word in words if isinstance(word, str)], folders)
+        return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
@@ -335,6 +348,8 @@ def _beginning(words: Sequence[str], start: str) -> list[CompletionItem]:
 
 
 PATH = PathLike()
+# Paths of files and of folders that a verb writes: `Verb.invoke` checks them.
+OUTPUT, FOLDER = PathLike(), PathLike()
 CHIPS = Known(lambda: list(part("machine").MACHINES), is_list=True)
 VERSIONS = Known(lambda: part("dialects.history").VERSIONS)
 NAMES = Known(lambda: part("explain").known_names())

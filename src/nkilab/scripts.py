@@ -13,9 +13,9 @@ from typing import Any
 from . import api
 from .checking import Report, every_launch, told_of_script
 from .dialects.serve import ROOTS
+from .disk import write_whole
 from .errors import UsageError
 from .files import neff
-from .files.container import check_writable, write_whole
 from .hook import installed_elsewhere
 from .reports import Reports
 from .runner import put_tools_on_path, run_script, serve_names
@@ -69,8 +69,6 @@ def run(
         UsageError: if there is no such script, version, chip or backend.
         FileError: if the file cannot be written.
     """
-    if json_file:
-        check_writable(json_file)
     if backend == "vendor":
         _check_vendor()
         # the script's children are not served either

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ._lazy import ruamel_yaml
+from .disk import read_text
 from .errors import FileError, reason_of
 
 
@@ -21,7 +22,7 @@ def loaded(path: Path, hint: str) -> Any:
     """
     yaml = ruamel_yaml()
     try:
-        return yaml.YAML(typ="rt").load(path.read_text("utf-8"))
+        return yaml.YAML(typ="rt").load(read_text(path))
     except OSError as error:
         raise FileError(f"{path} cannot be read: {reason_of(error)}") from None
     except UnicodeDecodeError:

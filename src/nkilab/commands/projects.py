@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from .._lazy import part
-from ..program import PATH, VERSIONS, Verb, json_option
+from ..program import FOLDER, VERSIONS, Verb, json_option
 
 
 @click.command(cls=Verb, examples=["nkilab init softmax", "cd softmax && python3 -m pytest"])
@@ -18,7 +18,7 @@ from ..program import PATH, VERSIONS, Verb, json_option
     "comes if not given.",
 )  # fmt: skip
 @json_option
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 def init(source: str, as_json: bool, folder: str) -> None:
     """Begin a project in DIR: a kernel, its test and a CI workflow that pass."""
     made = part("projects").make_project(Path(folder), source)
@@ -40,7 +40,7 @@ def init(source: str, as_json: bool, folder: str) -> None:
     help="Names and parameters of exactly this version; of all versions if not given.",
 )  # fmt: skip
 @json_option
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 def stubs(version: str, as_json: bool, folder: str) -> None:
     """Write type stubs of nki and neuronxcc to DIR, for editors and type checkers."""
     made = part("stubs").write_stubs(Path(folder), version)

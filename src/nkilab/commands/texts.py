@@ -10,7 +10,7 @@ import click
 
 from .._lazy import part
 from ..errors import EXIT_FAULT, UsageError
-from ..program import PATH, VERSIONS, Number, OneOf, Verb, json_option
+from ..program import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
 from .shapes import target_option
 
 
@@ -23,7 +23,7 @@ from .shapes import target_option
     ],
 )
 @click.option(
-    "-o", "output", default="", metavar="KERNEL.py", type=PATH, help="Write the kernel's module there."
+    "-o", "output", default="", metavar="KERNEL.py", type=OUTPUT, help="Write the kernel's module there."
 )
 @click.option(
     "--dialect", type=OneOf("nki", "neuronxcc"), default=None, metavar="nki|neuronxcc",
@@ -39,7 +39,7 @@ from .shapes import target_option
     "--test", "tests", is_flag=True, help="Run the kernel on probes; with -o write test and drivers."
 )
 @click.option(
-    "--notebook", default="", metavar="F.ipynb", type=PATH, help="Write all six parts as a notebook."
+    "--notebook", default="", metavar="F.ipynb", type=OUTPUT, help="Write all six parts as a notebook."
 )
 @click.option("--explain", "explains", is_flag=True, help="Tell loops, places, traffic, and what binds.")
 @click.option(

@@ -6,8 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError, reason_of
-from ..files.container import write_whole
+from ..disk import write_whole_folder
+from ..errors import UsageError
 from .origin import is_local, requirement
 
 SCHEMA = "nkilab.init/1"
@@ -41,27 +41,19 @@ def make_project(folder: Path, source: str = "") -> dict[str, Any]:
         What was written, ready for JSON.
 
     Raises:
-        UsageError: if something is in the folder, or it cannot be made, or the source is none or not known.
-        FileError: if a file cannot be written.
+        UsageError: if something is in the folder, or it is a file, or the source is none or not known.
+        FileError: if it cannot be made or written; nothing is left of it then.
     """
-    nkilab = requirement(source)
     hint = "name a folder that is not there yet"
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", hint=hint)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        held = sorted(path.name for path in folder.iterdir())
-        if held:
-            raise UsageError(f"{folder} is not empty: it holds {held[0]}", hint=hint)
-        for place in PLACES.values():
-            (folder / place).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {reason_of(error)}", hint="name another folder") from None
-    for name, place in PLACES.items():
-        write_whole(folder / place, template(name).replace(REQUIREMENT, nkilab).encode())
-    return {
-        "schema": SCHEMA, "folder": str(folder), "files": sorted(PLACES.values()), "requirement": nkilab,
-    }  # fmt: skip
+    held = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if held:
+        raise UsageError(f"{folder} is not empty: it holds {held[0]}", hint=hint)
+    nkilab = requirement(source)
+    texts = {place: template(name).replace(REQUIREMENT, nkilab) for name, place in PLACES.items()}
+    write_whole_folder(folder, {place: text.encode() for place, text in texts.items()})
+    return {"schema": SCHEMA, "folder": str(folder), "files": sorted(PLACES.values()), "requirement": nkilab}
 
 
 def told(made: dict[str, Any]) -> str:

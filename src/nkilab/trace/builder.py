@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NkilabError, RuleError, UseError
-from ..isa.declare import NUMBER, Instruction
+from ..isa.declare import NUMBER, ON_CHIP, Instruction
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import NUMBERS
 from ..tiles.indirect import OutOfBoundsError, check_scalars, rows_of, scalar_values, settled
 from ..tiles.tile import SEQUENCER, Storage, View, array_of
+from .origins import written_views
 from .session import Known, Session
 from .source import name_of, place_of, user_frame, user_site
 
@@ -85,7 +86,7 @@ def record(
             values = _resolved(session, form, operands, views, values)
         for slot in form.written_slots:
             if not operands[slot].storage.is_mutable:
-                _write_input(session, cls, slot, operands[slot].storage)
+                _write_input(session, form, slot, operands)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands, where) from None
     held = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
@@ -196,17 +197,39 @@ def _form_of(
     return known
 
 
-def _write_input(session: Session, cls: type[Instruction], slot: int, storage: Storage) -> None:
-    """Give an input elements of its own, where the spelling writes inputs in place."""
-    if storage.given is not None:
-        storage.copy_on_write()
-        session.changed_inputs.append(storage)
-        return
-    raise UseError(
-        f"{list(cls.operands)[slot]} is an input of the kernel, which may not be written",
-        hint="write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)",
-        key="err_cannot_update_immutable_parameter",
-    )
+def _write_input(session: Session, form: Instruction, slot: int, operands: Sequence[Any]) -> None:
+    """Give an input elements of its own, where the spelling writes inputs in place.
+
+    Raises:
+        UseError: if it does not, or what would be written to the input was never written itself.
+    """
+    storage, names = operands[slot].storage, list(form.operands)
+    source = next((s for s in form.read_slots if _is_unwritten(session, operands[s].storage)), None)
+    hint = "write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)"
+    if source is not None:
+        hint = f"exchange {names[slot]} and {names[source]}: {form.name} writes to {names[slot]}"
+    if storage.given is None:
+        raise UseError(
+            f"{names[slot]} is an input of the kernel, which may not be written", hint=hint,
+            key="err_cannot_update_immutable_parameter",
+        )  # fmt: skip
+    if source is not None:
+        raise UseError(
+            f"{names[slot]} is an input of the kernel, and nothing has written {names[source]}, which would "
+            "take its place",
+            hint=hint, source="NKI simulator guide, uninitialized memory detection",
+        )  # fmt: skip
+    storage.copy_on_write()
+    session.changed_inputs.append(storage)
+
+
+def _is_unwritten(session: Session, storage: Storage) -> bool:
+    """Whether nothing has written to a tile; where nothing is computed, rows tell."""
+    if storage.memory not in ON_CHIP or storage.place is not None or storage.written.is_full:
+        return False
+    if session.has_data:
+        return storage.written.is_empty
+    return not written_views(session.program, storage.number)
 
 
 def check_form(
