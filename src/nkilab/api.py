@@ -19,7 +19,7 @@ from .dialects.dst_first.registers import ASKED, TRIPS
 from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
 from .disk import write_whole_folder
-from .errors import FileError, UsageError
+from .errors import FileError, UsageError, printable
 from .estimates import Estimate as Estimate
 from .estimates import estimate_program as estimate_program
 from .estimates import estimate_programs as estimate_programs
@@ -332,7 +332,7 @@ class NkilabWorld:
         """Print a notice once per process to standard error."""
         if text not in self._noticed and settings().shows_notices:
             self._noticed.add(text)
-            print(f"nkilab: notice: {text}", file=sys.stderr)
+            print(f"nkilab: notice: {printable(text)}", file=sys.stderr)
 
 
 def _folder(given: Any) -> Path:

@@ -39,15 +39,19 @@ from .errors import (
     UnsupportedError,
     UsageError,
     did_you_mean,
+    printable,
 )
-from .given import need
+from .given import need, whole
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype
+from .tiles.tile import check_room
 from .tracebacks import public
 
 _SEED = 1
+# Other orders that a check computes at most: each computes the whole kernel again.
+MOST_REPLAYS = 10_000
 WHAT_IF = "nkilab.what-if/1"
 
 
@@ -87,10 +91,9 @@ def check(
 
     Raises:
         UnsupportedError: where nkilab does not model what the kernel does.
-        UsageError: if replay is no whole number of at least 0.
+        UsageError: if replay is no whole number from 0 to `MOST_REPLAYS`.
     """
-    if not isinstance(replay, int) or replay < 0:
-        raise UsageError(f"replay is {replay!r}; it is a whole number of at least 0")
+    whole("replay", replay, 0, MOST_REPLAYS)
     need("numerics", numerics, bool, "True or False")
     return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
 
@@ -326,6 +329,7 @@ def filled(value: Any) -> Any:
         return value
     dtype = as_dtype(value.dtype)
     shape = tuple(int(n) for n in value.shape)
+    check_room(shape, dtype)
     if not dtype.is_float:
         return np.zeros(shape, dtype.storage)
     rng = np.random.default_rng(_SEED)
@@ -410,7 +414,7 @@ def print_reports(reports: Sequence[Report]) -> None:
         for note in report.notes:
             print(f"note: {note}")
         for line in terminal.figures(report):
-            print(line)
+            print(printable(line))
     names = ", ".join(f"{report.kernel} on {report.target}" for report in reports)
     print(f"{names}: {summary_line(reports)}")
 

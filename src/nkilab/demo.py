@@ -13,7 +13,7 @@ import numpy as np
 from ._lazy import part
 from .api import Estimate, estimate, spec
 from .disk import write_whole_folder
-from .errors import EXIT_FAULT, EXIT_FINE
+from .errors import EXIT_FAULT, EXIT_FINE, printable
 from .files import neff, ntff
 from .hook import activate
 from .views.report import report_html
@@ -113,4 +113,4 @@ def _tell(outcome: _Outcome) -> None:
         f"relative error {result['relative_error']:.1e}\n"
     )
     print_estimate(outcome.predicted)
-    print(f"  profile written to {', '.join(result['files'])}")
+    print(printable(f"  profile written to {', '.join(result['files'])}"))

@@ -9,15 +9,7 @@ from pathlib import Path
 from sys import float_info
 from typing import Any
 
-from .errors import UsageError
-
-_SHOWN = 60
-
-
-def shown(value: Any) -> str:
-    """A value in a message: as Python writes it where that is short, else its type."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN and "\n" not in text else f"of type {type(value).__name__}"
+from .errors import UsageError, shown
 
 
 def need(name: str, value: Any, kinds: type | tuple[type, ...], told: str, hint: str = "") -> None:

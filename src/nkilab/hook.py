@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from . import api
+from .dialects.gate import refuse_module
 from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
 from .errors import UsageError
@@ -62,6 +63,7 @@ class ServedFinder(MetaPathFinder):
             self._trees[root] = self._tree_of(root)
         module = self._trees[root].get(fullname)
         if module is None:
+            refuse_module(fullname, self._trees[root])
             return None
         return ModuleSpec(fullname, ServedLoader(module), origin="nkilab", is_package=True)
 

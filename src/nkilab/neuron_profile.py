@@ -10,6 +10,7 @@ import click
 
 from .api import Estimate, estimate_program
 from .disk import check_outputs, write_whole, write_whole_folder
+from .errors import printable
 from .files import neff, ntff
 from .place import plan
 from .program import OUTPUT, PATH, Number, OneOf, Program, json_option
@@ -65,7 +66,9 @@ def capture(neff_path: str, trace_path: str, nth: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(predicted.to_dict(), indent=2))
     else:
-        click.echo(f"wrote {target}: {predicted.latency_us:.2f} us predicted on {predicted.target}")
+        click.echo(
+            f"wrote {printable(str(target))}: {predicted.latency_us:.2f} us predicted on {predicted.target}"
+        )
 
 
 def _json(run: Run, path: Path) -> None:
@@ -116,7 +119,7 @@ def view(neff_path: str, trace_path: str, output_format: str, output: str, as_js
     shown = _shown(neff_path, trace_path)
     if write is not None:
         write(shown.run, Path(path))
-        click.echo(f"wrote {path}", err=as_json)
+        click.echo(f"wrote {printable(str(path))}", err=as_json)
     if as_json:
         click.echo(json.dumps(shown.to_dict(), indent=2))
         return

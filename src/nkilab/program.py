@@ -25,6 +25,7 @@ from .errors import (
     NkilabError,
     UsageError,
     did_you_mean,
+    printable,
     reason_of,
     told,
 )
@@ -209,7 +210,7 @@ def drop_output() -> None:
 
 def _tell(problem: str, hint: str = "") -> None:
     with suppress(BrokenPipeError):
-        print(problem + (f"\n  hint: {hint}" if hint else ""), file=sys.stderr)
+        print(printable(problem + (f"\n  hint: {hint}" if hint else "")), file=sys.stderr)
 
 
 def _in_our_words(error: click.UsageError, name: str) -> tuple[str, str]:
@@ -283,19 +284,29 @@ class Number(click.ParamType):
     Args:
         kind: int or float.
         least: that one.
+        most: the greatest, None for none.
+        reason: why there is a greatest.
     """
 
     name = "number"
 
-    def __init__(self, kind: type[int] | type[float], least: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: type[int] | type[float],
+        least: float | None = None,
+        most: int | None = None,
+        reason: str = "",
+    ) -> None:
         self.kind = kind
         self.least = least
+        self.most = most
+        self.reason = reason
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number.
 
         Raises:
-            UsageError: if it is none, or below the least.
+            UsageError: if it is none, or outside the bounds.
         """
         try:
             number = self.kind(value)
@@ -306,6 +317,9 @@ class Number(click.ParamType):
             what = "a whole number" if self.kind is int else "a number"
             bound = "" if self.least is None else f" of at least {self.least}"
             raise UsageError(f"{_called(param)} is {value}; it is {what}{bound}")
+        if self.most is not None and number > self.most:
+            problem = f"{_called(param)} is {value}; it is at most {self.most}: {self.reason}"
+            raise UsageError(problem)
         return number
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .api import Shown, beside_one_core
 from .disk import write_whole_folder
+from .errors import printable
 from .files import neff, ntff
 from .profiles import Profile, profile_of
 from .views.quantities import duration
@@ -58,7 +59,7 @@ class Reports:
         self._rows.append((name, *cells))
         files = {f"{stem}{suffix}": content for suffix, content in contents.items()}
         write_whole_folder(self._folder, {**files, INDEX: self._index().encode()})
-        print(f"nkilab: wrote {self._folder / name}", file=sys.stderr)
+        print(printable(f"nkilab: wrote {self._folder / name}"), file=sys.stderr)
 
     def _contents(self, made: Profile) -> dict[str, bytes]:
         """What is written of a launch, by suffix."""

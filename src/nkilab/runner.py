@@ -131,9 +131,11 @@ def _tell(error: BaseException) -> int:
     traceback.print_exception(error)
     if hidden := _hidden(error):
         print(f"\n{told(hidden)}", file=sys.stderr)
-    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(ROOTS):
-        root = error.name.partition(".")[0]
-        print(f"nkilab: the environment of {sys.executable} has no module {root}", file=sys.stderr)
+    root = (getattr(error, "name", None) or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and root and root not in ROOTS:
+        hint = did_you_mean(root, ROOTS)
+        problem = f"the environment of {sys.executable} has no module {root}"
+        print(told(UsageError(problem, hint=hint)), file=sys.stderr)
     return EXIT_FAULT
 
 

@@ -14,7 +14,7 @@ from . import api
 from .checking import Report, every_launch, told_of_script
 from .dialects.serve import ROOTS
 from .disk import write_whole
-from .errors import UsageError
+from .errors import UsageError, printable
 from .files import neff
 from .hook import installed_elsewhere
 from .reports import Reports
@@ -91,7 +91,7 @@ def run(
         held = {"schema": SCHEMA, "script": script, "arguments": list(arguments), "status": status}
         found = {"launches": launches.found, "checks": [report.to_dict() for report in reports]}
         write_whole(json_file, json.dumps({**held, **found}, indent=2).encode())
-        print(f"nkilab: wrote {json_file}", file=sys.stderr)
+        print(printable(f"nkilab: wrote {json_file}"), file=sys.stderr)
     return status
 
 

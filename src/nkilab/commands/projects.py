@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from .._lazy import part
+from ..errors import printable
 from ..program import FOLDER, VERSIONS, Verb, json_option
 
 
@@ -25,7 +26,7 @@ def init(source: str, as_json: bool, folder: str) -> None:
     if as_json:
         click.echo(json.dumps(made, indent=2))
     else:
-        click.echo(part("projects").told(made))
+        click.echo(printable(part("projects").told(made)))
 
 
 @click.command(
@@ -47,4 +48,4 @@ def stubs(version: str, as_json: bool, folder: str) -> None:
     if as_json:
         click.echo(json.dumps(made, indent=2))
     else:
-        click.echo(part("stubs").told(made))
+        click.echo(printable(part("stubs").told(made)))

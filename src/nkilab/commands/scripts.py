@@ -51,7 +51,7 @@ def demo(as_json: bool, output: str) -> None:
     help="Write there what was launched, with predictions, as JSON.",
 )  # fmt: skip
 @click.option(
-    "--ranks", default=0, metavar="N", type=Number(int, 0),
+    "--ranks", metavar="N", type=Number(int, 1, 1024, "each rank runs SCRIPT on a thread of its own"),
     help="Run SCRIPT once per rank (RANK, WORLD_SIZE), kernels together.",
 )  # fmt: skip
 @click.option(
@@ -67,7 +67,7 @@ def run(
     checks: bool,
     folder: str,
     json_file: str,
-    ranks: int,
+    ranks: int | None,
     backend: str,
     script: str,
     arguments: Sequence[str],
@@ -89,7 +89,7 @@ def run(
     sys.exit(
         part("scripts").run(
             script, arguments, version=version, target=target, as_module=as_module, checks=checks,
-            folder=folder, json_file=json_file, ranks=ranks, backend=backend,
+            folder=folder, json_file=json_file, ranks=ranks or 0, backend=backend,
         )
     )  # fmt: skip
 
@@ -117,7 +117,7 @@ def run(
 @click.option(
     "--replay",
     default=0,
-    type=Number(int, 0),
+    type=Number(int, 0, 10_000, "each computes the whole kernel again"),
     metavar="N",
     help="Compute N other orders of the rows and compare.",
 )

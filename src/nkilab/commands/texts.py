@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from .._lazy import part
-from ..errors import EXIT_FAULT, UsageError
+from ..errors import EXIT_FAULT, UsageError, printable
 from ..program import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
 from .shapes import target_option
 
@@ -89,9 +89,9 @@ def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, f
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     elif shows_diff:
-        click.echo(found.diff, nl=False)
+        click.echo(printable(found.diff), nl=False)
     else:
-        click.echo(part_of.report_text(found))
+        click.echo(printable(part_of.report_text(found)))
     if write and found.write():
-        click.echo(f"nkilab: {file} is rewritten", err=True)
+        click.echo(printable(f"nkilab: {file} is rewritten"), err=True)
     sys.exit(EXIT_FAULT if found.is_needed else 0)

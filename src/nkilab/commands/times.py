@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from .._lazy import part
+from ..errors import printable
 from ..program import FOLDER, OUTPUT, PATH, Number, Verb, json_option
 from .shapes import (
     echo_json,
@@ -105,7 +106,7 @@ def profile(
         _show_differences(found, as_json, as_text, html)
         return
     for wrote in results[0].save(files):
-        click.echo(f"nkilab: wrote {wrote}", err=True)
+        click.echo(printable(f"nkilab: wrote {wrote}"), err=True)
     if as_json:
         echo_json([r.to_profile() for r in results])
     elif as_text or not any(files.values()):
@@ -118,7 +119,7 @@ def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html
     profiles = part("profiles")
     if html:
         profiles.save_comparison(differences[0], html)
-        click.echo(f"nkilab: wrote {html}", err=True)
+        click.echo(printable(f"nkilab: wrote {html}"), err=True)
     if as_json:
         echo_json([difference.to_dict() for difference in differences])
     elif as_text or not html:

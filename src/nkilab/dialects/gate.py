@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import update_wrapper
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from ..errors import NkilabError, SpellingError, UnsupportedError, did_you_mean
+from ..errors import NkilabError, SpellingError, UnsupportedError, nearest
 from ..trace.session import running
 from ..trace.source import is_users, place_of, user_frame
 from ..tracebacks import leave_out_ours, public
+from .foreign import refuse_member
 from .held import held
 from .history import BETA1, NEWEST, VERSIONS, at, history, order, replacement, spelled, story, versions_with
-from .missing import refuse_name
+from .missing import alternatives_to, refuse_name
 from .strict import strict
 
 BETA1_ROOT = "neuronxcc.nki"
@@ -117,18 +118,53 @@ class ServedModule(ModuleType):
         error = lack(name_in(self.__name__, name), _version_in(self.__name__, version))
         if error is not None:
             return error
-        known = [n for n in vars(self) if not n.startswith("_")]
-        hint = did_you_mean(name, known)
-        return MissingNameError(
-            f"nkilab serves no name {name} here" + ("" if hint else f"; it has {', '.join(sorted(known))}"),
-            hint=hint,
-        )
+        elsewhere = [n for n in _relatives(self.__name__) if name in vars(sys.modules[n])]
+        listed, hint = ("", f"{elsewhere[0]} has it") if elsewhere else alternatives_to(name, vars(self))
+        return MissingNameError(f"nkilab serves no name {name} here{listed}", hint=hint)
+
+
+def _relatives(module: str) -> list[str]:
+    """The names of the other modules served under the root of one that were imported."""
+    root = BETA1_ROOT if module.startswith(BETA1_ROOT) else module.partition(".")[0]
+    served = {n: m for n, m in sys.modules.items() if isinstance(m, ServedModule) and n != module}
+    return sorted(n for n in served if n.startswith(f"{root}.") and n.count(".") == root.count(".") + 1)
 
 
 _AS_IMPORT: dict[type, type[NkilabError]] = {
     MissingNameError: MissingImportError,
     UnservedNameError: UnservedImportError,
 }
+
+
+class MissingModuleError(SpellingError, ModuleNotFoundError):
+    """`import` of a module that nobody has under a name that is served."""
+
+
+def refuse_module(name: str, served: Iterable[str]) -> None:
+    """Refuse the import of a module, with the nearest that is served; who only asks for its spec gets none.
+
+    Args:
+        name: of a module below one that is served.
+        served: the modules under its root.
+
+    Raises:
+        MissingModuleError: if a statement imports it.
+    """
+    frame = sys._getframe(1)
+    while not is_users(frame.f_code) and frame.f_back is not None:
+        frame = frame.f_back
+    is_imported = False
+    while frame.f_code.co_filename.startswith("<frozen importlib") and frame.f_back is not None:
+        is_imported |= frame.f_code.co_name == "_find_and_load"
+        frame = frame.f_back
+    if not is_imported:
+        return
+    near = nearest(name, served)
+    error = MissingModuleError(
+        f"nkilab serves no module {name}", hint=f"import {near[0]}" if near else "nkilab ops lists every name"
+    )
+    error.name = name
+    raise error.located(place_of(_outside_import(frame)), "import")
 
 
 def _outside_import(frame: FrameType | None) -> FrameType:
@@ -219,11 +255,12 @@ class _Members:
         return [n for n in dir(self._target) if at(f"{self._name}.{n}", self._asked) is not None]
 
 
-def hold_members(cls: type, version: str = "") -> None:
+def hold_members(cls: type, words: Mapping[str, Any], version: str = "") -> None:
     """Let a user reach only those members of tensors that the version asked for has.
 
     Args:
         cls: the class of tensors; its own methods still reach everything.
+        words: names of `nki.language`, which hints name.
         version: held to where the session asks for none; "" for none.
     """
     for full in history():
@@ -243,6 +280,7 @@ def hold_members(cls: type, version: str = "") -> None:
         error = lack(full, version or asked, "a tensor of nki") if not name.startswith("_") else None
         if error is None:
             having = version or asked or NEWEST
+            refuse_member(self, name, words)
             refuse_name("a tensor", name, [n for n in dir(cls) if at(f"tensor.{n}", having) is not None])
         raise error.located(place_of(user_frame()), spelled(full))
 

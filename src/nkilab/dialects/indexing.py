@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from operator import index as as_index
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from ..errors import UseError
+from ..errors import UseError, shown
 from ..tiles.tile import Layout, View, layout
 from ..tiles.views import derived
 from ..trace.affine import Affine
@@ -13,6 +14,8 @@ from ..trace.affine import Affine
 V = TypeVar("V", bound=View)
 OUT_OF_BOUND = "err_tensor_access_out_of_bound"
 FULL = slice(None)
+# the first number that an address of 64 bits, of which one is the sign, does not count
+_WORD = 2**63
 
 
 class DynamicSlice(NamedTuple):
@@ -238,7 +241,8 @@ def _integer(view: View, axis: int, subscript: Any) -> int:
         place += size
     if not 0 <= place < size:
         raise UseError(
-            f"index {subscript} is outside axis {axis} of {view.describe()}, which has {size} elements",
+            f"index {shown(subscript)} is outside axis {axis} of {view.describe()}, "
+            f"which has {size} elements",
             hint="shrink the loop or mask the access",
             key=OUT_OF_BOUND,
         )
@@ -252,11 +256,14 @@ def whole_number(value: Any, what: str) -> int:
         UseError: if it is none; `what` says whose it is.
     """
     try:
-        return as_index(value)
+        whole = as_index(value)
     except TypeError:
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        raise UseError(f"{what} is {value!r}; it is a whole number") from None
+        if not isinstance(value, float) or not value.is_integer():
+            raise UseError(f"{what} is {shown(value)}; it is a whole number") from None
+        whole = int(value)
+    if not -_WORD <= whole < _WORD:
+        raise UseError(f"{what} is {shown(whole)}; it is a whole number of 64 bits")
+    return whole
 
 
 def _slice(view: View, axis: int, given: slice, size: int) -> tuple[int, int, int]:
@@ -310,7 +317,7 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     Raises:
         UseError: if an extent is not a whole number or is negative.
     """
-    if type(shape) is tuple and all(type(extent) is int and extent >= 0 for extent in shape):
+    if type(shape) is tuple and all(type(extent) is int and 0 <= extent < _WORD for extent in shape):
         return shape
     try:
         extents = tuple(shape)
@@ -321,7 +328,8 @@ def as_shape(shape: Any) -> tuple[int, ...]:
         try:
             whole = whole_number(extent, "an extent")
         except UseError:
-            raise UseError(f"shape is {list(extents)}; extents are whole numbers") from None
+            listed = ", ".join(map(shown, extents[:8]))
+            raise UseError(f"shape is [{listed}]; extents are whole numbers") from None
         if whole < 0 and whole != -1:
             raise UseError(f"shape is {list(extents)}; extents are whole numbers of at least 0")
         plain.append(whole)
@@ -335,6 +343,8 @@ def allocated_shape(shape: Any) -> tuple[int, ...]:
         UseError: if there is no extent, or one is no whole number of at least 1.
     """
     plain = as_shape(shape)
+    if prod(plain) >= _WORD:
+        raise UseError(f"shape is {list(plain)}; addresses of its elements have 64 bits at most")
     if not plain or min(plain) < 1:
         raise UseError(f"shape is {list(plain)}; a tensor has at least one axis and one element along each")
     return plain

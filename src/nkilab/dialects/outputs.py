@@ -12,12 +12,15 @@ import numpy as np
 from ..errors import NkilabError, RuleError, UseError
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import DType
-from ..tiles.tile import HBM, Storage, View
+from ..tiles.tile import HBM, Layout, Storage, View
 from ..trace.marks import Returned
 from ..trace.origins import written_views
 from ..trace.session import Session
 from .annotations import is_mutable
 from .kernel import Kernel
+
+# Elements of a result up to which those written are counted one by one; of more, views may count twice.
+_COUNTED = 2**28
 
 
 def shared_storage(session: Session, shape: tuple[int, ...], dtype: DType, scope: str, name: str) -> Storage:
@@ -117,10 +120,16 @@ def note_holes(sessions: Sequence[Session], returned: Sequence[View]) -> None:
         if storage.memory != HBM or storage.scope == "input":
             continue
         found = [view for s, n in _numbers(sessions, storage) for view in written_views(s.program, n)]
-        if any(view.indices for _, view in found) or sum(view.size for _, view in found) >= total:
+        count = sum(view.size for _, view in found)
+        if any(view.indices for _, view in found) or count >= total:
             continue
-        covered = Coverage(storage)
-        for offset, held in found:
-            covered.add(View(storage, offset, held))
-        count = int(np.count_nonzero(covered.bits))
+        count = _covered(storage, found) if total <= _COUNTED else count
         sessions[0].program.marks.returned.append(Returned(storage.number, count, total))
+
+
+def _covered(storage: Storage, views: Iterable[tuple[int, Layout]]) -> int:
+    """How many elements of a storage some views of it hold together: offset and layout of each."""
+    covered = Coverage(storage)
+    for offset, view in views:
+        covered.add(View(storage, offset, view))
+    return int(np.count_nonzero(covered.bits))

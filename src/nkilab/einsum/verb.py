@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..disk import check_outputs, write_whole
-from ..errors import UsageError
+from ..errors import UsageError, printable
 from . import report
 from .compiled import CompiledEinsum
 from .compiler import compile
@@ -90,10 +90,10 @@ def run(
         print(json.dumps({**report.data(compiled), "written": [*paths.values()], "verdicts": told}, indent=2))
     else:
         if not output and not explains:
-            print(compiled.module_text, end="")
+            print(printable(compiled.module_text), end="")
         lines = [report.explain(compiled) if explains else report.summary(compiled)]
         lines += [f"  wrote {path}" for path in paths.values()] + [f"  {line}" for line in told]
-        print("\n".join(lines), file=sys.stdout if explains or output else sys.stderr)
+        print(printable("\n".join(lines)), file=sys.stdout if explains or output else sys.stderr)
     return 0 if all(verdict.is_fine for verdict in verdicts) else 1
 
 

@@ -44,16 +44,18 @@ def make_project(folder: Path, source: str = "") -> dict[str, Any]:
         UsageError: if something is in the folder, or it is a file, or the source is none or not known.
         FileError: if it cannot be made or written; nothing is left of it then.
     """
+    nkilab = requirement(source)
     hint = "name a folder that is not there yet"
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", hint=hint)
-    held = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    if held:
-        raise UsageError(f"{folder} is not empty: it holds {held[0]}", hint=hint)
-    nkilab = requirement(source)
+    existing = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if existing:
+        raise UsageError(f"{folder} is not empty: it holds {existing[0]}", hint=hint)
     texts = {place: template(name).replace(REQUIREMENT, nkilab) for name, place in PLACES.items()}
     write_whole_folder(folder, {place: text.encode() for place, text in texts.items()})
-    return {"schema": SCHEMA, "folder": str(folder), "files": sorted(PLACES.values()), "requirement": nkilab}
+    return {
+        "schema": SCHEMA, "folder": str(folder), "files": sorted(PLACES.values()), "requirement": nkilab,
+    }  # fmt: skip
 
 
 def told(made: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import NkilabError, RuleError, UseError
+from ..errors import NkilabError, RuleError, UseError, shown
 from ..isa.declare import NUMBER, ON_CHIP, Instruction
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import NUMBERS
@@ -31,12 +31,27 @@ def stand_in(operand: Any) -> Any:
         return None
     if isinstance(operand, NUMBERS):
         return NUMBER
+    raise no_tensor("an operand", operand, "operands are tensors of the kernel or numbers")
+
+
+def no_tensor(name: str, value: Any, allowed: str) -> UseError:
+    """The error about a value that stands where a tensor of the kernel belongs, with the way to make it one.
+
+    Args:
+        name: of the operand, for messages.
+        value: of the host, or a tensor of the other spelling.
+        allowed: what may stand there, as a clause.
+    """
     # a pattern outside its storage says so when it is asked for anything
-    getattr(operand, "layout", None)
-    raise UseError(
-        f"an operand is of type {type(operand).__name__}; operands are tensors of the kernel or numbers",
-        hint="pass arrays as arguments of the kernel",
-    )
+    getattr(value, "layout", None)
+    hint = ""
+    if isinstance(value, View):
+        hint = "take nki.jit, nki.language and nki.isa from one package, nki or neuronxcc.nki"
+    elif isinstance(value, list | tuple):
+        hint = "pass np.array(...) of it to the kernel"
+    elif hasattr(value, "__array__"):
+        hint = "pass arrays as arguments of the kernel"
+    return UseError(f"{name} is of type {type(value).__name__}; {allowed}", hint=hint)
 
 
 def record(
@@ -298,7 +313,8 @@ def located(
             held = operand.storage.name or name_of(operand, frame)
             facts.append(f"{name} = {held + ': ' if held else ''}{operand.layout}")
         elif operand is not None:
-            facts.append(f"{name} = {operand!r}")
+            text = shown(operand)
+            facts.append(f"{name} {'is' if text.startswith('of type') else '='} {text}")
     return error.located(
         place_of(frame) if where is None else f"{Path(where[0]).name}:{where[1]}", called, facts
     )

@@ -14,7 +14,7 @@ from ...isa.elementwise import Memset
 from ...isa.random_numbers import Rand2, SetRngSeed
 from ...tiles.dtypes import DType, as_dtype
 from ...tiles.tile import HBM, compact_strides, layout, whole_layout
-from ...trace.builder import record
+from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current
 from .. import tile_functions as common
 from ..history import order
@@ -142,7 +142,7 @@ def ones(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
 
 def _a_tensor(x: Any) -> Tensor:
     if not isinstance(x, Tensor):
-        raise UseError(f"x is of type {type(x).__name__}; it is a tensor")
+        raise no_tensor("x", x, "it is a tensor")
     return x
 
 

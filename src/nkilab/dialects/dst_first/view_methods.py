@@ -237,6 +237,9 @@ class Unreachable:
             raise AttributeError(name)
         raise self._error
 
+    def __getitem__(self, key: Any) -> NoReturn:
+        raise self._error
+
     def __repr__(self) -> str:
         return "a pattern outside its storage"
 

@@ -9,7 +9,7 @@ from math import inf, prod
 
 import numpy as np
 
-from ...given import shown
+from ...errors import shown
 from ..grades import Finding, found
 from ..language.ast import Affine, Cascade, Iterate, Place, Scalar, is_variable
 from ..language.nodes import Node

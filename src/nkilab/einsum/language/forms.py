@@ -9,8 +9,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Any
 
-from ...errors import FileError, SpecError, UsageError
-from ...given import shown
+from ...errors import FileError, SpecError, UsageError, shown
 from .ast import Affine, Cascade, Einsum, Place, Scalar, Tensor
 from .expressions import read_einsum
 from .sources import Source, source_of_file, without_prose
