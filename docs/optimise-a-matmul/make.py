@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nkilab import Profile, activate, profile, spec
-from nkilab.files.container import write_whole
+from nkilab.disk import write_whole
 from nkilab.views.quantities import duration, quantity
 from nkilab.views.svg import timeline_svg
 from nkilab.views.words import verdict

@@ -26,6 +26,7 @@ from ..isa.collectives import (
 from ..isa.declare import Instruction
 from ..isa.varying_collectives import RECEIVED, AllGatherV, AllToAllV, receive
 from ..tiles.convert import cast, store
+from ..tiles.tile import View
 from ..trace.session import Session
 from .schedule import Schedule, Wait
 from .seats import Seats
@@ -48,7 +49,7 @@ class Brought:
     row: int
     form: Instruction
     arrays: tuple[np.ndarray, ...] = ()
-    combined: Any = None
+    combined: object = None
 
 
 def gather(
@@ -149,7 +150,7 @@ def _counts(session: Session, form: Any, metadata: Any) -> np.ndarray:
     return elements_of(session, metadata, mask).copy()
 
 
-def _receive(form: Any, operands: Sequence[Any], result: Any) -> None:
+def _receive(form: Any, operands: Sequence[View], result: Any) -> None:
     """Write what a rank gets."""
     if isinstance(form, AllGatherV | AllToAllV):
         _, dst, metadata = operands

@@ -65,7 +65,7 @@ def Ranks() -> Any:
     return Spelled(_count, "a number of ranks")
 
 
-def _span(spelled: Any) -> Span:
+def _span(spelled: Sequence[int]) -> Span:
     return Span(*spelled)
 
 

@@ -14,7 +14,7 @@ as much over each kind of link as other algorithms; mesh between nodes below the
 from __future__ import annotations
 
 from math import ceil, log2
-from typing import Any
+from typing import Protocol
 
 from ..machine import LINKS, Machine, Span
 from .declare import Step
@@ -26,11 +26,19 @@ WIDENING = 3.0
 _RATES = {"neuronlink": "neuronlink_bytes_per_ns", "network": "network_bytes_per_ns"}
 
 
-def gathering(form: Any, label: str, buffer_bytes: int, times: int = 1) -> Step:
+class Collective(Protocol):
+    """What the cost of a collective follows from, besides its bytes."""
+
+    machine: Machine
+    ranks: int
+    span: Span
+
+
+def gathering(form: Collective, label: str, buffer_bytes: int, times: int = 1) -> Step:
     """An all-gather or a reduce-scatter, which move the same bytes in opposite order.
 
     Args:
-        form: of the collective, with its attributes `ranks` and `span`.
+        form: of the collective.
         label: opcode.
         buffer_bytes: the larger of what a rank has and what it gets.
         times: 2 for an all-reduce, which is one after the other.
@@ -40,17 +48,17 @@ def gathering(form: Any, label: str, buffer_bytes: int, times: int = 1) -> Step:
     return _stepwise(form, label, buffer_bytes, chunks, times)
 
 
-def exchanging(form: Any, label: str, buffer_bytes: int) -> Step:
+def exchanging(form: Collective, label: str, buffer_bytes: int) -> Step:
     """An all-to-all of a buffer: within each node by place, then between those that have the same place."""
     on_chip, chips, nodes = _levels(form)
     chunks = ((on_chip - 1) * nodes, (chips - 1) * on_chip * nodes, (nodes - 1) * chips * on_chip)
     return _stepwise(form, label, buffer_bytes, chunks, 1)
 
 
-def passing(form: Any, label: str, moved_bytes: int) -> Step:
+def passing(form: Collective, label: str, moved_bytes: int) -> Step:
     """A rank receives from one other, whose link is the only one that its span names."""
-    span = Span(*form.span)
-    link = "network" if span.nodes > 1 else "neuronlink" if span.chips > 1 else "chip"
+    chips, nodes, _ = form.span
+    link = "network" if nodes > 1 else "neuronlink" if chips > 1 else "chip"
     return _step(form, label, [_stage(form, link, moved_bytes, 1)] if form.ranks > 1 else [])
 
 
@@ -60,13 +68,15 @@ def packets(machine: Machine, moved_bytes: int) -> tuple[int, int]:
     return ceil(max(moved_bytes, 1) / run), run
 
 
-def _levels(form: Any) -> tuple[int, int, int]:
+def _levels(form: Collective) -> tuple[int, int, int]:
     """Ranks on each chip, chips of each node, nodes."""
     chips, nodes, _ = form.span
     return form.ranks // (chips * nodes), chips, nodes
 
 
-def _stepwise(form: Any, label: str, buffer_bytes: int, chunks: tuple[int, int, int], times: int) -> Step:
+def _stepwise(
+    form: Collective, label: str, buffer_bytes: int, chunks: tuple[int, int, int], times: int
+) -> Step:
     """Stages of which each moves so many of the parts that the buffer has, one for every rank."""
     stages = [
         _stage(form, link, times * count * buffer_bytes // form.ranks, times * hops)
@@ -76,7 +86,7 @@ def _stepwise(form: Any, label: str, buffer_bytes: int, chunks: tuple[int, int, 
     return _step(form, label, stages)
 
 
-def _hops(form: Any, buffer_bytes: int) -> tuple[int, int, int]:
+def _hops(form: Collective, buffer_bytes: int) -> tuple[int, int, int]:
     """Hops one after another within a chip, between chips and between nodes."""
     on_chip, chips, nodes = _levels(form)
     # a node's part of the buffer is all that its ranks exchange with other nodes
@@ -89,7 +99,7 @@ def _hops(form: Any, buffer_bytes: int) -> tuple[int, int, int]:
     return 0, on_chip * chips // 2 if on_chip > 1 else chips - 1, between
 
 
-def _stage(form: Any, link: str, moved_bytes: int, hops: int) -> Stage:
+def _stage(form: Collective, link: str, moved_bytes: int, hops: int) -> Stage:
     machine, (_, _, sharing) = form.machine, form.span
     hop = machine["network_hop_ns" if link == "network" else "collective_hop_ns"]
     # a chip's links serve its ranks evenly; within a chip no link is in the way
@@ -97,7 +107,7 @@ def _stage(form: Any, link: str, moved_bytes: int, hops: int) -> Stage:
     return Stage(link, moved_bytes, hops * hop, most)
 
 
-def _step(form: Any, label: str, stages: list[Stage]) -> Step:
+def _step(form: Collective, label: str, stages: list[Stage]) -> Step:
     """One step of a collective as a rank sees it, once all ranks have come."""
     count, run = packets(form.machine, sum(stage.moved_bytes for stage in stages))
     return Step(
