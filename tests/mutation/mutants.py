@@ -36,6 +36,7 @@ class Mutant:
         path: of the module, below the package.
         place, variant: which node of the tree is replaced, and by which of its replacements.
         lines: those of the statement.
+        is_in_function: whether it changes the code of a function, and nothing that defines it.
         what: function, text before and after; no two mutants of a module have the same.
     """
 
@@ -43,6 +44,7 @@ class Mutant:
     place: int
     variant: int
     lines: range
+    is_in_function: bool
     what: str
 
     def __str__(self) -> str:
@@ -86,7 +88,8 @@ class _Place:
             here = here.above
 
     def is_in_function(self) -> bool:
-        return any(isinstance(p.node, ast.FunctionDef) for p in self.path())
+        """Whether it is part of the body of a function, not of what its definition computes."""
+        return any(isinstance(p.above.node, ast.FunctionDef) and p.field == "body" for p in self.path() if p.above)
 
 
 def mutants_of(folder: str) -> list[Mutant]:
@@ -103,7 +106,7 @@ def _mutants(path: str) -> Iterator[Mutant]:
             what = _described(place, other)
             names[what] += 1
             again = f" ({names[what]})" if names[what] > 1 else ""
-            yield Mutant(path, number, variant, _lines(place), what + again)
+            yield Mutant(path, number, variant, _lines(place), place.is_in_function(), what + again)
 
 
 def _read(path: str) -> tuple[ast.Module, list[_Place]]:

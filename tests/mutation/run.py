@@ -1,17 +1,18 @@
 """Whether the tests of a folder notice small changes of its modules: `python -m tests.mutation.run timing`.
 
-Each mutant runs in a process of its own, which imports the package with one module changed and runs the tests of
-the folder until one fails: first those that reach the changed line. Jobs on records run as they stand. What
-numba compiles in a changed module is kept nowhere.
+The tests are imported once, then each mutant runs in a process of its own: its function gets the changed code,
+and tests run until one fails, first those that reach the changed line. A change outside of functions, or in what
+numba compiles, and one that no test noticed that way, is imported afresh. Jobs on records run as they stand;
+compiled code is kept for one mutant alone.
 
 Neither mutmut nor cosmic-ray does this here: the first puts a dispatcher in place of each function, which jobs
-cannot be compiled with, and leaves constants alone; the second starts Python anew for each mutant, some seconds
-every time.
+cannot be compiled with, and leaves constants alone; the second starts Python anew for each mutant.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import pickle
 import random
@@ -19,23 +20,23 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 # loaded once, before any process is forked; the package itself is not
 import coverage
 import hypothesis.strategies
 import ml_dtypes  # noqa: F401
-import numba.extending  # noqa: F401
+import numba.extending
 import pytest
+from _pytest.runner import runtestprotocol
 
 from .mutants import PACKAGE, Mutant, mutants_of
 
@@ -48,8 +49,11 @@ FOLDERS = {
 }
 WANTED = 0.9
 _EQUIVALENT = Path(__file__).with_name("equivalent.txt")
-# seconds of a processor that a test may take before it counts as one that never ends, and those to import all
-_LEAST, _IMPORT, _MEMORY = 2.0, 30.0, 8 << 30
+# seconds of a processor after which a test, and the import of all, counts as one that never ends; bytes
+_LEAST, _IMPORT, _MEMORY = 2.0, 60.0, 8 << 30
+Items = list[pytest.Item]
+# by line of a module the tests that reach it, and the seconds of each test
+Reached = tuple[dict[tuple[str, int], set[str]], dict[str, float]]
 
 
 def equivalent() -> dict[str, str]:
@@ -58,50 +62,90 @@ def equivalent() -> dict[str, str]:
     return dict(block.split("\n    ", 1) for block in blocks if not block.startswith("#"))
 
 
-@dataclass
-class Reached:
-    """What a run without a change says of each test: the lines that it reaches, and seconds."""
+class Collected:
+    """Plugin of pytest that hands over the tests that were collected, but those that compile jobs."""
 
-    by_line: dict[tuple[str, int], set[str]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    def __init__(self, act: Callable[[Items], None]) -> None:
+        self.act = act
 
-    def of(self, mutant: Mutant) -> set[str]:
-        """The tests that reach the line of a mutant."""
-        return set().union(*(self.by_line.get((mutant.path, line), ()) for line in mutant.lines))
-
-
-class Order:
-    """Plugin of pytest: jobs run as they stand, the tests that may fail stand first, none runs for long."""
-
-    def __init__(self, first: set[str], seconds: dict[str, float]) -> None:
-        self.first, self.seconds = first, seconds
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [i for i in items if getattr(i, "callspec", None) is None or not _is_compiled(i)]
-        items.sort(key=lambda i: (i.nodeid not in self.first, self.seconds.get(i.nodeid, 0.0)))
-
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        signal.setitimer(signal.ITIMER_PROF, _LEAST + 10 * self.seconds.get(item.nodeid, 0.0))
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if not session.testsfailed:
+            self.act([item for item in session.items if _way(item) != "compiled"])
+        return True
 
 
-def _is_compiled(item: Any) -> bool:
-    return item.callspec.params.get("way") == "compiled"
+def _way(item: Any) -> str | None:
+    return item.callspec.params.get("way") if hasattr(item, "callspec") else None
 
 
-class Watch:
-    """Plugin of pytest: notes which lines each test reaches, and how long it takes."""
+def _collected(folder: str, act: Callable[[Items], None]) -> int:
+    """Collect the tests of a folder for a function; the exit status of pytest."""
+    # what is loaded before the fork, hypothesis, has no assertions to rewrite
+    quiet = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    return int(pytest.main([*FOLDERS[folder], *quiet], plugins=[Collected(act)]))
 
-    def __init__(self, reached: Reached, lines: coverage.Coverage) -> None:
-        self.reached, self.lines = reached, lines
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        self.lines.switch_context(item.nodeid)
+def _notice(items: Items, seconds: dict[str, float]) -> int:
+    """Run tests until one fails: 1, else 0."""
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        signal.setitimer(signal.ITIMER_PROF, _LEAST + 10 * seconds.get(item.nodeid, 0.0))
+        if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+            return 1
+    return 0
+
+
+def _ordered(items: Items, mutant: Mutant, reached: Reached) -> Items:
+    """First the tests that reach the line of a mutant, the short ones first."""
+    by_line, seconds = reached
+    first = set().union(*(by_line.get((mutant.path, line), ()) for line in mutant.lines))
+    return sorted(items, key=lambda i: (i.nodeid not in first, seconds.get(i.nodeid, 0.0)))
+
+
+def _watched(folder: str, items: Items) -> Reached:
+    """Run the tests without a change."""
+    lines, seconds = coverage.Coverage(data_file=None, include=[f"{PACKAGE / folder}/*"]), {}
+    lines.start()
+    for item in items:
         began = process_time()
-        try:
-            return (yield)
-        finally:
-            self.reached.seconds[item.nodeid] = process_time() - began
+        lines.switch_context(item.nodeid)
+        if _notice([item], {item.nodeid: _IMPORT}):
+            sys.exit(f"{item.nodeid} fails without a change")
+        seconds[item.nodeid] = process_time() - began
+    lines.stop()
+    by_line: dict[tuple[str, int], set[str]] = {}
+    for path in lines.get_data().measured_files():
+        for line, tests in lines.get_data().contexts_by_lineno(path).items():
+            by_line[Path(path).relative_to(PACKAGE).as_posix(), line] = set(tests)
+    return by_line, seconds
+
+
+def _functions() -> dict[tuple[str, str, int], list[FunctionType]]:
+    """The functions that are loaded, by file, name and line."""
+    functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+    for function in gc.get_objects():
+        if isinstance(function, FunctionType):
+            functions.setdefault(_key(function.__code__), []).append(function)
+    return functions
+
+
+def _key(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of the functions of a module and of its classes."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            if "<locals>" not in inner.co_qualname:
+                yield from _codes(inner)
+
+
+def _patch(mutant: Mutant, functions: dict[tuple[str, str, int], list[FunctionType]]) -> None:
+    """Give the functions of a module the code that they have with a change."""
+    for code in _codes(compile(mutant.tree(), str(PACKAGE / mutant.path), "exec")):
+        for function in functions.get(_key(code), ()):
+            function.__code__ = code
 
 
 class Changed(MetaPathFinder, SourceFileLoader):
@@ -118,57 +162,18 @@ class Changed(MetaPathFinder, SourceFileLoader):
         return compile(self.mutant.tree(), self.path, "exec")
 
 
-def _tests(folder: str, *plugins: object) -> int:
-    # what is loaded before the fork, hypothesis, has no assertions to rewrite
-    quiet = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    arguments = [*FOLDERS[folder], "-x", *quiet]
-    return int(pytest.main(arguments, plugins=list(plugins)))
-
-
-def reached_by(folder: str, scratch: Path) -> Reached:
-    """Run the tests of a folder without a change; they must pass."""
-    kept = scratch / "reached"
-
-    def watch() -> int:
-        lines = coverage.Coverage(data_file=None, include=[f"{PACKAGE / folder}/*"])
-        reached = Reached()
-        lines.start()
-        status = _tests(folder, Order(set(), {}), Watch(reached, lines))
-        lines.stop()
-        data = lines.get_data()
-        for path in data.measured_files():
-            short = Path(path).relative_to(PACKAGE).as_posix()
-            for line, tests in data.contexts_by_lineno(path).items():
-                reached.by_line[short, line] = {t for t in tests if t}
-        kept.write_bytes(pickle.dumps(reached))
-        return status
-
-    _, status = os.waitpid(_forked(watch, scratch), 0)
-    if status:
-        sys.exit(f"{(scratch / 'output').read_text()}\nthe tests of {folder} fail without a change")
-    return pickle.loads(kept.read_bytes())
-
-
-def _forked(run: Callable[[], int], cache: Path) -> int:
-    """A process that runs a function and exits with what it returns.
-
-    Args:
-        run: what it does.
-        cache: the folder of its compiled code, and of what it prints.
-    """
+def _forked(run: Callable[[], int], log: Path) -> int:
+    """A process that runs a function, exits with what that returns, and prints into a file."""
     process = os.fork()
     if process:
         return process
-    status = 99
+    status = 1
     try:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         signal.setitimer(signal.ITIMER_PROF, _IMPORT)
-        cache.mkdir(parents=True, exist_ok=True)
-        output = os.open(cache / "output", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        output = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         for stream in (1, 2):
             os.dup2(output, stream)
-        os.environ.update(NUMBA_CACHE_DIR=str(cache), NKILAB_CACHE_DIR=str(cache))
-        numba.config.CACHE_DIR = str(cache)
         status = run()
     except BaseException:
         traceback.print_exc()
@@ -177,42 +182,64 @@ def _forked(run: Callable[[], int], cache: Path) -> int:
         os._exit(status)
 
 
-def _started(folder: str, mutant: Mutant, reached: Reached, scratch: Path) -> int:
-    """A process that runs the tests of a folder on a mutant."""
-    is_compiled = "numba" in (PACKAGE / mutant.path).read_text(encoding="utf-8")
-    cache = scratch / str(mutant.place) / str(mutant.variant) if is_compiled else scratch
-
-    def run() -> int:
-        sys.meta_path.insert(0, Changed(mutant))
-        return _tests(folder, Order(reached.of(mutant), reached.seconds))
-
-    return _forked(run, cache)
+def _unnoticed(mutants: list[Mutant], start: Callable[[Mutant], int], jobs: int) -> list[Mutant]:
+    """The mutants whose process ends well."""
+    alive: list[Mutant] = []
+    running: dict[int, Mutant] = {}
+    for mutant in [*mutants, *[None] * jobs]:
+        if mutant is not None:
+            running[start(mutant)] = mutant
+        if running and (mutant is None or len(running) == jobs):
+            process, status = os.wait()
+            ended = running.pop(process)
+            alive += [] if status else [ended]
+    return sorted(alive, key=mutants.index)
 
 
 def survivors(folder: str, mutants: list[Mutant], jobs: int) -> list[Mutant]:
     """The mutants that no test of the folder notices."""
-    alive: list[Mutant] = []
     with TemporaryDirectory() as name:
         scratch = Path(name)
-        reached = reached_by(folder, scratch)
-        running: dict[int, Mutant] = {}
-        for mutant in mutants:
-            running[_started(folder, mutant, reached, scratch)] = mutant
-            if len(running) == jobs:
-                alive += _ended(running)
-        while running:
-            alive += _ended(running)
-    return sorted(alive, key=mutants.index)
+        os.environ.update(NUMBA_CACHE_DIR=name, NKILAB_CACHE_DIR=name)
+        numba.config.CACHE_DIR = name
+        kept, log = scratch / "kept", scratch / "log"
+
+        def in_place(items: Items) -> None:
+            reached = _watched(folder, items)
+            functions = _functions()
+
+            def start(mutant: Mutant) -> int:
+                def run() -> int:
+                    _patch(mutant, functions)
+                    return _notice(_ordered(items, mutant, reached), reached[1])
+
+                return _forked(run, log)
+
+            inside = [m for m in mutants if m.is_in_function and not _is_compiled(m)]
+            kept.write_bytes(pickle.dumps((reached, {*mutants} - {*inside} | {*_unnoticed(inside, start, jobs)})))
+
+        _, status = os.waitpid(_forked(lambda: _collected(folder, in_place), scratch / "session"), 0)
+        if status:
+            sys.exit((scratch / "session").read_text())
+        reached, left = pickle.loads(kept.read_bytes())
+
+        def start(mutant: Mutant) -> int:
+            def act(items: Items) -> None:
+                os._exit(_notice(_ordered(items, mutant, reached), reached[1]))
+
+            def run() -> int:
+                if _is_compiled(mutant):
+                    numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = f"{name}/{hash(mutant)}"
+                sys.meta_path.insert(0, Changed(mutant))
+                return _collected(folder, act)
+
+            return _forked(run, log)
+
+        return _unnoticed([m for m in mutants if m in left], start, jobs)
 
 
-def _ended(running: dict[int, Mutant]) -> list[Mutant]:
-    """Wait until the tests of one mutant have ended: nothing if one failed, else the mutant."""
-    process, status = os.wait()
-    mutant = running.pop(process)
-    if status:
-        return []
-    print(f"  survived: {mutant.path}:{mutant.lines[0]} {mutant.what}", flush=True)
-    return [mutant]
+def _is_compiled(mutant: Mutant) -> bool:
+    return "numba" in (PACKAGE / mutant.path).read_text(encoding="utf-8")
 
 
 def sample(folder: str, count: int, seed: int) -> list[Mutant]:
@@ -234,12 +261,15 @@ def main() -> int:
     for folder in options.folders:
         drawn = [m for m in sample(folder, options.count, options.seed) if options.only in str(m)]
         judged = [m for m in drawn if str(m) not in known]
-        killed = len(judged) - len(survivors(folder, judged, options.jobs))
-        share = killed / max(1, len(judged))
-        is_enough &= share >= WANTED
+        alive = survivors(folder, judged, options.jobs)
+        for mutant in alive:
+            print(f"{mutant.path}:{mutant.lines[0]} {mutant.what}")
+        killed = len(judged) - len(alive)
+        is_enough &= killed >= WANTED * len(judged)
         print(
             f"{folder}, seed {options.seed}: {len(drawn)} mutants, {len(drawn) - len(judged)} equivalent, "
-            f"{killed} of {len(judged)} killed: {share:.1%}"
+            f"{killed} of {len(judged)} killed: {killed / max(1, len(judged)):.1%}",
+            flush=True,
         )
     return 0 if is_enough else 1
 
