@@ -89,7 +89,9 @@ class _Place:
 
     def is_in_function(self) -> bool:
         """Whether it is part of the body of a function, not of what its definition computes."""
-        return any(isinstance(p.above.node, ast.FunctionDef) and p.field == "body" for p in self.path() if p.above)
+        return any(
+            isinstance(p.above.node, ast.FunctionDef) and p.field == "body" for p in self.path() if p.above
+        )
 
 
 def mutants_of(folder: str) -> list[Mutant]:

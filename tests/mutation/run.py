@@ -216,7 +216,9 @@ def survivors(folder: str, mutants: list[Mutant], jobs: int) -> list[Mutant]:
                 return _forked(run, log)
 
             inside = [m for m in mutants if m.is_in_function and not _is_compiled(m)]
-            kept.write_bytes(pickle.dumps((reached, {*mutants} - {*inside} | {*_unnoticed(inside, start, jobs)})))
+            kept.write_bytes(
+                pickle.dumps((reached, {*mutants} - {*inside} | {*_unnoticed(inside, start, jobs)}))
+            )
 
         _, status = os.waitpid(_forked(lambda: _collected(folder, in_place), scratch / "session"), 0)
         if status:

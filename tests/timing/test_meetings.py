@@ -55,7 +55,7 @@ def exchange() -> Core:
     k.fill(a)
     k.fill(e)
     k.copy(b, a, "scalar")
-    k.copy(d, e, "scalar")
+    k.copy(d, a, "scalar")
     k.copy(c, b)
     return Core(k, 2)
 
@@ -226,6 +226,29 @@ def gather(k: Kernel, reach: str) -> None:
         "all_gather", k.hbm(4, 32768), k.hbm(8, 32768), values=((0, 0, 1),),
         collective_dim=0, ranks=2, reach=reach,
     )  # fmt: skip
+
+
+def test_bytes_move_on_a_shared_hbm_after_a_meeting_that_all_else_waited_for() -> None:
+    # nothing moves until 3000; the first byte then at 4000, 51,200 of them at 51.2 a nanosecond
+    k = Kernel(ROUND)
+    k.load(k.tile(128, 100), k.hbm(128, 100))
+    core = Core(k, 0)
+    moment: Any = core.clock.moment
+    moment.shares_hbm = moment.hbm_binds = True
+    moment.hbm_limit = 51.2
+    core.run(BEGIN)
+    assert core.came() == [(0, 0.0)]
+    assert core.run() == FOREVER
+    core.run(0, 3000.0)
+    core.run()
+    assert spans(core.timeline(), 0) == [("DMA", 4000.0, 5000.0)]
+
+
+def test_what_waits_for_a_meeting_that_never_is_complete_is_named() -> None:
+    core = exchange()
+    core.run(BEGIN)
+    with pytest.raises(AssertionError, match="^node 2 waits for something that never happens$"):
+        core.timeline()
 
 
 @pytest.mark.parametrize(("reach", "name"), [("chip", None), ("node", "neuronlink_bytes_per_ns")])

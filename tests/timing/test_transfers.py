@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nkilab.machine import MACHINES, Machine
+from nkilab.tiles.tile import View
 from nkilab.timing.work import descriptor_ns
 from tests.place.handmade import Kernel, columns, rows
 
@@ -225,6 +226,48 @@ def test_spills_are_transfers_in_time() -> None:
     assert why(timeline, 2) == ("reuse", 2)
     (reload,) = np.flatnonzero(timeline.label == timeline.labels.index("SPILL_RELOAD"))
     assert (timeline.start_ns[reload], timeline.row[reload]) == (2940.0, 4)
+
+
+def halves(k: Kernel) -> View:
+    """128 rows of 400 bytes in HBM, none of which touches the next one."""
+    return columns(k.hbm(128, 200), 0, 100)
+
+
+@pytest.mark.parametrize(
+    ("stack", "from_hbm", "to_hbm", "lasts"),
+    [
+        # 51,200 bytes, which 16 engines of 10 bytes a nanosecond move in 320 ns
+        (1000.0, True, False, 320.0), (80.0, True, False, 640.0), (80.0, False, True, 640.0),
+        # a copy within HBM is read there and written there
+        (1000.0, True, True, 320.0), (160.0, True, True, 640.0), (80.0, True, True, 1280.0),
+        # within SBUF nothing crosses the interface of HBM
+        (1.0, False, False, 320.0),
+    ],
+)  # fmt: skip
+def test_every_byte_that_crosses_the_interface_of_hbm_counts(
+    stack: float, from_hbm: bool, to_hbm: bool, lasts: float
+) -> None:
+    k = Kernel(replace(ROUND, hbm_stack_bytes_per_ns=fact(stack)))
+    source, target = (halves(k) if is_hbm else k.tile(128, 100) for is_hbm in (from_hbm, to_hbm))
+    k.load(target, source)
+    assert spans(timed(k), 0) == [("DMA", 1000.0, pytest.approx(1000.0 + lasts))]
+
+
+def test_what_the_engines_move_counts_once_within_hbm() -> None:
+    # 80 bytes a nanosecond that engines move to and from HBM, whose stack gives 1000: 640 ns, read and written
+    k = Kernel(replace(ROUND, hbm_bytes_per_ns=fact(80.0), hbm_stack_bytes_per_ns=fact(1000.0)))
+    k.load(halves(k), halves(k))
+    assert spans(timed(k), 0) == [("DMA", 1000.0, pytest.approx(1640.0))]
+
+
+def test_a_transfer_within_sbuf_keeps_its_rate_where_hbm_is_slow() -> None:
+    # the load has 16 bytes a nanosecond: 3200 ns; the other one half of 16 engines, as two share them
+    k = Kernel(replace(ROUND, hbm_bytes_per_ns=fact(16.0)))
+    k.load(k.tile(128, 100), k.hbm(128, 100))
+    k.load(k.tile(128, 100), k.tile(128, 100))
+    timeline = timed(k)
+    assert spans(timeline, 0) == [("DMA", 1000.0, pytest.approx(1000.0 + 3200.0))]
+    assert spans(timeline, 1) == [("DMA", 1000.0, 1640.0)]
 
 
 def test_disjoint_column_stores_run_at_once() -> None:
