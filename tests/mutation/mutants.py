@@ -1,7 +1,7 @@
 """Mutants of a module: its syntax tree with one small change each, as a slip of the hand would make it.
 
-Left alone is what decides nothing when the module runs: annotations, documentation, decorators, assertions and
-`strict=`, which says of a zip what an assertion would.
+Left alone is what decides nothing when the module runs: annotations, documentation, decorators, assertions
+and `strict=`, which says of a zip what an assertion would.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Whether the tests of a folder notice small changes of its modules: `python -m tests.mutation.run timing`.
 
-The tests are imported once, then each mutant runs in a process of its own: its function gets the changed code,
-and tests run until one fails, first those that reach the changed line. A change outside of functions, or in what
-numba compiles, and one that no test noticed that way, is imported afresh. Jobs on records run as they stand;
-compiled code is kept for one mutant alone.
+The tests are imported once, then each mutant runs in a process of its own: its function gets the changed
+code, and the tests that reach the changed line run until one fails. A change outside of functions, or in what
+numba compiles, is imported afresh. Jobs on records run as they stand; compiled code is kept for one mutant.
 
-Neither mutmut nor cosmic-ray does this here: the first puts a dispatcher in place of each function, which jobs
-cannot be compiled with, and leaves constants alone; the second starts Python anew for each mutant.
+Neither mutmut nor cosmic-ray does this here: the first puts a dispatcher in place of each function, which
+jobs cannot be compiled with, and leaves constants alone; the second starts Python anew for each mutant.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -32,7 +32,7 @@ from typing import Any
 
 # loaded once, before any process is forked; the package itself is not
 import coverage
-import hypothesis.strategies
+import hypothesis.strategies  # noqa: F401
 import ml_dtypes  # noqa: F401
 import numba.extending
 import pytest
@@ -94,29 +94,41 @@ def _notice(items: Items, seconds: dict[str, float]) -> int:
     return 0
 
 
-def _ordered(items: Items, mutant: Mutant, reached: Reached) -> Items:
-    """First the tests that reach the line of a mutant, the short ones first."""
+def _chosen(items: Items, mutant: Mutant, reached: Reached) -> Items:
+    """The tests that reach the line of a mutant, the short ones first; all, if it runs on import alone."""
     by_line, seconds = reached
-    first = set().union(*(by_line.get((mutant.path, line), ()) for line in mutant.lines))
-    return sorted(items, key=lambda i: (i.nodeid not in first, seconds.get(i.nodeid, 0.0)))
+    chosen = set().union(*(by_line.get((mutant.path, line), ()) for line in mutant.lines))
+    some = [item for item in items if item.nodeid in chosen] or items
+    return sorted(some, key=lambda item: seconds.get(item.nodeid, 0.0))
 
 
-def _watched(folder: str, items: Items) -> Reached:
-    """Run the tests without a change."""
-    lines, seconds = coverage.Coverage(data_file=None, include=[f"{PACKAGE / folder}/*"]), {}
-    lines.start()
-    for item in items:
-        began = process_time()
-        lines.switch_context(item.nodeid)
-        if _notice([item], {item.nodeid: _IMPORT}):
-            sys.exit(f"{item.nodeid} fails without a change")
-        seconds[item.nodeid] = process_time() - began
-    lines.stop()
+def _watched(folder: str, items: Items, scratch: Path) -> Reached:
+    """What each test reaches without a change, in a process of its own: nothing is cached by another one."""
     by_line: dict[tuple[str, int], set[str]] = {}
-    for path in lines.get_data().measured_files():
-        for line, tests in lines.get_data().contexts_by_lineno(path).items():
-            by_line[Path(path).relative_to(PACKAGE).as_posix(), line] = set(tests)
+    seconds: dict[str, float] = {}
+    kept = scratch / "reached"
+    for item in items:
+        _, status = os.waitpid(_forked(partial(_watch, folder, item, kept), scratch / "log"), 0)
+        if status:
+            sys.exit(f"{(scratch / 'log').read_text()}\n{item.nodeid} fails without a change")
+        lines, seconds[item.nodeid] = pickle.loads(kept.read_bytes())
+        for line in lines:
+            by_line.setdefault(line, set()).add(item.nodeid)
     return by_line, seconds
+
+
+def _watch(folder: str, item: pytest.Item, kept: Path) -> int:
+    """Run a test; write down its lines and seconds."""
+    watch, began = coverage.Coverage(data_file=None, include=[f"{PACKAGE / folder}/*"]), process_time()
+    watch.set_option("run:disable_warnings", ["no-data-collected"])
+    watch.start()
+    status = _notice([item], {item.nodeid: _IMPORT})
+    watch.stop()
+    data = watch.get_data()
+    short = {path: Path(path).relative_to(PACKAGE).as_posix() for path in data.measured_files()}
+    lines = {(short[path], line) for path in short for line in data.lines(path) or ()}
+    kept.write_bytes(pickle.dumps((lines, process_time() - began)))
+    return status
 
 
 def _functions() -> dict[tuple[str, str, int], list[FunctionType]]:
@@ -205,29 +217,27 @@ def survivors(folder: str, mutants: list[Mutant], jobs: int) -> list[Mutant]:
         kept, log = scratch / "kept", scratch / "log"
 
         def in_place(items: Items) -> None:
-            reached = _watched(folder, items)
+            reached = _watched(folder, items, scratch)
             functions = _functions()
 
             def start(mutant: Mutant) -> int:
                 def run() -> int:
                     _patch(mutant, functions)
-                    return _notice(_ordered(items, mutant, reached), reached[1])
+                    return _notice(_chosen(items, mutant, reached), reached[1])
 
                 return _forked(run, log)
 
-            inside = [m for m in mutants if m.is_in_function and not _is_compiled(m)]
-            kept.write_bytes(
-                pickle.dumps((reached, {*mutants} - {*inside} | {*_unnoticed(inside, start, jobs)}))
-            )
+            inside = [m for m in mutants if _is_in_place(m, reached)]
+            kept.write_bytes(pickle.dumps((reached, _unnoticed(inside, start, jobs))))
 
         _, status = os.waitpid(_forked(lambda: _collected(folder, in_place), scratch / "session"), 0)
         if status:
             sys.exit((scratch / "session").read_text())
-        reached, left = pickle.loads(kept.read_bytes())
+        reached, alive = pickle.loads(kept.read_bytes())
 
         def start(mutant: Mutant) -> int:
             def act(items: Items) -> None:
-                os._exit(_notice(_ordered(items, mutant, reached), reached[1]))
+                os._exit(_notice(_chosen(items, mutant, reached), reached[1]))
 
             def run() -> int:
                 if _is_compiled(mutant):
@@ -237,7 +247,13 @@ def survivors(folder: str, mutants: list[Mutant], jobs: int) -> list[Mutant]:
 
             return _forked(run, log)
 
-        return _unnoticed([m for m in mutants if m in left], start, jobs)
+        return alive + _unnoticed([m for m in mutants if not _is_in_place(m, reached)], start, jobs)
+
+
+def _is_in_place(mutant: Mutant, reached: Reached) -> bool:
+    """Whether a mutant can be tried by giving a function other code: tests run it as it stands."""
+    is_run = any((mutant.path, line) in reached[0] for line in mutant.lines)
+    return is_run and mutant.is_in_function and not _is_compiled(mutant)
 
 
 def _is_compiled(mutant: Mutant) -> bool:

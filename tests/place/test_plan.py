@@ -269,6 +269,19 @@ def test_a_tile_that_is_overwritten_before_it_is_read_is_not_saved() -> None:
     assert len(placed.findings) == 1
 
 
+def test_a_tile_that_comes_back_to_be_overwritten_waits_for_whom_it_displaces() -> None:
+    # b leaves for c in row 2 and comes back in row 4, where a was until its store in row 3
+    k = Kernel(machine_with(2))
+    (a, b, c), (x, y, z) = three_tiles(k)
+    k.store(x, a)
+    k.load(b, k.hbm(128, 512))
+    k.store(y, b)
+    k.store(z, c)
+    placed = plan(k.program)
+    assert placed.sbuf.address.tolist() == [0, 2048, 2048, 0]
+    assert placed.waits.of(4) == [(0, "reuse"), (1, "output"), (3, "reuse")]
+
+
 def test_a_tile_that_did_not_change_is_saved_once() -> None:
     # rows  0 a  1 b  2 c            full; next uses a 5, b 3, c 4: a leaves (saved)
     #       3 b  4 c  5 a            row 5: b is used in 6, c in 7: c leaves (saved), a comes back

@@ -147,7 +147,7 @@ def test_a_view_that_runs_backwards_begins_within_its_tensor() -> None:
     view = at_number(backwards, 1, 16, 5)
     check_scalars(view, [1])
     before = at_number(window(counted(5, 4), 2, (1, 4), (4, -1)), 0, 16, 5)
-    with pytest.raises(OutOfBoundsError, match="reaches elements -1 to 2; the tensor has 20"):
+    with pytest.raises(OutOfBoundsError, match=r"reaches elements -1 to 2; the tensor has 20"):
         check_scalars(before, [0])
 
 
@@ -223,7 +223,7 @@ def test_a_row_that_ends_behind_its_tensor_is_refused() -> None:
     # the last row from its second column on, four wide: elements 17 to 20 of 20
     view = rows_at(counted(5, 4), integers(3, 4), 4, 5, offset=1)
     assert rows_of(view, skips=True).are_in.tolist() == [True, False]
-    with pytest.raises(OutOfBoundsError, match="row 1 of .* has the index 4; the axis has 5 elements"):
+    with pytest.raises(OutOfBoundsError, match=r"row 1 of .* has the index 4; the axis has 5 elements"):
         rows_of(view, skips=False)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_a_layout_that_cannot_repeat_reads_every_element_once(axes: list[tuple[i
         assert len(set(places)) == len(places)
     # the answer may only err where axes interleave
     nested = sorted((abs(s), n) for n, s in axes if n > 1)
-    if all(big >= size * small for (small, size), (big, _) in zip(nested, nested[1:], strict=False)):
+    if all(big >= size * small for (small, size), (big, _) in pairwise(nested)):
         assert may_repeat(shape, strides) == (len(set(places)) < len(places))
 
 

@@ -247,7 +247,7 @@ def test_bytes_move_on_a_shared_hbm_after_a_meeting_that_all_else_waited_for() -
 def test_what_waits_for_a_meeting_that_never_is_complete_is_named() -> None:
     core = exchange()
     core.run(BEGIN)
-    with pytest.raises(AssertionError, match="^node 2 waits for something that never happens$"):
+    with pytest.raises(AssertionError, match=r"^node 2 waits for something that never happens$"):
         core.timeline()
 
 

@@ -158,7 +158,7 @@ class Model:
 
 
 def random_program(seed: int, machine: Machine) -> tuple[Kernel, list[Op]]:
-    """Copies, loads and stores of tiles of different sizes, none of an engine's least; each is written once."""
+    """Copies, loads and stores of tiles, each written once, all of another size, none too short."""
     draw, k = Random(seed), Kernel(machine)
     tiles: list[tuple[object, Op]] = []
     ops: list[Op] = []

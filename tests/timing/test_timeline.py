@@ -30,8 +30,8 @@ def loaded_and_scaled(k: Kernel) -> Timeline:
 
 
 def test_every_column_says_of_every_event_what_it_is() -> None:
-    # the load moves from 1000 to 1320, ScalarE sees it at 1370, loads the table for 1300 and works for 300; the
-    # result of a function is seen 110 ns later. The store is ready at 3130 and moves from 4130 to 4450
+    # the load moves from 1000 to 1320, ScalarE sees it at 1370, loads the table for 1300 and works for 300;
+    # the result of a function is seen 110 ns later. The store is ready at 3130 and moves from 4130 to 4450
     timeline = loaded_and_scaled(Kernel(replace(ROUND, kernel_end_ns=fact(60.0))))
     events = [
         ("MEMSET", 2, VECTOR, 0.0, 200.0), ("DMA", 0, DMA, 1000.0, 320.0),

@@ -254,7 +254,7 @@ def test_every_byte_that_crosses_the_interface_of_hbm_counts(
 
 
 def test_what_the_engines_move_counts_once_within_hbm() -> None:
-    # 80 bytes a nanosecond that engines move to and from HBM, whose stack gives 1000: 640 ns, read and written
+    # engines move 80 bytes a nanosecond to and from HBM, whose stack gives 1000: read and written in 640 ns
     k = Kernel(replace(ROUND, hbm_bytes_per_ns=fact(80.0), hbm_stack_bytes_per_ns=fact(1000.0)))
     k.load(halves(k), halves(k))
     assert spans(timed(k), 0) == [("DMA", 1000.0, pytest.approx(1640.0))]
