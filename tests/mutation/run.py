@@ -81,7 +81,7 @@ def _way(item: Any) -> str | None:
 def _collected(folder: str, act: Callable[[Items], None]) -> int:
     """Collect the tests of a folder for a function; the exit status of pytest."""
     # what is loaded before the fork, hypothesis, has no assertions to rewrite
-    quiet = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    quiet = ["-qq", "-s", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     return int(pytest.main([*FOLDERS[folder], *quiet], plugins=[Collected(act)]))
 
 
@@ -174,8 +174,8 @@ class Changed(MetaPathFinder, SourceFileLoader):
         return compile(self.mutant.tree(), self.path, "exec")
 
 
-def _forked(run: Callable[[], int], log: Path) -> int:
-    """A process that runs a function, exits with what that returns, and prints into a file."""
+def _forked(run: Callable[[], int], log: Path | None) -> int:
+    """A process that runs a function, exits with what that returns, and prints here or into a file."""
     process = os.fork()
     if process:
         return process
@@ -183,9 +183,10 @@ def _forked(run: Callable[[], int], log: Path) -> int:
     try:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         signal.setitimer(signal.ITIMER_PROF, _IMPORT)
-        output = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-        for stream in (1, 2):
-            os.dup2(output, stream)
+        if log is not None:
+            output = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
         status = run()
     except BaseException:
         traceback.print_exc()
@@ -204,8 +205,10 @@ def _unnoticed(mutants: list[Mutant], start: Callable[[Mutant], int], jobs: int)
         if running and (mutant is None or len(running) == jobs):
             process, status = os.wait()
             ended = running.pop(process)
-            alive += [] if status else [ended]
-    return sorted(alive, key=mutants.index)
+            if not status:
+                alive.append(ended)
+                print(f"{ended.path}:{ended.lines[0]} {ended.what}", flush=True)
+    return alive
 
 
 def survivors(folder: str, mutants: list[Mutant], jobs: int) -> list[Mutant]:
@@ -230,9 +233,9 @@ def survivors(folder: str, mutants: list[Mutant], jobs: int) -> list[Mutant]:
             inside = [m for m in mutants if _is_in_place(m, reached)]
             kept.write_bytes(pickle.dumps((reached, _unnoticed(inside, start, jobs))))
 
-        _, status = os.waitpid(_forked(lambda: _collected(folder, in_place), scratch / "session"), 0)
+        _, status = os.waitpid(_forked(lambda: _collected(folder, in_place), None), 0)
         if status:
-            sys.exit((scratch / "session").read_text())
+            sys.exit(status)
         reached, alive = pickle.loads(kept.read_bytes())
 
         def start(mutant: Mutant) -> int:
@@ -280,8 +283,6 @@ def main() -> int:
         drawn = [m for m in sample(folder, options.count, options.seed) if options.only in str(m)]
         judged = [m for m in drawn if str(m) not in known]
         alive = survivors(folder, judged, options.jobs)
-        for mutant in alive:
-            print(f"{mutant.path}:{mutant.lines[0]} {mutant.what}")
         killed = len(judged) - len(alive)
         is_enough &= killed >= WANTED * len(judged)
         print(
