@@ -27,12 +27,12 @@ class Use(NamedTuple):
     tile: int
     reads: bool
     writes: bool
-    is_whole: bool
-    loads: bool
+    loads: bool = False
+    halves: tuple[int, ...] = (0, 1)
 
     @property
     def needs_content(self) -> bool:
-        return self.reads or not self.is_whole
+        return self.reads or len(self.halves) < 2
 
 
 @dataclass
@@ -67,10 +67,10 @@ def random_case(seed: int, sizes: list[int]) -> Case:
         write(case, tiles, draw.randrange(len(tiles)), draw)
         source = draw.randrange(len(tiles))
         k.store(k.hbm(*tiles[source].layout.shape), tiles[source])
-        case.uses.append([Use(source, True, False, False, False)])
+        case.uses.append([Use(source, True, False)])
     for number, tile in enumerate(tiles):
         k.store(k.hbm(*tile.layout.shape), tile)
-        case.uses.append([Use(number, True, False, False, False)])
+        case.uses.append([Use(number, True, False)])
     return case
 
 
@@ -82,17 +82,17 @@ def write(case: Case, tiles: list, number: int, draw: Random) -> None:
     match draw.choice(["load", "make", "copy", "part"]):
         case "load":
             k.load(tile, k.hbm(*shape))
-            case.uses.append([Use(number, False, True, True, True)])
+            case.uses.append([Use(number, False, True, loads=True)])
         case "copy" if others and len(case.uses) >= len(tiles):
             other = draw.choice(others)
             k.copy(tile, tiles[other], engine)
-            case.uses.append([Use(number, False, True, True, False), Use(other, True, False, False, False)])
+            case.uses.append([Use(number, False, True), Use(other, True, False)])
         case "part" if len(case.uses) >= len(tiles):
             k.copy(columns(tile, 0, shape[1] // 2), k.psum(128, shape[1] // 2), engine)
-            case.uses.append([Use(number, False, True, False, False)])
+            case.uses.append([Use(number, False, True, halves=(0,))])
         case _:
             k.copy(tile, k.psum(*shape), engine)
-            case.uses.append([Use(number, False, True, True, False)])
+            case.uses.append([Use(number, False, True)])
 
 
 class Sbuf:
@@ -196,11 +196,67 @@ def test_sbuf_holds_at_every_row_what_the_row_uses_and_never_more_than_it_has(
     assert most <= peak <= case.room * UNIT
 
 
+def rotating_case(seed: int) -> Case:
+    """Tiles that live for a few rows each, written whole or in two halves, with room for those that live."""
+    draw, room = Random(seed), 5
+    machine = replace(
+        MACHINES["trn2"],
+        sbuf_bytes_per_partition=assumed(4 * room * UNIT, "a test"),
+        tile_buffers=assumed(1000, "a test"),
+    )
+    case = Case(Kernel(machine), [], [4] * 25, 4 * room, 0)
+    k = case.kernel
+    tiles = [k.tile(128, UNIT) for _ in case.units]
+    for number, tile in enumerate(tiles):
+        engines = [draw.choice(["vector", "scalar"]) for _ in range(2)]
+        if draw.random() < 0.3:
+            for half, engine in enumerate(engines):
+                here = columns(tile, half * UNIT // 2, (half + 1) * UNIT // 2)
+                k.copy(here, k.psum(128, UNIT // 2), engine)
+                case.uses.append([Use(number, False, True, halves=(half,))])
+        elif number and draw.random() < 0.5:
+            k.copy(tile, tiles[number - 1], engines[0])
+            case.uses.append([Use(number, False, True), Use(number - 1, True, False)])
+        else:
+            k.load(tile, k.hbm(128, UNIT))
+            case.uses.append([Use(number, False, True, loads=True)])
+        for read in range(max(0, number - 3), number + 1):
+            if draw.random() < 0.5:
+                k.store(k.hbm(128, UNIT), tiles[read])
+            else:
+                k.copy(k.psum(128, UNIT), tiles[read], engines[0])
+            case.uses.append([Use(read, True, False)])
+    return case
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tiles_that_take_turns_wait_for_each_other_and_for_nobody_else(seed: int) -> None:
+    case = rotating_case(seed)
+    placed = plan(case.kernel.program)
+    assert placed.transfers == ()
+    assert_no_race(case, placed)
+    where: dict[int, set[tuple[str, int | None]]] = {row: set() for row in range(placed.rows)}
+    for row, address, _, _ in accesses(case, placed):
+        where[row].add(("sbuf", address))
+    for row in where:
+        own = [a for a in case.kernel.program.accesses(row) if a.layout.memory == "psum"]
+        where[row] |= {("psum", placed.address_of(a.storage)) for a in own}
+    reuses = [(row, other) for row in range(placed.rows) for other, kind in placed.waits.of(row)
+              if kind == "reuse"]  # fmt: skip
+    assert reuses
+    for row, other in reuses:
+        assert where[row] & where[other]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_no_two_nodes_race_for_bytes_of_sbuf(seed: int) -> None:
     # equal tiles always lie in one piece: every access is known by its address
     case = random_case(seed, [4])
-    placed = plan(case.kernel.program)
+    assert_no_race(case, plan(case.kernel.program))
+
+
+def assert_no_race(case: Case, placed: Plan) -> None:
+    """Of two nodes that touch an address, of which one writes, the later one waits for the other."""
     before = ancestors(case.kernel, placed)
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
@@ -239,7 +295,7 @@ def ancestors(k: Kernel, placed: Plan) -> dict[int, int]:
 
 
 def accesses(case: Case, placed: Plan) -> list[tuple[int, int, bool, bool]]:
-    """Node, address, whether it reads and writes there: rows, saves and what brings content."""
+    """Node, address of half a tile, whether it reads and writes there: rows, saves, what brings content."""
     stays = list(zip(*(getattr(placed.sbuf, name).tolist() for name in
                        ("storage", "address", "first_row", "last_row", "pieces")), strict=True))  # fmt: skip
     assert all(pieces == 1 for *_, pieces in stays)
@@ -248,7 +304,7 @@ def accesses(case: Case, placed: Plan) -> list[tuple[int, int, bool, bool]]:
         if node < placed.rows:
             for use in case.uses[node]:
                 (at,) = {a for s, a, begin, end, _ in stays if s == use.tile and begin <= node <= end}
-                result.append((node, at, use.reads, use.writes))
+                result += [(node, at + half * UNIT * 2, use.reads, use.writes) for half in use.halves]
             continue
         transfer = placed.transfers[node - placed.rows]
         row, is_save = transfer.before_row, transfer.kind == "spill_save"
@@ -256,5 +312,5 @@ def accesses(case: Case, placed: Plan) -> list[tuple[int, int, bool, bool]]:
             a for s, a, begin, end, _ in stays
             if s == transfer.storage and (end == row if is_save else begin == row)
         )  # fmt: skip
-        result.append((node, at, is_save, not is_save))
+        result += [(node, at + half * UNIT * 2, is_save, not is_save) for half in (0, 1)]
     return result
