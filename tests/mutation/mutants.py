@@ -166,7 +166,7 @@ def _statements(place: _Place) -> list[ast.AST]:
             return [ast.AugAssign(target, _OPERATORS[type(op)](), value), *deleted]
         case ast.Assign() | ast.Expr(ast.Call()):
             return deleted
-        case ast.Return(ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(ast.expr() as value) if not isinstance(value, ast.Constant):
             return [ast.Return(ast.Constant(None))]
         case ast.Continue():
             return [ast.Break()]
