@@ -12,6 +12,7 @@ from nkilab.errors import LimitError
 from nkilab.machine import MACHINES, Machine
 from nkilab.machine.model import assumed
 from nkilab.place import Plan, plan
+from nkilab.tiles.tile import View, layout
 
 from .handmade import Kernel, part
 
@@ -255,6 +256,51 @@ def test_the_finding_of_a_spill_names_the_largest_live_tiles_with_their_lines() 
         "other_where": "",
         "fix": "make the tiles smaller, or use one up before the next is loaded",
     }
+
+
+def test_the_finding_of_a_spill_names_the_largest_first_and_equal_ones_once() -> None:
+    # a half tile and two whole ones, all copied from PSUM, then one for which there is no room
+    k = Kernel(machine_with(3))
+    tiles = [k.tile(128, 256, name="half"), *(k.tile(128, 512, name="whole") for _ in range(2))]
+    last = k.tile(128, 512, name="last")
+    for tile in (*tiles, last):
+        k.copy(tile, k.psum(128, tile.layout.shape[1]))
+    for tile in (*tiles, last):
+        k.store(k.hbm(*tile.layout.shape), tile)
+    (finding,) = plan(k.program).findings
+    assert finding.where == "kernel.py:4"
+    assert finding.message == (
+        "sbuf does not hold all live tiles: trn2 has 6144 bytes per partition; the largest live here are "
+        "2 x whole: float32[128, 512], 2048 bytes per partition, kernel.py:1; "
+        "half: float32[128, 256], 1024 bytes per partition, kernel.py:1"
+    )
+
+
+def test_of_several_reads_of_one_engine_the_next_tile_waits_for_the_last() -> None:
+    # rows 1 to 3 read the first tile on ScalarE, rows 4 and 5 store it; row 6 takes its place
+    k = Kernel(machine_with(1))
+    first, second = k.tile(128, 512), k.tile(128, 512)
+    k.copy(first, k.psum(128, 512))
+    for _ in range(3):
+        k.copy(k.psum(128, 512), first, "scalar")
+    for _ in range(2):
+        k.store(k.hbm(128, 512), first)
+    k.copy(second, k.psum(128, 512))
+    placed = plan(k.program)
+    assert reuses(placed, 6) == [3, 4, 5]
+
+
+def test_a_tile_that_is_read_across_its_axes_is_placed_as_a_whole() -> None:
+    # [128, 4, 6] looked at as [128, 3, 8]: an interval of it is all that is known
+    k = Kernel()
+    tile = k.tile(128, 4, 6)
+    for block in range(4):
+        k.fill(part(tile, (0, 128), (block, block + 1), (0, 6)))
+    known = layout((128, 1, 4), (24, 8, 2), tile.layout.dtype, "sbuf", 0, 0)
+    k.copy(k.tile(128, 1, 4), View(tile.storage, 8, known))
+    placed = plan(k.program)
+    assert placed.sbuf.size.tolist() == [96, 16]
+    assert (placed.sbuf.first_row.tolist(), placed.sbuf.last_row.tolist()) == ([0, 4], [4, 4])
 
 
 def test_a_tile_that_is_overwritten_before_it_is_read_is_not_saved() -> None:
