@@ -168,6 +168,22 @@ def test_an_access_at_an_index_that_the_run_knows_may_touch_everything() -> None
     assert not overlaps.covers.any()
 
 
+def test_a_run_over_whole_rows_is_a_box_of_them() -> None:
+    # elements 6 to 17 of [4, 6] are rows 1 and 2; of [2, 3, 4] elements 4 to 11 two rows of the first block
+    boxes = boxes_for([(0, (4, 6), 4, *seen((12,), (1,), 6)), (1, (2, 3, 4), 4, *seen((8,), (1,), 4))])
+    assert boxes.is_exact.all()
+    assert not boxes.is_flat.any()
+    one, two = boxes.of_slot.tolist()
+    assert (boxes.low[one, :2].tolist(), boxes.high[one, :2].tolist()) == ([1, 0], [3, 24])
+    assert (boxes.low[two].tolist(), boxes.high[two].tolist()) == ([0, 1, 0], [1, 3, 16])
+
+
+def test_a_run_that_ends_within_a_row_is_known_by_its_interval() -> None:
+    boxes = boxes_for([(0, (4, 6), 4, *seen((8,), (1,), 6))])
+    assert (boxes.is_flat.tolist(), boxes.is_exact.tolist()) == ([True], [True])
+    assert (boxes.flat_low.tolist(), boxes.flat_high.tolist()) == ([24], [56])
+
+
 def test_tensors_without_axes_have_a_box() -> None:
     boxes = boxes_for([(0, (), 4, *seen((), (), 0))])
     assert (boxes.low.tolist(), boxes.high.tolist()) == ([[0]], [[4]])

@@ -91,7 +91,7 @@ def test_of_tiles_that_are_used_at_once_those_stay_that_were_used_last(seed: int
 def test_who_read_a_tile_that_is_not_loaded_reads_the_one_that_stands_for_it() -> None:
     k, tiles = loading([0, 1, 0])
     shorter = without_redundant_loads(k.program, lambda program, _: Ring(program, 4 * SIZE))
-    assert [name for name in shorter.opcodes().items()] == [("dma_copy", 2), ("tensor_copy", 3)]
+    assert list(shorter.opcodes().items()) == [("dma_copy", 2), ("tensor_copy", 3)]
     reads = [a.storage for row in range(len(shorter)) for a in shorter.accesses(row) if a.operand == "src"]
     assert reads[-1] == reads[1] == tiles[0].storage.number
 

@@ -154,6 +154,21 @@ def test_a_tile_in_pieces_begins_where_the_last_one_ended_and_goes_around() -> N
     assert taken(held, 7) == (5, 3, [5, 1, 3])
 
 
+def test_neighbours_that_one_tile_gives_back_out_of_order_are_one_again() -> None:
+    # free are 0, 1 and 3 when the last one took unit 0: the tile of 3 takes 1, 3 and at last 0
+    held = memory(6, *[1] * 7, 3, 2, 1)
+    for tile in range(6):
+        take(held, tile)
+    give_back(held, 0)
+    assert taken(held, 6) == (0, 1, [0])
+    for tile in (6, 1, 3):
+        give_back(held, tile)
+    assert taken(held, 7) == (1, 3, [1, 3, 6])
+    give_back(held, 7)
+    assert taken(held, 8) == (0, 1, [7])
+    assert taken(held, 9) == (3, 1, [7])
+
+
 def test_neighbours_of_several_former_holders_are_joined() -> None:
     held = memory(6, 2, 2, 2, 3, 1)
     for tile in range(3):

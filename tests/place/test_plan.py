@@ -13,6 +13,7 @@ from nkilab.machine import MACHINES, Machine
 from nkilab.machine.model import assumed
 from nkilab.place import Plan, plan
 from nkilab.tiles.tile import View, layout
+from nkilab.trace.addresses import Address
 
 from .handmade import Kernel, part
 
@@ -69,6 +70,40 @@ def test_every_first_write_of_a_tile_waits_for_the_tile_before() -> None:
     k.store(target, second)
     placed = plan(k.program)
     assert [reuses(placed, row) for row in range(5)] == [[], [], [1], [1], []]
+
+
+def test_first_writes_that_alternate_wait_for_the_tile_before_on_their_own_bytes() -> None:
+    # c and d are stored in rows 1 and 3; a takes the place of c and b that of d, a half of each in turn
+    k = Kernel(machine_with(2))
+    source, target = k.hbm(128, 512), k.hbm(256, 512)
+    a, b, c, d = (k.tile(128, 512) for _ in range(4))
+    for number, tile in enumerate((c, d)):
+        k.load(tile, source)
+        k.store(part(target, (number * 128, number * 128 + 128), (0, 512)), tile)
+    for half in ((0, 256), (256, 512)):
+        for tile in (b, a):
+            k.load(part(tile, (0, 128), half), part(source, (0, 128), half))
+    for tile in (a, b):
+        k.store(k.hbm(128, 512), tile)
+    placed = plan(k.program)
+    assert placed.sbuf.address.tolist() == [0, 2048, 0, 2048]
+    # b, which comes first, takes the place of c
+    assert [reuses(placed, row) for row in range(4, 8)] == [[1], [3], [1], [3]]
+
+
+def test_a_tile_that_runs_over_one_at_an_address_lies_on_both_sides_of_it() -> None:
+    # bank 1 of PSUM is given away; of two banks the first free ones are 0 and 2
+    k = Kernel()
+    fixed, pair = k.psum(128, 512), k.psum(128, 1024)
+    k.program.addresses[fixed.storage.number] = Address(0, 0, 2048)
+    k.fill(fixed)
+    k.fill(pair)
+    k.fill(fixed)
+    placed = plan(k.program)
+    by_tile = dict(zip(placed.psum.storage.tolist(), zip(placed.psum.address.tolist(),
+                       placed.psum.pieces.tolist(), strict=True), strict=True))  # fmt: skip
+    assert by_tile == {fixed.storage.number: (2048, 1), pair.storage.number: (0, 2)}
+    assert placed.peak_psum_banks == 3
 
 
 def test_the_blocks_of_a_block_tensor_are_placed_by_themselves() -> None:
@@ -274,6 +309,18 @@ def test_the_finding_of_a_spill_names_the_largest_first_and_equal_ones_once() ->
         "2 x whole: float32[128, 512], 2048 bytes per partition, kernel.py:1; "
         "half: float32[128, 256], 1024 bytes per partition, kernel.py:1"
     )
+
+
+def test_the_finding_of_a_spill_names_five_tiles() -> None:
+    k = Kernel(machine_with(6))
+    tiles = [k.tile(128, 512, name=name) for name in "abcdefg"]
+    for tile in tiles:
+        k.copy(tile, k.psum(128, 512))
+    for tile in tiles:
+        k.store(k.hbm(128, 512), tile)
+    (finding,) = plan(k.program).findings
+    named = finding.message.split("live here are ")[1].split("; ")
+    assert [text[0] for text in named] == list("abcde")
 
 
 def test_of_several_reads_of_one_engine_the_next_tile_waits_for_the_last() -> None:

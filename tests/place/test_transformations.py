@@ -14,7 +14,7 @@ from nkilab.place.invariants import without_loop_invariants
 from nkilab.place.slots import slots_of
 from nkilab.tiles.tile import View
 from nkilab.trace.program import Program
-from tests.place.handmade import Kernel
+from tests.place.handmade import Kernel, columns
 
 
 def engines(program: Program) -> str:
@@ -162,6 +162,19 @@ def test_what_a_loop_computes_again_is_computed_once() -> None:
     assert names(program) == ["dma_copy", "activation", "tensor_copy"]
     copy = list(program.accesses(2))
     assert copy[1].storage == first.storage.number
+
+
+def test_what_stands_before_an_instruction_does_not_make_it_another_one() -> None:
+    # each turn copies other columns of x before it squares the same tile
+    k = Kernel("trn2")
+    source, x = k.tile(128, 64), k.tile(128, 256)
+    k.load(source, k.hbm(128, 64))
+    k.load(x, k.hbm(128, 256))
+    for turn, position in enumerate(in_turns(k, 0, 7, 3)):
+        k.session.position = position
+        k.copy(k.tile(128, 64), columns(x, turn * 64, turn * 64 + 64))
+        k.call("activation", k.tile(128, 64), source, None, 1.0, None, op="square")
+    assert names(without_loop_invariants(k.program)).count("activation") == 1
 
 
 def test_two_loops_do_not_share_what_they_compute() -> None:

@@ -141,6 +141,45 @@ def test_a_storage_written_row_by_row_ends_full(itemsize: int) -> None:
     assert covered.is_full
 
 
+def removed(covered: Coverage, storage: Storage, how: str) -> None:
+    """Uncover the first of two rows."""
+    row = view_of(storage, 0, (1, 4), (4, 1))
+    if how == "view":
+        covered.remove(row)
+    else:
+        covered.remove_lanes(view_of(storage, 0, (2, 4), (4, 1)), np.array([True, False]))
+
+
+@pytest.mark.parametrize("how", ["view", "lanes"])
+def test_what_was_uncovered_and_is_covered_again_in_two_steps_is_full(how: str) -> None:
+    storage = storage_of((2, 4))
+    covered = Coverage(storage)
+    covered.fill()
+    removed(covered, storage, how)
+    covered.add(view_of(storage, 0, (1, 2), (4, 1)))
+    assert not covered.is_full
+    covered.add(view_of(storage, 2, (1, 2), (4, 1)))
+    assert covered.is_full
+
+
+def test_the_last_cells_that_are_covered_make_a_storage_full() -> None:
+    storage = storage_of((2, 4))
+    covered = Coverage(storage)
+    covered.add_cells(np.arange(6), 4)
+    assert not covered.is_full
+    covered.add(view_of(storage, 6, (1, 1), (4, 1)))
+    assert not covered.is_full
+    covered.add_cells(np.array([7]), 4)
+    assert covered.is_full
+
+
+def test_a_view_of_everything_in_another_order_or_type_covers_all() -> None:
+    storage = storage_of((2, 4))
+    assert covers_all(view_of(storage, 0, (4, 2), (1, 4)))
+    assert covers_all(view_of(storage, 0, (2, 16), (16, 1), itemsize=1))
+    assert not covers_all(view_of(storage, 0, (2, 3), (4, 1)))
+
+
 @given(st.data())
 def test_lanes_and_cells_agree_with_one_boolean_per_element(data: st.DataObject) -> None:
     storage = storage_of(data.draw(st.sampled_from([(4, 6), (3, 8), (1, 8)])))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nkilab.errors import RuleError
+from nkilab.tiles import tile as tiles
 from nkilab.tiles.dtypes import DTYPES, as_dtype
 from nkilab.tiles.indirect import (
     OutOfBoundsError,
@@ -23,8 +24,8 @@ from nkilab.tiles.indirect import (
     scattered,
     settled,
 )
-from nkilab.tiles.tile import HBM, Index, Storage, View, array_of, layout, whole_layout
-from nkilab.tiles.views import indexed, reinterpreted
+from nkilab.tiles.tile import HBM, Index, Storage, View, array_of, before_reading, layout, whole_layout
+from nkilab.tiles.views import derived, indexed, reinterpreted
 
 
 def view_on(values: Any, memory: str = HBM, name: str = "t") -> View:
@@ -287,6 +288,34 @@ def test_a_tensor_that_is_scattered_over_gets_elements_of_its_own() -> None:
     scattered(view, rows_of(view, skips=False), view_on(np.ones((1, 2), np.float32), "sbuf"))
     np.testing.assert_array_equal(flat(view), [0, 0, 1, 1])
     np.testing.assert_array_equal(lent, 0)
+
+
+def test_the_axis_that_indices_select_stays_as_it_is() -> None:
+    view = rows_at(counted(5, 4), integers(3, 1, 2), 4, 5)
+    narrow = derived(view, 1, (3, 2), (0, 1), None)
+    np.testing.assert_array_equal(
+        array_of(gathered(narrow, rows_of(narrow, skips=False))), [[13, 14], [5, 6], [9, 10]]
+    )
+    for shape, strides in (((2, 4), (0, 1)), ((3, 4), (4, 1))):
+        with pytest.raises(RuleError) as caught:
+            derived(view, 0, shape, strides, None)
+        assert str(caught.value) == (
+            "axis 0 of float32[3, 4] in hbm at run-time rows, which the indices select, is sliced or "
+            "reshaped; it stays as it is\n"
+            "  hint: slice the indices instead\n"
+            "  source: NKI access pattern guide, vector dynamic access"
+        )
+
+
+def test_elements_are_waited_for_before_rows_are_taken_or_put() -> None:
+    before, calls = tiles._settle, list[str]()
+    tensor = counted(5, 4)
+    before_reading(lambda: calls.append("waited"))
+    try:
+        flat(tensor)
+    finally:
+        before_reading(before)
+    assert calls == ["waited"]
 
 
 def test_an_index_is_an_integer_on_chip() -> None:

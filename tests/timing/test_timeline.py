@@ -139,20 +139,22 @@ def test_a_share_of_a_kernel_that_takes_no_time_is_none() -> None:
 
 
 def test_an_engine_is_occupied_until_it_accepts_the_next_and_active_until_results_are_seen() -> None:
-    # two independent copies of 612 ns, results 88 ns later; then, after a pause, the third
+    # two independent copies of 612 ns, results 88 ns later; then, after a pause, two more
     k = Kernel(replace(ROUND, vector_duration_ns=fact(188.0)))
     a, b, c, d = (k.tile(128, 512) for _ in range(4))
     k.fill(a)
     k.fill(b)
     k.copy(c, b, "scalar")
     k.copy(d, c)
+    k.copy(a, d)
     timeline = timed(k)
     # ScalarE from 1312 + 50 on for 712 ns, and a semaphore
     assert spans(timeline, 1) == [("MEMSET", 612.0, 1312.0)]
     assert spans(timeline, 3) == [("TENSOR_COPY", 2124.0, 2824.0)]
-    assert timeline.occupied_ns("vector") == 3 * 612.0
-    assert timeline.active_ns("vector") == 1312.0 + 700.0
-    assert timeline.busy_intervals("vector").tolist() == [[0.0, 1312.0], [2124.0, 2824.0]]
+    assert timeline.occupied_ns("vector") == 4 * 612.0
+    assert timeline.active_ns("vector") == 1312.0 + 2 * 700.0
+    # the last copy begins when it sees the one before it: one interval
+    assert timeline.busy_intervals("vector").tolist() == [[0.0, 1312.0], [2124.0, 3524.0]]
     assert timeline.of_engine("scalar").tolist() == [2]
     assert (timeline.occupied_ns("gpsimd"), timeline.active_ns("gpsimd")) == (0.0, 0.0)
 

@@ -67,6 +67,14 @@ def test_descriptor_and_semaphore_costs_are_per_descriptor_and_per_engine() -> N
     assert spans(timed(k), 0) == [("DMA", 1000.0, 1363.0)]
 
 
+def test_each_engine_of_a_narrow_transfer_ends_with_a_semaphore() -> None:
+    # eight rows on eight engines: 5 + 40 + 3
+    machine = replace(ROUND, dma_run_ns=fact(5.0), dma_semaphore_write_ns=fact(3.0))
+    k = Kernel(machine)
+    k.load(k.tile(8, 100), k.hbm(8, 100))
+    assert spans(timed(k), 0) == [("DMA", 1000.0, pytest.approx(1048.0))]
+
+
 @pytest.mark.parametrize(
     ("size", "measured"), [(2304, 89.4), (4096, 156.5), (8192, 306.5), (18432, 685.9), (32000, 1185)]
 )
@@ -318,3 +326,17 @@ def test_software_descriptors_are_made_by_gpsimd_before_the_transfer() -> None:
         starts[int(row)].append((label, float(start)))
     assert starts[0] == [("DGE", 0.0), ("DMA", pytest.approx(made + 50.0 + 1000.0))]
     assert starts[1] == [("DGE", pytest.approx(made)), ("DMA", pytest.approx(2 * made + 50.0 + 1000.0))]
+
+
+def test_descriptors_of_spills_are_written_beforehand() -> None:
+    # three stores are issued in 500 ns each, the save and the reload in 50; their first byte comes after 1200
+    k = Kernel(replace(STATIC, sbuf_bytes_per_partition=fact(800)))
+    tiles, sums = [k.tile(128, 100) for _ in range(3)], k.psum(128, 100)
+    for tile in tiles:
+        k.copy(tile, sums)
+    for tile in tiles:
+        k.store(k.hbm(128, 100), tile)
+    timeline = timed(k)
+    assert timeline.issue_ns == 3 * 500.0 + 2 * 50.0
+    (save,) = np.flatnonzero(timeline.label == timeline.labels.index("SPILL_SAVE"))
+    assert timeline.start_ns[save] - timeline.issued_ns[save] == 1200.0
