@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from nkilab.machine import MACHINES
 from tests.program import KERNEL, SOURCE, call, script, told
 
 
@@ -46,12 +47,12 @@ def test_estimate_takes_several_targets_a_grid_and_keywords(kernels):
 
 
 def test_several_targets_are_columns_of_one_table(kernels):
-    targets = ("trn1", "trn2", "trn3")
+    targets = tuple(MACHINES)
     args = ["kernels.py:doubled", "--arg", "x=f32[256,128]"]
     done = estimate(kernels, *args, "--target", ",".join(targets))
     assert done.returncode == 0
     rows = [[cell.strip() for cell in line.strip("│┃").split("│")] for line in done.stdout.splitlines()]
-    by_name = {row[0]: row[1:] for row in rows if len(row) == 4}
+    by_name = {row[0]: row[1:] for row in rows if len(row) == 1 + len(targets)}
     for place, target in enumerate(targets):
         alone = json.loads(estimate(kernels, *args, "--target", target, "--json").stdout)
         assert by_name["predicted latency"][place] == f"{alone['latency_us']:.2f} us"

@@ -111,7 +111,7 @@ def on_host(value: Any, name: str) -> Any:
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise UseError(
-            f"argument {name} is a masked array, of which {np.ma.count_masked(value)} elements are masked",
+            f"argument {name} is a masked array, of which {value.mask.sum()} elements are masked",
             hint="pass x.filled(value)",
         )
     kind = framework_of(value)
@@ -192,10 +192,10 @@ def to_numpy(value: Any) -> np.ndarray:
         # a tensor that only says that it lies at a device can be written where it lies
         plain = (held.in_place() if hasattr(held, "in_place") else held.cpu()).contiguous()
         view = _TORCH_BITS.get(str(plain.dtype).removeprefix("torch."))
-        if view is None:
-            return plain.numpy()
-        bits, kind = view
-        return plain.view(getattr(torch(), bits)).numpy().view(kind)
+        if view is not None:
+            plain = plain.view(getattr(torch(), view[0]))
+        array: np.ndarray = plain.numpy()
+        return array if view is None else array.view(view[1])
     plain = np.asarray(value)
     return np.ascontiguousarray(plain, plain.dtype.newbyteorder("="))
 

@@ -25,7 +25,8 @@ def _product(lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
 
 def _softmax(x: np.ndarray) -> np.ndarray:
     powers = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
-    return (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
+    shares: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return shares.astype(np.float32)
 
 
 def _cases() -> list[tuple[str, str, Callable[..., np.ndarray], tuple[np.ndarray, ...]]]:

@@ -7,7 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from . import __version__
-from .hook import ROOTS, installed_elsewhere, is_placeholder, provider_of
+from .dialects.serve import ROOTS
+from .hook import installed_elsewhere, is_placeholder, provider_of
 
 PACKAGES = ("numpy", "ml_dtypes", "numba", "rich", "click", "torch", "jax")
 

@@ -30,11 +30,10 @@ def drop_first(heap: list[Entry], size: int) -> None:
     key, number = heap[size - 1].key, heap[size - 1].number
     place, child = 0, 1
     while child < size - 1:
-        below = heap[child]
-        if child + 1 < size - 1:
-            right = heap[child + 1]
-            if right.key < below.key or (right.key == below.key and right.number < below.number):
-                below, child = right, child + 1
+        below, right = heap[child], heap[child + 1]
+        is_less = right.key < below.key or (right.key == below.key and right.number < below.number)
+        if is_less and child + 1 < size - 1:
+            below, child = right, child + 1
         if key < below.key or (key == below.key and number < below.number):
             break
         heap[place].key, heap[place].number = below.key, below.number

@@ -35,6 +35,8 @@ from .trace.source import is_named, place_of, user_frame
 
 # From what computes a row, what computes it and looks on.
 Watch = Callable[[Execute], Execute]
+# what sessions know from the beginning; see `Session.keyed`
+Keyed = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Launched:
 
 def launch(
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, *, has_data: bool,
-    keyed: Mapping[Any, Any] | None = None, watch: Watch | None = None,
+    keyed: Keyed | None = None, watch: Watch | None = None,
 ) -> Launched:  # fmt: skip
     """Run a kernel once per program instance.
 
@@ -91,7 +93,7 @@ def launch(
         compute = _computing(watch) if has_data else None
         seats = Seats((0,), len(_instances(kernel, machine)))
 
-        def run(keyed: Mapping[Any, Any]) -> list[Launched]:
+        def run(keyed: Keyed) -> list[Launched]:
             return _launch(kernel, [(args, kwargs)], seats, machine, None, compute, keyed)
 
         if has_data:
@@ -104,8 +106,8 @@ def launch(
 
 
 def _on_shapes(
-    kernel: Kernel, calls: Sequence[Call], seats: Seats, keyed: Mapping[Any, Any],
-    run: Callable[[Mapping[Any, Any]], list[Launched]],
+    kernel: Kernel, calls: Sequence[Call], seats: Seats, keyed: Keyed,
+    run: Callable[[Keyed], list[Launched]],
 ) -> list[Launched]:  # fmt: skip
     """Run a kernel on shapes alone: where one program runs, iterations of loops may follow from others.
 
@@ -117,23 +119,30 @@ def _on_shapes(
     repeats = (keyed.get(REPEATS) or Repeats()).of_launch()
     goes_on = repeats.is_wanted and can_start_again(kernel.function, [*args, *kwargs.values()])
     while goes_on:
-        try:
-            launched = run({**keyed, REPEATS: repeats})
-        except (Exception, TraceAgain):
-            if not repeats.is_used:
-                raise
-            goes_on = repeats.is_broken
-        else:
-            if not repeats.is_broken:
-                return launched
-        goes_on = repeats.start_again() and goes_on
+        launched = _unless_repeats_fail(run, {**keyed, REPEATS: repeats}, repeats)
+        if launched is not None and not repeats.is_broken:
+            return launched
+        may_go_on = repeats.is_broken
+        goes_on = repeats.start_again() and may_go_on
     repeats.is_off = True
     return run({**keyed, REPEATS: repeats})
 
 
+def _unless_repeats_fail(
+    run: Callable[[Keyed], list[Launched]], keyed: Keyed, repeats: Repeats
+) -> list[Launched] | None:
+    """The programs of a run; None where iterations that follow from others may be why it went wrong."""
+    try:
+        return run(keyed)
+    except (Exception, TraceAgain):
+        if not repeats.is_used:
+            raise
+        return None
+
+
 def launch_ranks(
     kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, *, launched: int,
-    has_data: bool, topology: Topology | None = None, keyed: Mapping[Any, Any] | None = None,
+    has_data: bool, topology: Topology | None = None, keyed: Keyed | None = None,
     own: Sequence[Kernel] = (), watch: Watch | None = None,
 ) -> list[Launched]:  # fmt: skip
     """Run a kernel on several ranks of a launch, which meet in collectives.
@@ -160,7 +169,7 @@ def launch_ranks(
         seats = Seats(tuple(ranks), len(_instances(kernel, machine)), launched)
         compute = _computing(watch) if has_data else None
 
-        def run(keyed: Mapping[Any, Any]) -> list[Launched]:
+        def run(keyed: Keyed) -> list[Launched]:
             return _launch(kernel, calls, seats, machine, topology, compute, keyed, own)
 
         if has_data or launched > 1 or own:
@@ -191,7 +200,7 @@ class _Rank:
 
 def _launch(
     kernel: Kernel, calls: Sequence[Call], seats: Seats, machine: Machine, topology: Topology | None,
-    compute: Execute | None, keyed: Mapping[Any, Any], own: Sequence[Kernel] = (), *,
+    compute: Execute | None, keyed: Keyed, own: Sequence[Kernel] = (), *,
     takes_turns: bool = False,
 ) -> list[Launched]:  # fmt: skip
     cores = _instances(kernel, machine)
@@ -243,7 +252,7 @@ def _note_meetings(programs: Sequence[Program], seats: Seats, meetings: Sequence
             programs[number].met[place[number][row]] = who
 
 
-def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Mapping[Any, Any]) -> _Rank:
+def _prepared(kernel: Kernel, call: Call, sessions: list[Session], keyed: Keyed) -> _Rank:
     """A rank whose arrays have become tensors."""
     first = sessions[0]
     for session in sessions:

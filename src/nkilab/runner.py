@@ -16,6 +16,7 @@ from typing import Any
 
 from . import api
 from ._lazy import part
+from .dialects.serve import ROOTS
 from .errors import (
     EXIT_BUG,
     EXIT_FAULT,
@@ -28,7 +29,7 @@ from .errors import (
     reason_of,
     told,
 )
-from .hook import ROOTS, check_free, switch_on
+from .hook import check_free, switch_on
 from .tracebacks import is_bug, is_library, leave_out_ours
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from . import api
 from .checking import Report, every_launch, told_of_script
+from .dialects.serve import ROOTS
 from .errors import UsageError
 from .files import neff
 from .files.container import check_writable, write_whole
-from .hook import ROOTS, installed_elsewhere
+from .hook import installed_elsewhere
 from .reports import Reports
 from .runner import put_tools_on_path, run_script, serve_names
 

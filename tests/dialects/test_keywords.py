@@ -13,12 +13,12 @@ from tests.dialects.spellings import ncc1, nisa1, nki1, nki2, nl1, nl2, ramp, re
 from tests.sources import ROOT, name_of, nodes
 
 from nkilab.api import WORLD
-from nkilab.dialects.history import BETA1, at, history
+from nkilab.dialects.history import BETA1, VERSIONS, at, history
 from nkilab.dialects.serve import tables
 from nkilab.errors import SpellingError, UseError
 
 # (spelling, version) of which the functions are tried
-SPELLINGS = (("neuronxcc", ""), ("nki", ""), ("nki", "0.3"), ("nki", "0.6"))
+SPELLINGS = (("neuronxcc", ""), ("nki", ""), *(("nki", version) for version in VERSIONS if version != BETA1))
 MODULES = ("language", "isa", "collectives")
 
 
@@ -54,7 +54,8 @@ def test_no_function_takes_a_keyword_that_no_version_has(spelling: str, version:
         assert is_word or "there is no keyword wibble" in told, f"{name}: {told}"
         assert told.startswith("test_keywords.py:"), f"{name}: {told}"
         tried += not is_word
-    assert tried > 100
+    # the first versions have 63 and 74 that are not words
+    assert tried > 60
 
 
 def test_every_keyword_of_beta1_is_taken() -> None:

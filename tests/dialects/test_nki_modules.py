@@ -16,6 +16,7 @@ from tests.dialects.spellings import nl2 as nl
 import nkilab
 from nkilab.dialects.kernel import Kernel
 from nkilab.errors import RuleError, UnsupportedError, UseError
+from nkilab.machine import MACHINES
 
 with nkilab.activate():
     ncc = importlib.import_module("nki.collectives")
@@ -269,7 +270,7 @@ def test_limits_are_those_of_the_chip():
                      size.total_available_sbuf_size))  # fmt: skip
         return copied(x)
 
-    for target in ("trn1", "trn2", "trn3"):
+    for target in MACHINES:
         with nkilab.api.chosen(target=target):
             kernel(ramp(4, 6))
     assert seen == [

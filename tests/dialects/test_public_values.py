@@ -10,6 +10,7 @@ import pytest
 from tests.dialects.spellings import nisa1, nisa2, nki1, nki2, nl1, nl2
 
 import nkilab
+from nkilab.machine import MACHINES
 
 X = np.array([[-2.5, -0.75, 0.0, 0.25], [0.5, 1.0, 1.5, 3.0]], np.float32)
 Y = np.array([[1.0, -0.75, 2.0, 0.5], [0.5, 4.0, -1.5, 2.0]], np.float32)
@@ -187,9 +188,9 @@ LATER_SIZES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("place", range(3), ids=["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("place", range(len(MACHINES)), ids=list(MACHINES))
 def test_tile_sizes_are_those_of_the_manual(place):
-    target = ("trn1", "trn2", "trn3")[place]
+    target = list(MACHINES)[place]
 
     @nki1.jit
     def old(x):

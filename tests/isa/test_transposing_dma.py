@@ -92,7 +92,8 @@ REFUSED = [
     (
         TRANSPOSE, "trn2", {"src.shape": (16, 129), "dst.shape": (129, 16)},
         "the last axis of src is longer than dst has partitions\n"
-        f"  hint: split the last axis of `src` into tiles of 128\n  source: {DIRECT}",
+        "  hint: split the last axis of `src` into tiles of as many elements as there are partitions\n"
+        f"  source: {DIRECT}",
     ),
     (
         TRANSPOSE, "trn2", {"priority": 0},

@@ -16,12 +16,13 @@ from nkilab.views.report import report_html
 from nkilab.views.run import Run
 from nkilab.views.svg import timeline_svg
 from nkilab.views.words import spent_on_path, verdict
+from tests.chips import ODD
 from tests.place.handmade import Kernel
 from tests.timing.test_clock import fact
 from tests.views.report.test_page import read
 from tests.views.runs import run_of
 
-CHIPS = {name: MACHINES[name] for name in ("trn1", "trn2", "trn3")}
+CHIPS = {**MACHINES, "odd": ODD}
 SEEDS = range(6)
 
 

@@ -12,7 +12,7 @@ from ..errors import NkilabError, UnsupportedError
 from ..execute import execute, one_blas_thread, open_lanes
 from ..isa.declare import Instruction
 from ..machine import Machine
-from ..place.direct import SHAPE
+from ..place.direct import bytes_of_memory
 from ..tiles.convert import widen
 from ..tiles.dtypes import UINT8, DType
 from ..tiles.tile import Index, Layout, Storage, View, layout
@@ -87,9 +87,10 @@ class World:
     def _made(self, memory: Memory, home: object) -> Storage:
         shape, dtype, where = self.recording.shapes[memory]
         if isinstance(home, tuple) and home[0] == "space":
-            space = Storage(-1, "", SHAPE, UINT8, where, "tile", 0)
+            extent = bytes_of_memory(self.tracks[0].program.machine)
+            space = Storage(-1, "", extent, UINT8, where, "tile", 0)
             # what nothing wrote is NaN in every float; shadow bits of 32 MiB would cost more than the rows
-            space.allocate(np.full(SHAPE, 0xFF, np.uint8))
+            space.allocate(np.full(extent, 0xFF, np.uint8))
             return space
         made = Storage(-1, "", shape, self._retype(dtype), where, "tile", 0)
         given = next(

@@ -7,6 +7,7 @@ from typing import Any
 
 from .annotations import MutableAnnotation, ScalarAnnotation, TensorAnnotation
 from .dst_first import modules as dst_first
+from .dst_first.tensor import Tensor
 from .enums import (
     beta1_dge_mode,
     dge_mode,
@@ -106,5 +107,5 @@ def modules_from(served: dict[str, dict[str, Any]], version: str = "") -> dict[s
 
 ROOTS = ("neuronxcc", "nki")
 
-hold_members(dst_first.Tensor)
+hold_members(Tensor)
 hold_members(returned.Tensor, BETA1)

@@ -29,7 +29,6 @@ from ..trace.builder import record
 from ..trace.session import ask, current
 from ..trace.source import place_of, user_frame
 
-MAX_FREE = 512
 V = TypeVar("V", bound=View)
 PREDICATES = ("uint8", "uint16", "uint32", "bool")
 # Random bits that float32 holds exactly: what is left of 32 after a shift by 8.
@@ -185,15 +184,15 @@ def across_partitions(to: Lowering, tile: View, partitions: int, dtype: DType | 
         return to.make(DmaCopy, [None, broadcast(tile, shape)], plain(DmaCopy), memory=SBUF, dtype=dtype)
     ones = _ones(to, partitions, held)
     flat = reshaped(in_sbuf(to, tile), (1, tile.layout.free_size), 0)
-    width = flat.layout.shape[1]
-    if width <= MAX_FREE:
+    width, most = flat.layout.shape[1], current().machine.limit("psum_bank_bytes") // FLOAT32.itemsize
+    if width <= most:
         product = to.make(NcMatmul, [None, ones, flat], plain(NcMatmul), (False,))
         return to.make(
             TensorCopy, [None, product], plain(TensorCopy), memory=SBUF, dtype=dtype or held, shape=shape
         )
     out = to.allocate((partitions, width), dtype or held, SBUF)
-    for start in range(0, width, MAX_FREE):
-        stop = min(start + MAX_FREE, width)
+    for start in range(0, width, most):
+        stop = min(start + most, width)
         product = to.make(NcMatmul, [None, ones, _columns(flat, start, stop)], plain(NcMatmul), (False,))
         record(current(), TensorCopy, [_columns(out, start, stop), product], plain(TensorCopy), ())
     return reshaped(out, shape, 0)

@@ -58,7 +58,7 @@ class TileSize:
     @property
     def bn_stats_fmax(self) -> int:
         """Free elements of bn_stats."""
-        return 512
+        return self._machine.limit("bn_stats_free_max")
 
     @property
     def psum_min_align(self) -> int:

@@ -72,7 +72,7 @@ class Lanes:
         self._failure: BaseException | None = None
         self.is_idle = True
         for lane in range(count):
-            Thread(target=self._work, args=(lane,), name=f"nkilab-lane-{lane}", daemon=True).start()
+            Thread(target=self._begin, args=(lane,), name=f"nkilab-lane-{lane}", daemon=True).start()
 
     def touches(self, storages: Sequence[Storage]) -> bool:
         """Whether a call under way touches one of these storages."""
@@ -130,19 +130,25 @@ class Lanes:
         with self._finished:
             self._waiting += 1
             try:
-                while not holds():
-                    self._finished.wait(1.0)
+                self._sleep_until(holds)
             finally:
                 self._waiting -= 1
 
+    def _sleep_until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._finished.wait(1.0)
+
+    def _begin(self, lane: int) -> None:
+        with np.errstate(all="ignore"):
+            self._work(lane)
+
     def _work(self, lane: int) -> None:
         queue = self._queues[lane]
-        with np.errstate(all="ignore"):
-            while True:
-                self._finish(queue.get())
-                self._finished_in[lane] += 1
-                if self._waiting:
-                    self._wake()
+        while True:
+            self._finish(queue.get())
+            self._finished_in[lane] += 1
+            if self._waiting:
+                self._wake()
 
     def _finish(self, task: Task) -> None:
         """Compute a task, after those that it waits for; what goes wrong is raised where somebody waits."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import FileError, NkilabError
 from ..isa.declare import REGISTRY, Instruction
-from ..machine.model import Fact, Machine
+from ..machine.model import Certainty, Fact, Machine
 from ..place import Finding
 from ..tiles.dtypes import DTYPES
 from ..trace.addresses import Address
@@ -21,6 +21,10 @@ from .values import decoded, decoded_layout, encoded, encoded_layout
 KIND = "NEFF"
 _ROW_COLUMNS = ("form_column", "line_column", "position_column", "value_column")
 _SLOT_COLUMNS = ("storage_column", "offset_column")
+# rows of the header's tables
+_Fact = tuple[object, Certainty, str]
+_Storage = tuple[str, list[int], str, str, str, int]
+_Address = tuple[int, int, int, int, bool, int]
 
 
 def write(path: str | os.PathLike[str], program: Program) -> None:
@@ -115,9 +119,9 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
     program.values = [cast("tuple[object, ...]", decoded(v)) for v in cast("list[object]", header["values"])]
     program.storages = [
         StorageRecord(name, tuple(shape), DTYPES[dtype], memory, scope, line)
-        for name, shape, dtype, memory, scope, line in cast("list[list]", header["storages"])
+        for name, shape, dtype, memory, scope, line in cast("list[_Storage]", header["storages"])
     ]
-    for storage, space, partition, byte, is_fixed, chain in cast("list[list]", header["addresses"]):
+    for storage, space, partition, byte, is_fixed, chain in cast("list[_Address]", header["addresses"]):
         program.addresses[storage] = Address(space, partition, byte, is_fixed, chain)
     program.compiler = str(header["compiler"])
     program.has_static_descriptors = bool(header["static_descriptors"])
@@ -130,7 +134,7 @@ def _program(header: Header, arrays: dict[str, np.ndarray]) -> Program:
 def _machine(given: dict[str, object]) -> Machine:
     facts = {
         name: Fact(cast(float, decoded(value)), certainty, source)
-        for name, (value, certainty, source) in cast("dict[str, list]", given["facts"]).items()
+        for name, (value, certainty, source) in cast("dict[str, _Fact]", given["facts"]).items()
     }
     name, generation, calibration = given["name"], given["generation"], given["calibration"]
     return Machine(

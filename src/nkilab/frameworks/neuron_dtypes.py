@@ -71,7 +71,7 @@ def _unpacked(array: np.ndarray) -> np.ndarray:
     width = np.dtype(word).itemsize * 8 // 4
     words: np.ndarray = np.ascontiguousarray(array).view(word)[..., None]
     shifts = np.arange(4, dtype=word) * word(width)
-    bits = ((words >> shifts) & word((1 << width) - 1)).astype(np.uint8).view(element)
+    bits: np.ndarray = ((words >> shifts) & word((1 << width) - 1)).astype(np.uint8).view(element)
     return bits.astype(np.float32).reshape(*array.shape[:-1], -1)
 
 

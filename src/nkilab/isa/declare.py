@@ -132,13 +132,17 @@ def ScalarOrVector(
 
 @dataclass(frozen=True)
 class Limit:
-    """The size of `axis` is at most the machine's `constant`."""
+    """The size of `axis` is at most the machine's `constant`, in the hint {most}."""
 
     axis: str
     constant: str
     source: str
     key: str = "err_size_of_dimension_exceed_arch_limit"
     hint: str = ""
+
+    def hint_for(self, *most: int) -> str:
+        """The hint where that much is allowed, on one chip or on each of several."""
+        return self.hint.format(most=" or ".join(map(str, dict.fromkeys(most))))
 
 
 @dataclass(frozen=True)
@@ -379,7 +383,7 @@ class Instruction:
                 words = limit.constant.replace("_", " ")
                 raise LimitError(
                     f"{limit.axis.rstrip('*')} is {size}; {machine.name} allows {most} ({words})",
-                    hint=limit.hint, source=limit.source, key=limit.key,
+                    hint=limit.hint_for(most), source=limit.source, key=limit.key,
                 )  # fmt: skip
         for (name, _), given in zip(self.operands.items(), self.layouts, strict=True):
             if isinstance(given, Layout) and given.is_on_chip and self.engines[0] != "dma":
@@ -389,7 +393,8 @@ class Instruction:
         start, count = given.start_partition, given.partitions
         step = partition_step(count)
         if start % step:
-            allowed = "0, 32, 64 or 96" if step == 32 else "0 or 64" if step == 64 else "0"
+            *places, last = map(str, range(0, self.machine.limit("partitions"), step))
+            allowed = f"{', '.join(places)} or {last}" if places else last
             raise RuleError(
                 f"{name} starts at partition {start} with {count} partitions; it starts at {allowed}",
                 hint="copy the rows to a tile of their own with dma_copy, or choose another split",

@@ -41,7 +41,7 @@ class BnStats(Instruction):
         PARTITIONS,
         Limit(
             "F*", "bn_stats_free_max", BN_STATS, "err_size_of_dimension_exceed_arch_limit",
-            "call it once per 512 elements and combine all results with one bn_aggr",
+            "call it once per {most} elements and combine all results with one bn_aggr",
         ),
     )  # fmt: skip
     example = Example(

@@ -32,6 +32,7 @@ from .declare import (
 )
 
 SIZE = "nki.isa.nc_matmul, tile size"
+TRANSPOSE = "nki.isa.nc_transpose"
 TYPES = "nki.isa.nc_matmul, data types"
 MATMUL_DTYPES = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn", "bfloat16", "float16", "tfloat32", "float32")
 FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
@@ -137,7 +138,7 @@ def multiplication(form: Any, cycles: float, label: str, passes: float = 1) -> S
 
 LIMITS = (
     Limit("K", "partitions", SIZE, hint="split the contraction axis and accumulate into one PSUM tile"),
-    Limit("M", "stationary_free_max", SIZE, hint="split the free axis of `stationary` into tiles of 128"),
+    Limit("M", "stationary_free_max", SIZE, hint="split the free axis of `stationary` into tiles of {most}"),
     Limit("N", "moving_free_max", SIZE, hint="split the free axis of `moving`"),
 )
 _TWO_BYTES = (*LIMITS[:2], replace(LIMITS[2], constant="moving_free_max_two_bytes"))
@@ -389,16 +390,14 @@ class NcTranspose(Instruction):
     spoils its column. VectorE moves up to [32, 32] between any of the two memories.
     """
 
-    source = "nki.isa.nc_transpose"
+    source = TRANSPOSE
     engines = ("tensor", "vector")
     dst = Out("F P*", (PSUM, SBUF))
     data = In("P F*")
     engine = Attr("unknown", ("unknown", "tensor", "vector"))
     limits = (
-        Limit("P", "partitions", "nki.isa.nc_transpose"),
-        Limit(
-            "F", "stationary_free_max", "nki.isa.nc_transpose", hint="split the free axis into tiles of 128"
-        ),
+        Limit("P", "partitions", TRANSPOSE),
+        Limit("F", "stationary_free_max", TRANSPOSE, hint="split the free axis into tiles of {most}"),
     )
     example = Example({"data": [[1, 2, 3], [4, 5, 6]]}, {"dst": [[1, 4], [2, 5], [3, 6]]})
 
@@ -413,7 +412,7 @@ class NcTranspose(Instruction):
 
     @rule(
         "engine is tensor; data is in sbuf and dst in psum there",
-        source="nki.isa.nc_transpose",
+        source=TRANSPOSE,
         broken_by={"engine": "tensor", "data.memory": "psum"},
         key="err_unsupported_memory",
     )
@@ -423,7 +422,7 @@ class NcTranspose(Instruction):
     @rule(
         "the tile is larger than [32, 32] and does not go from sbuf to psum; "
         "only TensorE transposes it, that way",
-        source="nki.isa.nc_transpose",
+        source=TRANSPOSE,
         broken_by={"dst.memory": "sbuf", "F": 64},
         hint="put dst in psum",
         key="err_size_of_dimension_exceed_arch_limit",
@@ -434,7 +433,7 @@ class NcTranspose(Instruction):
 
     @rule(
         "dst and data have different types",
-        source="nki.isa.nc_transpose",
+        source=TRANSPOSE,
         broken_by={"dst.dtype": "bfloat16"},
         hint="transpose into a tile of the type of data, then cast with tensor_copy",
     )

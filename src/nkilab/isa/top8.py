@@ -35,7 +35,7 @@ NOT_FOUND = -1
 
 
 def _free(source: str) -> Limit:
-    hint = "search tiles of 16384 and combine what they give"
+    hint = "search tiles of {most} and combine what they give"
     return Limit("F*", "max8_free_max", source, "err_size_of_dimension_exceed_arch_limit", hint)
 
 

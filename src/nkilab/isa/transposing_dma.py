@@ -100,8 +100,8 @@ class DmaTranspose(Instruction):
     @rule(
         "the last axis of src is longer than dst has partitions",
         source=DIRECT,
-        broken_by={"src.shape": (16, 129), "dst.shape": (129, 16)},
-        hint="split the last axis of `src` into tiles of 128",
+        broken_by={"src.shape": (16, 1025), "dst.shape": (1025, 16)},
+        hint="split the last axis of `src` into tiles of as many elements as there are partitions",
     )
     def partitions_suffice(self) -> bool:
         return self.dst.partitions <= self.machine.limit("partitions")

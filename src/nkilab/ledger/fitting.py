@@ -101,7 +101,8 @@ class Sensitivities:
         pull = np.array([1 / SPREAD[getattr(machine, name).certainty] for name in self.names])
         left = np.vstack([self.slopes * (weight / sigma)[:, None], np.diag(pull)])
         right = -np.concatenate([scaled * weight, moved * pull])
-        return np.linalg.lstsq(left, right, rcond=None)[0]
+        shifts: np.ndarray = np.linalg.lstsq(left, right, rcond=None)[0]
+        return shifts
 
 
 def free_constants(machine: Machine) -> tuple[str, ...]:

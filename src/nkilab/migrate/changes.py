@@ -97,7 +97,11 @@ def name_changes(source: Source, before: str, after: str) -> Iterator[Change]:
 
 def belongs(use: Use, before: str) -> bool:
     """Whether a use is of the spelling of the version that is left."""
-    return (use.spelling == "neuronxcc") == (before == BETA1)
+    return _is_beta1(use) == (before == BETA1)
+
+
+def _is_beta1(use: Use) -> bool:
+    return use.spelling == "neuronxcc"
 
 
 # Modules of Beta 1 that no stub shows, and what took their place.
@@ -136,19 +140,19 @@ def _use_changes(source: Source, use: Use, before: str, after: str) -> Iterator[
         write = f"use nisa.activation, tensor_tensor or tensor_scalar with op={shown}"
         yield change(source, use.node, MUST, f"{shown}(...)", why, write, stubs(after))
     elif new.kind == "function" and old is not None and old.kind == "function":
-        yield from _call_changes(source, use, use.call, old, new, before, after)
+        yield from _call_changes(source, use, use.call, old, new, after)
 
 
 def _call_changes(
-    source: Source, use: Use, call: ast.Call, old: Event, new: Event, before: str, after: str
+    source: Source, use: Use, call: ast.Call, old: Event, new: Event, after: str
 ) -> Iterator[Change]:
-    gives_result = before == BETA1 and use.name.startswith("isa.") and not _has_destination(old)
+    gives_result = _is_beta1(use) and use.name.startswith("isa.") and not _has_destination(old)
     if gives_result and _has_destination(new):
         yield _destination(source, use, call, old, new, after)
     elif not any(isinstance(a, ast.Starred) for a in call.args):
         yield from _moved(source, use, call, old, new, after)
-    yield from _keywords(source, use, call, old, new, before, after)
-    yield from _defaults(source, use, call, old, new, before, after)
+    yield from _keywords(source, use, call, old, new, after)
+    yield from _defaults(source, use, call, old, new, after)
 
 
 def _has_destination(event: Event) -> bool:
@@ -258,7 +262,7 @@ DROPPED = {
 
 
 def _keywords(
-    source: Source, use: Use, call: ast.Call, old: Event, new: Event, before: str, after: str
+    source: Source, use: Use, call: ast.Call, old: Event, new: Event, after: str
 ) -> Iterator[Change]:
     """Keywords that the version does not have."""
     if new.signature.is_open:
@@ -272,7 +276,7 @@ def _keywords(
         if renamed:
             start, _ = source.span(keyword)
             edits = [Edit(start, start + len(keyword.arg), renamed)]
-        elif (use.name, keyword.arg) in DROPPED and before != BETA1:
+        elif (use.name, keyword.arg) in DROPPED and not _is_beta1(use):
             edits = without(source, call, keyword)
         yield change(
             source,
@@ -284,7 +288,7 @@ def _keywords(
             stubs(after),
             edits,
         )
-    if before != BETA1:
+    if not _is_beta1(use):
         yield from _absent(source, use, call, old, new, after)
 
 
@@ -345,7 +349,7 @@ _SAME_DEFAULT = {
 
 
 def _defaults(
-    source: Source, use: Use, call: ast.Call, old: Event, new: Event, before: str, after: str
+    source: Source, use: Use, call: ast.Call, old: Event, new: Event, after: str
 ) -> Iterator[Change]:
     """Parameters that are not given and whose default is another now: nothing refuses that."""
     if use.name in _SAME_DEFAULT or any(k.arg is None for k in call.keywords):

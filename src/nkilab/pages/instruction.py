@@ -266,7 +266,7 @@ def _limits(cls: type[Instruction]) -> Iterator[Block]:
         # where chips agree the page of the instruction says it; where they differ a chip may have its own
         others = [f"{chip}: {told}" for chip, told in sources.items() if told != limit.source]
         source = "; ".join([limit.source, *(others if len(set(values)) > 1 else [])])
-        rows.append((code(limit.axis.rstrip("*")), *map(str, values), source, limit.hint))
+        rows.append((code(limit.axis.rstrip("*")), *map(str, values), source, limit.hint_for(*values)))
     names = [m.name for m in chips]
     if rows:
         yield table(("axis, at most", *names, "source", "way out"), rows, names)

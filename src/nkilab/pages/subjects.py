@@ -108,16 +108,18 @@ def _raisers(key: str) -> Iterator[tuple[str, str, str]]:
     for cls in REGISTRY.values():
         facts: tuple[Rule | Limit, ...] = (*cls.rules, *cls.limits)
         for fact in (fact for fact in facts if fact.key == key):
-            shared.setdefault((_refusal(fact), fact.hint), []).append(cls.name)
+            shared.setdefault(_refusal(fact), []).append(cls.name)
     for (refusal, hint), names in shared.items():
         yield "most" if len(names) > 10 else listed(names), refusal, hint
 
 
-def _refusal(fact: Rule | Limit) -> str:
+def _refusal(fact: Rule | Limit) -> tuple[str, str]:
+    """What is refused, and the way out."""
     if isinstance(fact, Rule):
-        return fact.sentence
-    most = ", ".join(f"{m.limit(fact.constant)} on {m.name}" for m in MACHINES.values())
-    return f"{code(fact.axis.rstrip('*'))} is over {most}"
+        return fact.sentence, fact.hint
+    limits = {m.name: m.limit(fact.constant) for m in MACHINES.values()}
+    most = ", ".join(f"{limit} on {name}" for name, limit in limits.items())
+    return f"{code(fact.axis.rstrip('*'))} is over {most}", fact.hint_for(*limits.values())
 
 
 def metric_page(metric: Metric) -> Page:

@@ -13,12 +13,13 @@ from ..trace.program import Program
 from .boxes import Boxes
 from .buffers import buffer_edges
 from .direct import Edges, direct_edges, is_fixed, reserved
-from .edges import REUSE, Waits, Within, waits_from, with_edges, within_tensors
+from .edges import Waits, Within, waits_from, with_edges, within_tensors
 from .lifetimes import Parts, frontier_of, parts_of
 from .memory import ALL_PLACED, place
 from .plan import Finding, Placements, Plan, Transfer
 from .slots import Slots
 from .spills import operand_facts, place_text, place_with_spills
+from .walk import REUSE
 
 _LARGEST = 5
 

@@ -17,8 +17,8 @@ import numpy as np
 from ..tiles.tile import SBUF
 from ..trace.program import Program
 from .direct import has_address
-from .edges import REUSE
 from .slots import Kinds, Slots
+from .walk import REUSE
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..machine import Machine
 from ..tiles.dtypes import UINT8
 from ..tiles.tile import Layout, layout
 from ..trace.addresses import EVERY_TILE, Address
@@ -21,10 +22,13 @@ from .walk import DIRECT, REUSE, edges_of
 
 # bytes of a partition, more than any memory has, and a multiple of every element's size
 WIDTH = 1 << 18
-PARTITIONS = 128
-SHAPE = (PARTITIONS, WIDTH)
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def bytes_of_memory(machine: Machine) -> tuple[int, int]:
+    """The shape of a memory as bytes, [partitions, WIDTH]."""
+    return machine.limit("partitions"), WIDTH
 
 
 def has_address(program: Program) -> np.ndarray:
@@ -144,7 +148,7 @@ def _boxes_of(program: Program, slots: Slots, accesses: np.ndarray) -> Boxes:
             views.append(_of_bytes(record, seen))
         which[place] = numbers[key]
         first[place] = _first_byte(record, seen, offset, address)
-    return boxes_in(SHAPE, views, which, first)
+    return boxes_in(bytes_of_memory(program.machine), views, which, first)
 
 
 def in_memory(record: StorageRecord, given: Layout, offset: int, address: Address) -> tuple[Layout, int]:

@@ -18,9 +18,6 @@ from .boxes import Boxes, Overlaps, boxes_of, overlaps_of
 from .direct import Edges, direct_edges
 from .slots import DMA, Slots, slots_of
 from .walk import ANTI, FLOW, KINDS, OUTPUT, edges_of
-from .walk import DIRECT as DIRECT
-from .walk import REUSE as REUSE
-from .walk import SPILL as SPILL
 
 
 @dataclass(frozen=True)

@@ -188,16 +188,17 @@ def take(memory: Memory, number: int) -> bool:
     tile.pieces = 0
     while left > 0:
         segment = memory.segments[at]
-        if segment.is_free:
-            if segment.length > left:
-                _split(memory, at, left)
-            left -= segment.length
-            if segment.start != end:
-                tile.pieces += 1
-            end = segment.start + segment.length
-            _hold(memory, number, at, last)
-            last = at
-        at = segment.next
+        if not segment.is_free:
+            at = segment.next
+            continue
+        if segment.length > left:
+            _split(memory, at, left)
+        left -= segment.length
+        if segment.start != end:
+            tile.pieces += 1
+        end = segment.start + segment.length
+        _hold(memory, number, at, last)
+        last, at = at, segment.next
     tile.address = memory.segments[tile.held].start
     ring.cursor = at
     ring.free -= tile.size

@@ -167,9 +167,8 @@ def pass_rows(state: State) -> int:
         size = 0
         while end < len(accesses) and accesses[end].row == accesses[begin].row:
             part = state.parts[accesses[end].part]
-            if part.row != accesses[end].row:
-                size += part.size
-                part.row = accesses[end].row
+            size += part.size if part.row != accesses[end].row else 0
+            part.row = accesses[end].row
             end += 1
         if size > state.memory.extent.size:
             return begin

@@ -19,7 +19,8 @@ from ..api import WORLD
 from ..benchmark import BenchmarkResult
 
 
-@dataclass
+# pytest keeps its plugins in sets
+@dataclass(eq=False)
 class Bounds:
     """What the tests that ran so far were bound to, and what was predicted.
 

@@ -15,7 +15,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread, main_thread
@@ -141,28 +141,34 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: Any) -> Iterator[None]:
+def pytest_runtest_call(item: Any) -> Generator[None, object, object]:
     """Hold a test to its limits, whatever it makes of the interruption."""
     option = item.config.option
     if not (option.limit_seconds or option.limit_gib):
         return (yield)
     result = None
     with Watch(option.limit_seconds, option.limit_gib) as watch:
-        try:
-            result = yield
-        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            if watch.problem is None and is_out_of_memory(error):
-                item.user_properties.append(OUT_OF_MEMORY)
-            if watch.problem is None:
-                raise
-        finally:
-            item.user_properties.append((RESIDENT_GIB, round(watch.most, 2)))
+        result = yield from _outcome(item, watch)
     if watch.problem is None:
         return result
     if isinstance(watch.problem, MemoryError):
         item.user_properties.append(OUT_OF_MEMORY)
     # anew: where a signal interrupts there may be no line, which pytest cannot show
     raise watch.problem
+
+
+def _outcome(item: pytest.Item, watch: Watch) -> Generator[None, object, object]:
+    """Run a test; what it makes of an interruption does not count."""
+    try:
+        return (yield)
+    except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+        if watch.problem is None and is_out_of_memory(error):
+            item.user_properties.append(OUT_OF_MEMORY)
+        if watch.problem is None:
+            raise
+    finally:
+        item.user_properties.append((RESIDENT_GIB, round(watch.most, 2)))
+    return None
 
 
 def pytest_runtest_logfinish(nodeid: str) -> None:

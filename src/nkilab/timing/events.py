@@ -6,8 +6,8 @@ import numpy as np
 
 from ..isa.declare import Step
 from ..machine import Machine
-from ..place.edges import DIRECT, KINDS, REUSE, SPILL
 from ..place.slots import DMA
+from ..place.walk import DIRECT, KINDS, REUSE, SPILL
 from ..records import columns_of
 from .state import NOTHING, Clock
 from .timeline import REASONS, Timeline

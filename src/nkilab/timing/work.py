@@ -14,9 +14,10 @@ import numpy as np
 
 from ..isa.declare import Instruction, Step
 from ..machine import Machine
-from ..place.edges import ANTI, FLOW, KINDS, Waits
+from ..place.edges import Waits
 from ..place.plan import Plan, Transfer
 from ..place.slots import DMA, ENGINES
+from ..place.walk import ANTI, FLOW, KINDS
 from ..tiles.tile import HBM, PSUM, SBUF, Layout
 from ..trace.program import Program
 

@@ -215,7 +215,7 @@ def _name(node: Any) -> str:
     if node.op != "call_function":
         return ""
     schema = getattr(node.target, "_schema", None)
-    own = schema.name.rpartition("::")[2] if schema is not None else node.target.__name__
+    own: str = schema.name.rpartition("::")[2] if schema is not None else node.target.__name__
     return own[:-1] if own.endswith("_") and not own.startswith("__") else own
 
 

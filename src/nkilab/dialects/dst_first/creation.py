@@ -102,7 +102,7 @@ def _tile(
     if extents[0] > most:
         raise LimitError(
             PARTITION_LIMIT.format(extents[0], most),
-            hint="split the partition axis into tiles of 128",
+            hint=f"split the partition axis into tiles of {most}",
             source="trn1 architecture guide, SBUF",
             key="err_num_partition_exceed_arch_limit",
         )

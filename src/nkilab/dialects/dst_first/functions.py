@@ -282,7 +282,7 @@ def load(src: Any, dtype: Any = None) -> Tensor:
     """A new SBUF tile with the elements of an HBM tensor; a tensor of one axis loads as [P, 1]."""
     src = _in_hbm("src", "load", src)
     shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
-    _fits(shape[0], f"the first axis of src has {shape[0]} elements", "load tiles of 128 rows")
+    _fits(shape[0], f"the first axis of src has {shape[0]} elements", "load tiles of {} rows")
     return RESULTS.make(
         DmaCopy, [None, src], plain(DmaCopy), memory=SBUF, dtype=_held(dtype, src), shape=shape
     )
@@ -293,7 +293,7 @@ def _fits(partitions: int, told: str, hint: str) -> None:
     most = machine.limit("partitions")
     if partitions > most:
         raise LimitError(
-            f"{told}, which become partitions; {machine.name} has {most}", hint=hint,
+            f"{told}, which become partitions; {machine.name} has {most}", hint=hint.format(most),
             key="err_num_partition_exceed_arch_limit",
         )  # fmt: skip
 
@@ -328,7 +328,7 @@ def load_transpose2d(src: Any, dtype: Any = None) -> Tensor:
             f"src is {len(src.shape)}-dimensional {list(src.shape)}; it has two axes",
             key="err_exceed_max_supported_dimension",
         )
-    _fits(src.shape[1], f"src has {src.shape[1]} columns", "load at most 128 columns at once")
+    _fits(src.shape[1], f"src has {src.shape[1]} columns", "load at most {} columns at once")
     turned = common.transposed(src)
     return RESULTS.make(
         DmaCopy, [None, turned], plain(DmaCopy), memory=SBUF, dtype=_held(dtype, src), shape=turned.shape

@@ -104,7 +104,7 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
     if plain[axis] > most:
         raise LimitError(
             PARTITION_LIMIT.format(plain[axis], most),
-            hint="split the partition axis into tiles of 128",
+            hint=f"split the partition axis into tiles of {most}",
             source=ARCHITECTURE,
             key="err_num_partition_exceed_arch_limit",
         )

@@ -218,7 +218,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.
         if src.shape[0] > most:
             raise LimitError(
                 TRANSFER_LIMIT.format(list(src.shape), most),
-                hint="load tiles of 128 rows",
+                hint=f"load tiles of {most} rows",
                 key="err_num_partition_exceed_arch_limit",
             )
         held = result_dtype(dtype, src.layout.dtype)

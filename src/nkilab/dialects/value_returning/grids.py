@@ -350,7 +350,7 @@ def _named_grid(axis: int, meaning: str) -> property:
     return property(grid, doc=f"The {meaning}.")
 
 
-class Grid(tuple):
+class Grid(tuple[Any, ...]):
     """The grids that `mgrid` gives, one per axis, also by the names p, x, y, z, w."""
 
     p = _named_grid(0, "partition grid")

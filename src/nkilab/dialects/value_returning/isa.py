@@ -25,13 +25,14 @@ from ..enums import dge_mode, engine, nc_version, oob_mode
 from ..history import BETA1, history
 from ..indexing import allocated_shape
 from ..places import placed
+from ..tile_functions import result_layout
 from .direct import BIAS_KEY, TRANSPOSE_KEY, Blocks, refuse_blocks, require_automatic
 from .functions import a_tile, in_sbuf, inside_or_masked
 from .grids import Box, Index, Mask, box_of
 from .reductions import reduced
 from .signatures import NAMES, PLAIN, SPELLINGS
 from .subscripts import crop_operands, cropped, inside_bounds
-from .tensor import Tensor, checked, fresh, fresh_in_box, refuse_indices, result_layout, settled
+from .tensor import Tensor, checked, fresh, fresh_in_box, refuse_indices, settled
 from .transfers import copy_row, dma_attributes
 
 EXTRA = {"dtype": None, "mask": None}

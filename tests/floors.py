@@ -1,0 +1,78 @@
+"""What the tests covered of each folder, against the floors of `budgets.toml`.
+
+    python -m tests.floors            fails where the data of `pytest --cov` are below a floor
+    python -m tests.floors --raise    writes shares, rounded down, into budgets.toml where they are above
+
+Jobs that numba compiles count only where a test also runs them as Python.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import coverage
+
+FILE = Path(__file__).with_name("budgets.toml")
+MODULES = "modules"
+
+
+def home_of(path: str) -> str:
+    """The folder of the package that a file belongs to; those of none are one."""
+    _, _, below = path.replace("\\", "/").rpartition("/nkilab/")
+    return below.split("/")[0] if "/" in below else MODULES
+
+
+def shares(measured: coverage.Coverage) -> dict[str, tuple[int, int]]:
+    """Per folder its statements and how many of them ran."""
+    statements, ran = Counter[str](), Counter[str]()
+    for path in measured.get_data().measured_files():
+        _, lines, _, missing, _ = measured.analysis2(path)
+        statements[home_of(path)] += len(lines)
+        ran[home_of(path)] += len(lines) - len(missing)
+    return {home: (count, ran[home]) for home, count in sorted(statements.items()) if count}
+
+
+def complaints(found: dict[str, tuple[int, int]], floors: dict[str, int]) -> list[str]:
+    """What lies below its floor, or has none."""
+    below = [f"{home} has no floor" for home in found.keys() - floors.keys()]
+    below += [f"{home} has a floor and no statement" for home in floors.keys() - found.keys()]
+    for home in found.keys() & floors.keys():
+        count, ran = found[home]
+        if 100 * ran < floors[home] * count:
+            below.append(f"{home} is covered to {100 * ran / count:.1f} %; its floor is {floors[home]} %")
+    return sorted(below)
+
+
+def raised(text: str, found: dict[str, tuple[int, int]]) -> str:
+    """The file with the floors of folders that the tests cover further, and of new folders."""
+    before, _, _ = text.partition("[coverage]\n")
+    floors = tomllib.loads(text)["coverage"]
+    shares = {home: 100 * ran // count for home, (count, ran) in found.items()}
+    rows = [f"{home} = {max(share, floors.get(home, 0))}" for home, share in shares.items()]
+    return "\n".join([f"{before}[coverage]", *rows]) + "\n"
+
+
+def main() -> int:
+    """Print the table, and what lies below."""
+    floors = tomllib.loads(FILE.read_text(encoding="utf-8"))["coverage"]
+    measured = coverage.Coverage()
+    measured.load()
+    # processes that ended after pytest did
+    measured.combine(keep=False, strict=False)
+    found = shares(measured)
+    print(f"{'folder':12} {'lines':>7} {'covered':>8} {'share':>7} {'floor':>6}")
+    for home, (count, ran) in found.items():
+        print(f"{home:12} {count:7} {ran:8} {100 * ran / count:6.1f}% {floors.get(home, 'none'):>5}%")
+    if "--raise" in sys.argv:
+        FILE.write_text(raised(FILE.read_text(encoding="utf-8"), found), encoding="utf-8")
+        return 0
+    below = complaints(found, floors)
+    print("\n".join(below + ["write tests, or say in the commit why a floor comes down"] * bool(below)))
+    return 1 if below else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
