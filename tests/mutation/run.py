@@ -119,7 +119,8 @@ def _watched(folder: str, items: Items, scratch: Path) -> Reached:
 
 def _watch(folder: str, item: pytest.Item, kept: Path) -> int:
     """Run a test; write down its lines and seconds."""
-    watch, began = coverage.Coverage(data_file=None, include=[f"{PACKAGE / folder}/*"]), process_time()
+    began = process_time()
+    watch = coverage.Coverage(data_file=None, config_file=False, include=[f"{PACKAGE / folder}/*"])
     watch.set_option("run:disable_warnings", ["no-data-collected"])
     watch.start()
     status = _notice([item], {item.nodeid: _IMPORT})

@@ -11,7 +11,7 @@ from nkilab.machine import MACHINES
 from nkilab.machine.model import assumed
 from nkilab.place import plan
 from nkilab.place.buffers import buffer_edges
-from nkilab.place.edges import REUSE
+from nkilab.place.walk import REUSE
 from nkilab.place.slots import slots_of
 from nkilab.tiles.tile import View
 
