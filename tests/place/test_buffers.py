@@ -11,8 +11,8 @@ from nkilab.machine import MACHINES
 from nkilab.machine.model import assumed
 from nkilab.place import plan
 from nkilab.place.buffers import buffer_edges
-from nkilab.place.walk import REUSE
 from nkilab.place.slots import slots_of
+from nkilab.place.walk import REUSE
 from nkilab.tiles.tile import View
 
 from .handmade import Kernel
