@@ -101,6 +101,9 @@ def test_blocks_need_no_more_room_than_before() -> None:
         k.copy(k.tile(128, 64), block)
     before, after = k.program, with_blocks_apart(k.program)
     assert plan(after).peak_sbuf_bytes <= plan(before).peak_sbuf_bytes
+    # the tile beside a block stays as it was
+    strides = [given.strides for row in range(16) for _, _, given in after.form_of(row).tile_slots()]
+    assert set(strides) == {(64, 1)}
 
 
 def test_a_block_that_is_loaded_again_is_loaded_once() -> None:

@@ -169,6 +169,12 @@ def test_an_accumulating_matmul_waits_for_the_one_before_it() -> None:
     assert dependences(k.program).of(1) == [(0, "flow")]
 
 
+def test_the_framework_orders_every_kind_that_its_pages_name() -> None:
+    # trn1 guide, profile schema and direct allocation guide: typed from them
+    ordered = {name for name, kind in DEPENDENCES.items() if kind.is_ordered}
+    assert {"flow", "anti", "output", "reuse", "spill", "engine order", "queue order"} <= ordered
+
+
 @pytest.mark.parametrize("kind", ["flow", "anti", "output"])
 def test_a_kind_that_the_table_does_not_order_makes_nobody_wait(kind: str) -> None:
     k = Kernel()

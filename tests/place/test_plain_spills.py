@@ -79,7 +79,7 @@ def write(case: Case, tiles: list, number: int, draw: Random) -> None:
     k, tile, shape = case.kernel, tiles[number], tiles[number].layout.shape
     engine = draw.choice(["vector", "scalar"])
     others = [n for n, u in enumerate(case.units) if u == case.units[number] and n != number]
-    match draw.choice(["load", "make", "copy", "part"]):
+    match draw.choice(["load", "make", "copy", "part", "in place"]):
         case "load":
             k.load(tile, k.hbm(*shape))
             case.uses.append([Use(number, False, True, loads=True)])
@@ -87,6 +87,9 @@ def write(case: Case, tiles: list, number: int, draw: Random) -> None:
             other = draw.choice(others)
             k.copy(tile, tiles[other], engine)
             case.uses.append([Use(number, False, True), Use(other, True, False)])
+        case "in place" if len(case.uses) >= len(tiles):
+            k.copy(tile, tile, engine)
+            case.uses.append([Use(number, False, True), Use(number, True, False)])
         case "part" if len(case.uses) >= len(tiles):
             k.copy(columns(tile, 0, shape[1] // 2), k.psum(128, shape[1] // 2), engine)
             case.uses.append([Use(number, False, True, halves=(0,))])
