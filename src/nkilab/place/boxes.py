@@ -13,7 +13,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from ..tiles.tile import HBM, Layout, compact_strides
+from ..tiles.tile import HBM, Layout, compact_strides, may_repeat
 from ..trace.program import Program
 from .slots import Kinds, Slots, runs
 
@@ -168,7 +168,10 @@ def _decomposed(
         rows[:, 2 * axes + axis], rows[:, 3 * axes + axis] = pace, width if pace > 1 else 1
     for axis in range(len(sizes), axes):
         rows[:, axes + axis] = rows[:, 2 * axes + axis] = rows[:, 3 * axes + axis] = 1
-    distinct = prod(n for n, s in zip(given.shape, given.strides, strict=True) if s != 0) * given.itemsize
+    moved = [(n, s) for n, s in zip(given.shape, given.strides, strict=True) if s != 0]
+    # windows that overlap may leave gaps that their count does not show
+    is_counted = not may_repeat([n for n, _ in moved], [s for _, s in moved])
+    distinct = prod(n for n, _ in moved) * given.itemsize if is_counted else 0
     rows[:, 4 * axes], rows[:, 4 * axes + 1] = first, first + reach + given.itemsize
     rows[:, 4 * axes + 2] = ~fits
     rows[:, 4 * axes + 3] = np.where(fits, count == distinct, reach + given.itemsize == distinct)

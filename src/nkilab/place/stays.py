@@ -220,7 +220,8 @@ def _account(state: State, access: Access) -> None:
     stay = state.stays[part.stay]
     if stay.reload != NOBODY:
         _wait(state, access.row, stay.reload, SPILL)
-    if access.is_root:
+    # whoever comes back without content is overwritten by the row that brings it
+    if access.is_root or (stay.first == access.row and stay.reload == NOBODY):
         _wait_for_former(state, access.row, part.stay)
     if access.engine == DMA:
         _link(state, part.stay, access.row)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from ..heap import drop_first, push
 from .state import FOREVER, ISSUE, NOBODY, QUEUE, QUEUES_OF_UNIT, Clock
 
-NONE_ENDED, NONE_LEFT = -1, -2
+NONE_ENDED = -1
 
 
 def step(clock: Clock) -> int:
-    """Go to the next event.
+    """Go to the next event, of which there is one.
 
     Returns:
-        The node of the transfer that ended, `NONE_ENDED` if none did, `NONE_LEFT` after the last event.
+        The node of the transfer that ended, `NONE_ENDED` if none did.
     """
     moment = clock.moment
     arrival, begin = FOREVER, FOREVER
@@ -26,7 +26,7 @@ def step(clock: Clock) -> int:
     if moment.first_issued != NOBODY:
         begin = clock.nodes[moment.first_issued].start
     if moment.next_end <= arrival and moment.next_end <= begin:
-        return _end(clock) if moment.active > 0 else NONE_LEFT
+        return _end(clock)
     if begin <= arrival:
         _begin(clock)
     else:

@@ -138,8 +138,7 @@ def work_of(program: Program, plan: Plan, known: Work | None = None) -> Work:
     engine = np.array([s.engine for s in shares], np.int64)[share]
     # inserted transfers stand before their row, earlier shares of a row before its last one
     node = np.arange(len(row))
-    rank = np.where(node < len(program), 2, np.where(node < len(program) + len(inserted), 0, 1))
-    ordered = np.lexsort((node, rank, row))
+    ordered = np.lexsort((node, node < len(program), row))
     order = np.empty(len(row), np.int64)
     order[ordered] = node
     stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
