@@ -14,9 +14,9 @@ import pytest
 
 from nkilab import neuron_profile
 from nkilab.cli import main
+from nkilab.command_line import FOLDER, OUTPUT
 from nkilab.disk import check_outputs, write_whole, write_whole_folder
 from nkilab.errors import FileError, UsageError
-from nkilab.program import FOLDER, OUTPUT
 from tests.program import KERNEL, SOURCE, call, inside, told
 
 ARG = ("--arg", "f32[64,512]")

@@ -18,8 +18,8 @@ from typing import Any
 
 from nkilab import Profile, activate, profile, spec
 from nkilab.disk import write_whole
-from nkilab.views.quantities import duration, quantity
 from nkilab.views.svg import timeline_svg
+from nkilab.views.units import duration, quantity
 from nkilab.views.words import verdict
 
 PAGE = Path(__file__).resolve().parent.with_suffix(".md")

@@ -29,14 +29,14 @@ def argument(text: str) -> Any:
     """
     if text.startswith("@"):
         return _array_in(Path(text[1:]))
-    found = _SPEC.fullmatch(text)
-    if not found:
+    match = _SPEC.fullmatch(text)
+    if not match:
         raise UsageError(f"--arg is {text!r}; write DTYPE[N,...], as in f32[128,512], or @FILE.npy")
     try:
-        dtype = as_dtype(found[1])
+        dtype = as_dtype(match[1])
     except NkilabError as error:
         raise UsageError(f"--arg is {text!r}: {error.problem}", hint=error.hint) from None
-    return ArraySpec(tuple(int(n) for n in found[2].split(",")), dtype)
+    return ArraySpec(tuple(int(n) for n in match[2].split(",")), dtype)
 
 
 def _array_in(path: Path) -> Any:
@@ -62,16 +62,16 @@ def call_arguments(args: Sequence[str], keywords: Sequence[str]) -> tuple[list[A
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for text in args:
-        found = _NAMED.fullmatch(text)
-        if found:
-            named[found[1]] = argument(found[2])
+        match = _NAMED.fullmatch(text)
+        if match:
+            named[match[1]] = argument(match[2])
         else:
             positional.append(argument(text))
     for text in keywords:
-        found = _NAMED.fullmatch(text)
-        if not found:
+        match = _NAMED.fullmatch(text)
+        if not match:
             raise UsageError(f"--kw is {text!r}; write name=value")
-        named[found[1]] = literal(found[2])
+        named[match[1]] = literal(match[2])
     return positional, named
 
 
@@ -100,14 +100,14 @@ def extents(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
-def trips(given: Sequence[str]) -> dict[str, int]:
+def trips(arguments: Sequence[str]) -> dict[str, int]:
     """How often lines go round, as --trips writes it: kernel.py:41=8.
 
     Raises:
         UsageError: if one is written otherwise.
     """
-    found = [re.fullmatch(r"([^/=]+\.py:[1-9][0-9]*)=([0-9]{1,9})", text.strip()) for text in given]
-    for text, match in zip(given, found, strict=True):
+    matches = [re.fullmatch(r"([^/=]+\.py:[1-9][0-9]*)=([0-9]{1,9})", text.strip()) for text in arguments]
+    for text, match in zip(arguments, matches, strict=True):
         if match is None:
             raise UsageError(f"--trips is {text!r}; write FILE.py:LINE=N, as in kernel.py:41=8")
-    return {match[1]: int(match[2]) for match in found if match}
+    return {match[1]: int(match[2]) for match in matches if match}

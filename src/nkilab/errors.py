@@ -29,7 +29,7 @@ _SHOWN, _LONGEST_PART = 60, 2000
 
 def printable(text: str) -> str:
     """Text from outside as a terminal may get it: control characters are written as escapes."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def bounded(text: str, most: int = _LONGEST_PART) -> str:
@@ -167,7 +167,7 @@ class NkilabWarning(UserWarning):
     """Something that runs but does not mean what its author hopes; one per source line."""
 
 
-def told(error: NkilabError, name: str = "nkilab") -> str:
+def message_of(error: NkilabError, name: str = "nkilab") -> str:
     """An error as a program of this name prints it: it begins with a place, or else with the name.
 
     Its notes follow: which of several programs raised it, and where the others stand.
@@ -191,11 +191,11 @@ def nearest(word: str, known: Iterable[str], most: int = 1, alike: float = 0.6) 
         alike: share of letters that they have in common at least.
     """
     names = {name.lower(): name for name in known}
-    found = get_close_matches(word.lower(), names, 2 * most + 3, alike)
+    close = get_close_matches(word.lower(), names, 2 * most + 3, alike)
     # of those that are equally near, the first that is known
-    ratio = {name: SequenceMatcher(None, name, word.lower()).ratio() for name in found}
+    ratio = {name: SequenceMatcher(None, name, word.lower()).ratio() for name in close}
     order = list(names)
-    return [names[near] for near in sorted(found, key=lambda n: (-ratio[n], order.index(n)))][:most]
+    return [names[near] for near in sorted(close, key=lambda n: (-ratio[n], order.index(n)))][:most]
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:

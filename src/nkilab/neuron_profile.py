@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from .api import Estimate, estimate_program
+from .command_line import OUTPUT, PATH, Number, OneOf, Program, json_option
 from .disk import check_outputs, write_whole, write_whole_folder
 from .errors import printable
 from .files import neff, ntff
 from .place import plan
-from .program import OUTPUT, PATH, Number, OneOf, Program, json_option
 from .views.explorer.formats import summary_json, summary_text, whole_json
 from .views.explorer.parquet import parquet_files
 from .views.perfetto import trace_protobuf

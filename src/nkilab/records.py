@@ -191,8 +191,8 @@ def table(record: type, columns: dict[str, Any], count: int, *, as_array: bool) 
     if as_array:
         return _filled(record, columns, count).view(np.recarray)
     assert (*columns,) == _names(record)[: len(columns)]
-    given = [_listed(column, count) for column in columns.values()]
-    return list(map(record, *given)) if given else [record() for _ in range(count)]
+    lists = [_listed(column, count) for column in columns.values()]
+    return list(map(record, *lists)) if lists else [record() for _ in range(count)]
 
 
 @cache
@@ -202,25 +202,25 @@ def _names(record: type) -> tuple[str, ...]:
 
 def _listed(column: Any, count: int) -> list[Any]:
     """A column of plain numbers of one kind; one value stands for all."""
-    held = np.asarray(column)
-    return held.tolist() if held.ndim else [held.item()] * count
+    values = np.asarray(column)
+    return values.tolist() if values.ndim else [values.item()] * count
 
 
 def _filled(record: type, columns: dict[str, Any], count: int) -> np.ndarray:
     """An array of records, written a piece at a time that the cache holds."""
-    made = np.empty(count, dtype_of(record))
+    table_made = np.empty(count, dtype_of(record))
     values = {field.name: columns.get(field.name, field.default) for field in fields(record)}
     whole = {name: own for name, own in values.items() if np.ndim(own)}
-    alike: np.ndarray = np.zeros(1, made.dtype)
+    alike: np.ndarray = np.zeros(1, table_made.dtype)
     for name, own in values.items():
         if name not in whole:
             alike[name] = own
     for start in range(0, count, _PIECE):
-        piece = made[start : start + _PIECE]
+        piece = table_made[start : start + _PIECE]
         piece[:] = alike
         for name, own in whole.items():
             piece[name] = own[start : start + _PIECE]
-    return made
+    return table_made
 
 
 @cache
@@ -240,12 +240,12 @@ def columns_of(records: Any, *names: str) -> tuple[np.ndarray, ...]:
     if not isinstance(records, np.ndarray):
         return tuple(np.array([getattr(record, name) for record in records]) for name in names)
     plain = records.view(np.ndarray)
-    made = tuple(np.empty(len(plain), plain.dtype[name]) for name in names)
+    arrays = tuple(np.empty(len(plain), plain.dtype[name]) for name in names)
     for start in range(0, len(plain), _PIECE):
         piece = plain[start : start + _PIECE]
-        for name, values in zip(names, made, strict=True):
+        for name, values in zip(names, arrays, strict=True):
             values[start : start + _PIECE] = piece[name]
-    return made
+    return arrays
 
 
 def numbers(values: Any, *, as_array: bool) -> Any:

@@ -27,8 +27,8 @@ from .errors import (
     NkilabError,
     UsageError,
     did_you_mean,
+    message_of,
     reason_of,
-    told,
 )
 from .hook import check_free, switch_on
 from .packages import home_of, home_of_script, imported, put_in_front
@@ -101,13 +101,13 @@ def guarded(action: Callable[[], Any]) -> int:
         print(request.code, file=sys.stderr)
         return EXIT_FAULT
     except NkilabError as error:
-        print(told(error), file=sys.stderr)
+        print(message_of(error), file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
     except IndexError as error:
         # an index of Beta 1 that is out of bounds at run time has NumPy's type, and ours as its cause
         if not isinstance(error.__cause__, NkilabError):
             return _tell(error)
-        print(told(error.__cause__), file=sys.stderr)
+        print(message_of(error.__cause__), file=sys.stderr)
         return EXIT_FAULT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -130,23 +130,23 @@ def _tell(error: BaseException) -> int:
     leave_out_ours(error)
     traceback.print_exception(error)
     if hidden := _hidden(error):
-        print(f"\n{told(hidden)}", file=sys.stderr)
+        print(f"\n{message_of(hidden)}", file=sys.stderr)
     root = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and root and root not in ROOTS:
         hint = did_you_mean(root, ROOTS)
         problem = f"the environment of {sys.executable} has no module {root}"
-        print(told(UsageError(problem, hint=hint)), file=sys.stderr)
+        print(message_of(UsageError(problem, hint=hint)), file=sys.stderr)
     return EXIT_FAULT
 
 
 def _hidden(error: BaseException) -> NkilabError | None:
     """Our error behind one that PyTorch raised in its place, where the traceback does not show it."""
-    held: BaseException | None = error
+    cause: BaseException | None = error
     is_shown = not type(error).__module__.startswith("torch.")
-    while held is not None:
-        if isinstance(held, NkilabError):
-            return None if is_shown else held
-        held = held.__cause__ or held.__context__
+    while cause is not None:
+        if isinstance(cause, NkilabError):
+            return None if is_shown else cause
+        cause = cause.__cause__ or cause.__context__
     return None
 
 

@@ -28,7 +28,7 @@ class Launches:
     """Keeps what was launched, with a prediction of each; equal launches are timed once."""
 
     def __init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
+        self.launches: list[dict[str, Any]] = []
         self._known: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def __call__(self, shown: api.Shown) -> None:
@@ -36,7 +36,7 @@ class Launches:
         key = tuple(neff.digest_of(program) for program in shown.programs)
         if key not in self._known:
             self._known[key] = api.estimate_programs(shown.programs).to_dict()
-        self.found.append(self._known[key])
+        self.launches.append(self._known[key])
 
 
 def run(
@@ -88,9 +88,9 @@ def run(
     if checks:
         status = told_of_script(reports) or status
     if json_file:
-        held = {"schema": SCHEMA, "script": script, "arguments": list(arguments), "status": status}
-        found = {"launches": launches.found, "checks": [report.to_dict() for report in reports]}
-        write_whole(json_file, json.dumps({**held, **found}, indent=2).encode())
+        document = {"schema": SCHEMA, "script": script, "arguments": list(arguments), "status": status}
+        outcome = {"launches": launches.launches, "checks": [report.to_dict() for report in reports]}
+        write_whole(json_file, json.dumps({**document, **outcome}, indent=2).encode())
         print(printable(f"nkilab: wrote {json_file}"), file=sys.stderr)
     return status
 

@@ -81,22 +81,22 @@ def loaded(path: Path, hint: str) -> Any:
         raise FileError(f"{path} is no text") from None
     except yaml.error.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        told = getattr(error, "problem", None) or "it does not parse"
-        raise wrong(path, mark.line + 1 if mark else 1, f"this is no YAML: {told}", hint) from None
+        reason = getattr(error, "problem", None) or "it does not parse"
+        raise wrong(path, mark.line + 1 if mark else 1, f"this is no YAML: {reason}", hint) from None
     except _TooMuch as error:
         raise wrong(path, error.line, error.problem, hint) from None
     except ValueError as error:
         raise wrong(path, 1, f"a value cannot be read: {str(error).partition(';')[0]}", hint) from None
 
 
-def line_of(held: Any, place: int | None = None) -> int:
+def line_of(node: Any, place: int | None = None) -> int:
     """The line, from 1, on which what was read begins, or an entry of it."""
-    return int(held.lc.line if place is None else held.lc.item(place)[0]) + 1
+    return int(node.lc.line if place is None else node.lc.item(place)[0]) + 1
 
 
-def key_line(held: Any, key: Any) -> int:
+def key_line(node: Any, key: Any) -> int:
     """The line, from 1, of a key of a mapping that was read."""
-    return int(held.lc.key(key)[0]) + 1
+    return int(node.lc.key(key)[0]) + 1
 
 
 def wrong(path: Path, line: int, problem: str, hint: str) -> FileError:

@@ -63,7 +63,7 @@ def test_a_core_waits_for_the_other_one(meets: str) -> None:
 
 
 def exchange_row(estimate: Any) -> int:
-    (row,) = common_clock.meeting_rows(estimate.program)
+    (row,) = common_clock.rendezvous_rows(estimate.program)
     return row
 
 

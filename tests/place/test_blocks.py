@@ -8,7 +8,7 @@ from nkilab.files.neff import digest_of
 from nkilab.isa.operators import OPERATORS
 from nkilab.place import plan
 from nkilab.place.blocks import with_blocks_apart
-from nkilab.place.compiled import MIDDLE_END, compiled
+from nkilab.place.compiler_passes import MIDDLE_END, compiled
 from nkilab.place.fills import without_zero_fills
 from nkilab.tiles.dtypes import DTYPES
 from nkilab.tiles.tile import View, layout

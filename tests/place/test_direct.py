@@ -11,7 +11,7 @@ import pytest
 from nkilab import activate, estimate, spec
 from nkilab.files.neff import packed, unpacked
 from nkilab.place import DEPENDENCES, dependences, plan
-from nkilab.place.compiled import compiled
+from nkilab.place.compiler_passes import compiled
 from nkilab.trace.program import Program
 from tests.place.test_compiled import traced
 

@@ -13,7 +13,7 @@ from nkilab.machine import MACHINES, Machine
 from nkilab.machine.model import assumed
 from nkilab.place import Plan, plan
 from nkilab.tiles.tile import View, layout
-from nkilab.trace.addresses import Address
+from nkilab.trace.direct_allocation import Address
 
 from .handmade import Kernel, part
 

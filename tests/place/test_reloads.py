@@ -8,7 +8,7 @@ import pytest
 
 from nkilab import activate
 from nkilab.place import plan
-from nkilab.place.compiled import compiled
+from nkilab.place.compiler_passes import compiled
 from nkilab.trace.program import Program
 from tests.place.test_compiled import traced
 

@@ -9,7 +9,7 @@ from nkilab.place import plan
 from nkilab.place.balance import balanced
 from nkilab.place.broadcasts import without_broadcast_copies
 from nkilab.place.buffers import buffer_edges
-from nkilab.place.compiled import MIDDLE_END, STANDALONE, compiled
+from nkilab.place.compiler_passes import MIDDLE_END, STANDALONE, compiled
 from nkilab.place.invariants import without_loop_invariants
 from nkilab.place.slots import slots_of
 from nkilab.tiles.tile import View

@@ -91,12 +91,12 @@ def from_error(error: NkilabError, kernel: Kernel) -> Finding:
     site = _site(error, kernel)
     if isinstance(error, DeadlockError):
         return DEADLOCK.finding(f"{error.called}: {error.problem}", site, notes=error.facts)
-    told = ": ".join(part for part in (error.called, error.problem) if part)
+    sentence = ": ".join(part for part in (error.called, error.problem) if part)
     notes = [*error.facts, *([f"source: {error.source}"] if error.source else [])]
     if error.key:
         notes.append(f"key: {error.key}")
     broken = UNWRITTEN_READ if isinstance(error, UnwrittenError) else KERNEL_ERROR
-    return broken.finding(told, site, fix=error.hint or "see the message", notes=notes)
+    return broken.finding(sentence, site, fix=error.hint or "see the message", notes=notes)
 
 
 def _site(error: NkilabError, kernel: Kernel) -> Site:

@@ -34,8 +34,8 @@ def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, An
         for finding in report.findings:
             results.append(_result(finding, report.sources, place, folder))
         for finding in report.silenced:
-            held = _result(finding, report.sources, place, folder)
-            results.append({**held, "suppressions": [{"kind": "inSource"}]})
+            entry = _result(finding, report.sources, place, folder)
+            results.append({**entry, "suppressions": [{"kind": "inSource"}]})
     driver = {
         "name": "nkilab",
         "version": version,
@@ -57,12 +57,12 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _result(finding: Finding, sources: Sources, place: dict[str, int], folder: Path) -> dict[str, Any]:
-    told = finding.message + (f". Hint: {finding.fix}" if finding.fix else "")
+    sentence = finding.message + (f". Hint: {finding.fix}" if finding.fix else "")
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": place[finding.rule],
         "level": _LEVELS[finding.severity],
-        "message": {"text": told},
+        "message": {"text": sentence},
     }
     if finding.site.file:
         result["locations"] = [_location(finding.site, sources, folder)]

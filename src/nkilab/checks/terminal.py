@@ -39,11 +39,11 @@ def lines_of(finding: Finding, sources: Sources) -> Iterator[Line]:
         yield [(f"  {finding.other_where}: {finding.other_message or 'the other side'}", "")]
         yield from _excerpt(finding.other_site, sources, "-", "blue")
     if finding.fix:
-        yield from _told("hint", finding.fix)
+        yield from _labelled("hint", finding.fix)
     for note in finding.notes:
-        yield from _told("note", note)
+        yield from _labelled("note", note)
     if finding.gain_us is not None:
-        yield from _told("gain", f"{finding.gain_us:.2f} us by simulation")
+        yield from _labelled("gain", f"{finding.gain_us:.2f} us by simulation")
         if finding.command:
             # one line, to be copied
             yield [("  try: ", "bold"), (finding.command, "")]
@@ -63,7 +63,7 @@ def _excerpt(site: Site, sources: Sources, mark: str, style: str) -> Iterator[Li
     yield [(f"{' ' * max(5, len(number))} | ", "dim"), (" " * start + mark * max(1, end - start), style)]
 
 
-def _told(word: str, text: str) -> Iterator[Line]:
+def _labelled(word: str, text: str) -> Iterator[Line]:
     first, *rest = wrap(f"{word}: {text}", WIDTH - 2, break_long_words=False, break_on_hyphens=False)
     yield [(f"  {first[: len(word) + 1]}", "bold"), (first[len(word) + 1 :], "")]
     for line in rest:

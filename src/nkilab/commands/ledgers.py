@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import click
 
 from .._lazy import part
+from ..command_line import CHIPS, OUTPUT, PATH, Verb, json_option
 from ..errors import UsageError
-from ..program import CHIPS, OUTPUT, PATH, Verb, json_option
 
 
 @click.command(
@@ -33,20 +33,20 @@ def validate(
     family: str, as_json: bool, picture: str, leave_out: bool, regret: bool, ledger: str
 ) -> None:  # fmt: skip
     """Compare predictions with published measurements, or those of LEDGER.yaml; 1 if a bar is missed."""
-    runner, held = part("runner"), part("validate")
-    found: list[int] = []
+    runner, verb = part("runner"), part("validate")
+    statuses: list[int] = []
     if regret and (picture or leave_out):
         raise UsageError("--regret goes with --family and --json alone", hint="leave the other options out")
 
     def work() -> None:
         if regret:
-            found.append(held.run_regret(ledger, family, as_json=as_json, load=runner.kernel_from))
+            statuses.append(verb.run_regret(ledger, family, as_json=as_json, load=runner.kernel_from))
             return
-        given = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
-        found.append(held.run_validation(ledger, family, picture, **given))
+        options = {"as_json": as_json, "leave_out": leave_out, "load": runner.kernel_from}
+        statuses.append(verb.run_validation(ledger, family, picture, **options))
 
     status = runner.guarded(work)
-    sys.exit(status or found[0])
+    sys.exit(status or statuses[0])
 
 
 @click.command(

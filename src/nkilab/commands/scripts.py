@@ -10,8 +10,8 @@ import click
 
 from .. import __version__
 from .._lazy import part
+from ..command_line import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option
 from ..errors import UsageError
-from ..program import FOLDER, OUTPUT, PATH, Number, OneOf, Verb, json_option
 from .shapes import arg_option, grid_option, kw_option, target_option, version_option
 
 
@@ -73,14 +73,14 @@ def run(
     arguments: Sequence[str],
 ) -> None:
     """Run SCRIPT with the NKI names served; options stand before SCRIPT, the rest is the script's."""
-    given = {
+    options = {
         "--profile": folder,
         "--check": checks,
         "--json": json_file,
         "--nki": version,
         "--target": target,
     }
-    for option, value in given.items() if backend == "vendor" else ():
+    for option, value in options.items() if backend == "vendor" else ():
         if value:
             raise UsageError(
                 f"--backend vendor and {option} are both given; only nkilab has {option}",

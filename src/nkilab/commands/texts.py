@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from .._lazy import part
+from ..command_line import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
 from ..errors import EXIT_FAULT, UsageError, printable
-from ..program import OUTPUT, PATH, VERSIONS, Number, OneOf, Verb, json_option
 from .shapes import target_option
 
 
@@ -53,8 +53,8 @@ def einsum(spec: str, dialect: str | None, target: str, **options: Any) -> None:
     """Compile the Einsums of SPEC (YAML, docstring, notebook or expressions) into a kernel."""
     status: list[int] = []
     verb = part("einsum.verb")
-    given = {"dialect": dialect or "", "target": target or "trn2", **options}
-    code = part("runner").guarded(lambda: status.append(verb.run(spec, **given)))
+    arguments = {"dialect": dialect or "", "target": target or "trn2", **options}
+    code = part("runner").guarded(lambda: status.append(verb.run(spec, **arguments)))
     sys.exit(code or status[0])
 
 
@@ -85,13 +85,13 @@ def migrate(to: str, since: str, shows_diff: bool, write: bool, as_json: bool, f
     if as_json and shows_diff:
         raise UsageError("--json and --diff are both given", hint="leave one of them out")
     part_of = part("migrate")
-    found = part_of.migration(file, to, since)
+    migration = part_of.migration(file, to, since)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        click.echo(json.dumps(migration.to_dict(), indent=2))
     elif shows_diff:
-        click.echo(printable(found.diff), nl=False)
+        click.echo(printable(migration.diff), nl=False)
     else:
-        click.echo(printable(part_of.report_text(found)))
-    if write and found.write():
+        click.echo(printable(part_of.report_text(migration)))
+    if write and migration.write():
         click.echo(printable(f"nkilab: {file} is rewritten"), err=True)
-    sys.exit(EXIT_FAULT if found.is_needed else 0)
+    sys.exit(EXIT_FAULT if migration.is_needed else 0)

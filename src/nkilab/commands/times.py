@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from .._lazy import part
+from ..command_line import FOLDER, OUTPUT, PATH, Number, Verb, json_option
 from ..errors import printable
-from ..program import FOLDER, OUTPUT, PATH, Number, Verb, json_option
 from .shapes import (
     echo_json,
     grid_option,
@@ -102,8 +102,8 @@ def profile(
     changes = part("what_if").changes_in(what_if) if what_if else {}
     results = timed(profiles.profile, kernel, as_json=as_json, **options)
     if changes:
-        found = [r.diff(r.what_if(**changes), ("as it is", "what if"), what_if) for r in results]
-        _show_differences(found, as_json, as_text, html)
+        differences = [r.diff(r.what_if(**changes), ("as it is", "what if"), what_if) for r in results]
+        _show_differences(differences, as_json, as_text, html)
         return
     for wrote in results[0].save(files):
         click.echo(printable(f"nkilab: wrote {wrote}"), err=True)
@@ -159,14 +159,14 @@ def diff(
     profiles = part("profiles")
     profiles.check_files({"html": html}, options["target"])
     second_options = {**options, "keywords": profiles.with_changes(options["keywords"], keywords_b)}
-    found = []
-    for kernel, given in ((first, options), (second, second_options)):
+    runs = []
+    for kernel, kernel_options in ((first, options), (second, second_options)):
         if kernel.endswith(".neff"):
-            found.append([profiles.profile_in(kernel)])
+            runs.append([profiles.profile_in(kernel)])
         else:
-            found.append(timed(profiles.profile, kernel, as_json=as_json, **given))
+            runs.append(timed(profiles.profile, kernel, as_json=as_json, **kernel_options))
     names = profiles.told_apart(first, second, options["keywords"], keywords_b)
-    pairs = zip(*found, strict=False)
+    pairs = zip(*runs, strict=False)
     _show_differences([one.diff(other, names) for one, other in pairs], as_json, as_text, html)
 
 
@@ -227,17 +227,17 @@ def diff(
 )
 @click.option("--picture", default="", metavar="FILE.svg", type=OUTPUT, help="Draw the points.")
 @json_option
-def tune(version: str, target: str, kernel: str, weights: str, objective: str, **given: Any) -> None:
+def tune(version: str, target: str, kernel: str, weights: str, objective: str, **options: Any) -> None:
     """Search the parameters of a kernel for the lowest predicted latency."""
     runner, verb = part("runner"), part("tune.verb")
-    found: list[int] = []
+    statuses: list[int] = []
 
     def work() -> None:
-        held = verb.Work(
-            kernel, given.pop("args"), given.pop("keywords"), verb.numbers(weights), given.pop("grid"),
+        work_of_search = verb.Work(
+            kernel, options.pop("args"), options.pop("keywords"), verb.numbers(weights), options.pop("grid"),
             tuple(word.strip() for word in objective.split(",")), version, target,
         )  # fmt: skip
-        found.append(verb.run_tuning(held, verb.Options(**given)))
+        statuses.append(verb.run_tuning(work_of_search, verb.Options(**options)))
 
     status = runner.guarded(work)
-    sys.exit(status or found[0])
+    sys.exit(status or statuses[0])

@@ -13,9 +13,9 @@ from ..trace.session import running
 from ..trace.source import is_users, place_of, user_frame
 from ..tracebacks import leave_out_ours, public
 from .foreign import refuse_member
-from .held import held
 from .history import BETA1, NEWEST, VERSIONS, at, history, order, replacement, spelled, story, versions_with
 from .missing import alternatives_to, refuse_name
+from .parameters import limited_to_version
 from .strict import strict
 
 BETA1_ROOT = "neuronxcc.nki"
@@ -49,7 +49,7 @@ LIBRARIES = tuple(f"{BETA1_ROOT}.{name}" for name in ("kernels", "_private_kerne
 
 def library_of(name: str) -> str:
     """The library of the vendor's that a module is, or is a part of; "" if none."""
-    return next((held for held in LIBRARIES if f"{name}.".startswith(f"{held}.")), "")
+    return next((library for library in LIBRARIES if f"{name}.".startswith(f"{library}.")), "")
 
 
 def missing_library(name: str, kind: type[NkilabError] = MissingLibraryError) -> NkilabError:
@@ -230,13 +230,13 @@ def _held_names(module: str, names: Mapping[str, Any], version: str) -> Iterator
         elif is_of_beta1:
             yield name, _of_beta1(module, name, value, version)
         elif at(full, version) if version else set(versions_with(full)) - {BETA1}:
-            yield name, _held(full, value, version)
+            yield name, _limited(full, value, version)
 
 
-def _held(name: str, value: Any, version: str) -> Any:
+def _limited(name: str, value: Any, version: str) -> Any:
     if name == "language.tile_size" and version:
         return _Members(name, value, version)
-    return strict(name, held(name, value, version), version)
+    return strict(name, limited_to_version(name, value, version), version)
 
 
 def _of_beta1(module: str, name: str, value: Any, version: str) -> Any:

@@ -126,8 +126,8 @@ def cut(view: V, key: Any) -> V | None:
         first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
     counts.append(first)
     cut = tuple(counts)
-    held = known.cuts.get(cut) or _cut_layout(known, cut)
-    return None if held is None else type(view)(storage, offset, held)
+    cut_layout = known.cuts.get(cut) or _cut_layout(known, cut)
+    return None if cut_layout is None else type(view)(storage, offset, cut_layout)
 
 
 def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
@@ -166,8 +166,8 @@ def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
     else:
         first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
     counts = (height, width, first) if len(key) == 2 else (height, 0, width, first)
-    held = known.cuts.get(counts) or _cut_layout(known, counts)
-    return None if held is None else type(view)(storage, offset, held)
+    cut_layout = known.cuts.get(counts) or _cut_layout(known, counts)
+    return None if cut_layout is None else type(view)(storage, offset, cut_layout)
 
 
 def in_this_iteration(view: View, key: Any) -> Any:
@@ -201,12 +201,12 @@ def _inside(part: Any, size: int) -> Any:
         return part.value if low >= 0 and high < size else part.refuse()
     is_slice = type(part) is slice
     start, stop = part.start, part.stop if is_slice else part.start + part.size
-    given = [n for n in (part.start, part.stop if is_slice else part.size) if type(n) is Affine]
-    if not given or (is_slice and part.step is not None) or start is None or stop is None:
-        (given or [part.step])[0].refuse()
+    affine_bounds = [n for n in (part.start, part.stop if is_slice else part.size) if type(n) is Affine]
+    if not affine_bounds or (is_slice and part.step is not None) or start is None or stop is None:
+        (affine_bounds or [part.step])[0].refuse()
     count = stop - start
     if type(count) is not int or not start >= 0 or not stop <= size or count < 1:
-        given[0].refuse()
+        affine_bounds[0].refuse()
     return slice(start.value, start.value + count) if is_slice else DynamicSlice(start.value, count)
 
 
@@ -218,8 +218,8 @@ def _cut_layout(known: Layout, cut: tuple[int, ...]) -> Layout | None:
         return None
     place = None if known.partition_axis is None else kept.index(known.partition_axis)
     shape, strides = tuple(counts[axis] for axis in kept), tuple(known.strides[axis] for axis in kept)
-    held = known.cuts[cut] = layout(shape, strides, known.dtype, known.memory, place, first)
-    return held
+    new_layout = known.cuts[cut] = layout(shape, strides, known.dtype, known.memory, place, first)
+    return new_layout
 
 
 def for_every_axis(view: View, key: Any) -> tuple[Any, ...]:
@@ -296,9 +296,9 @@ def whole_number(value: Any, what: str) -> int:
     return whole
 
 
-def _slice(view: View, axis: int, given: slice, size: int) -> tuple[int, int, int]:
+def _slice(view: View, axis: int, part: slice, size: int) -> tuple[int, int, int]:
     """Start, count and step of a slice."""
-    start, stop, step = given.start, given.stop, given.step
+    start, stop, step = part.start, part.stop, part.step
     if step is None:
         if start is None and stop is None:
             return 0, size, 1
@@ -315,9 +315,9 @@ def _slice(view: View, axis: int, given: slice, size: int) -> tuple[int, int, in
     return start, -(-(stop - start) // step), step
 
 
-def _run(view: View, axis: int, given: DynamicSlice) -> tuple[int, int, int]:
-    count = place_number(given.size, "the size of a slice")
-    start = place_number(given.start, "the start of a slice")
+def _run(view: View, axis: int, part: DynamicSlice) -> tuple[int, int, int]:
+    count = place_number(part.size, "the size of a slice")
+    start = place_number(part.start, "the start of a slice")
     size = view.layout.shape[axis]
     start = start + size if start < 0 else start
     if not 0 <= start < start + count <= size:

@@ -13,8 +13,8 @@ from ..errors import NkilabError, RuleError, UseError
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, Storage, View
-from ..trace.marks import Returned
 from ..trace.origins import written_views
+from ..trace.run_notes import Returned
 from ..trace.session import Session
 from .annotations import is_mutable
 from .kernel import Kernel
@@ -67,11 +67,15 @@ def check_outputs(
     flags = str(kernel.options.get("experimental_flags", ""))
     if "skip-mutable-return-check" in flags or kernel.options.get("mode") == "trace":
         return
-    held = {id(tensor.storage) for tensor in returned}
-    for name, given in arguments.items():
-        if not isinstance(given, View) or not is_mutable(kernel.function, name) or id(given.storage) in held:
+    returned_ids = {id(tensor.storage) for tensor in returned}
+    for name, value in arguments.items():
+        if (
+            not isinstance(value, View)
+            or not is_mutable(kernel.function, name)
+            or id(value.storage) in returned_ids
+        ):
             continue
-        if is_written(sessions, given.storage):
+        if is_written(sessions, value.storage):
             raise _defined(kernel, UseError(
                 f"the kernel writes to {name}, a mutable parameter, and does not return it",
                 hint=f"return {name} beside the other results",
@@ -89,7 +93,7 @@ def _numbers(sessions: Sequence[Session], storage: Storage) -> Iterable[tuple[Se
     """The number of a storage of the first program in every program that sees it."""
     first = sessions[0]
     yield first, storage.number
-    key = next((k for k, held in first.shared.items() if held is storage), None)
+    key = next((k for k, storage_of_key in first.shared.items() if storage_of_key is storage), None)
     for session in sessions[1:]:
         if key in session.shared:
             yield session, session.shared[key].number
@@ -119,11 +123,11 @@ def note_holes(sessions: Sequence[Session], returned: Sequence[View]) -> None:
         storage, total = tensor.storage, prod(tensor.storage.shape)
         if storage.memory != HBM or storage.scope == "input":
             continue
-        found = [view for s, n in _numbers(sessions, storage) for view in written_views(s.program, n)]
-        count = sum(view.size for _, view in found)
-        if any(view.indices for _, view in found) or count >= total:
+        written = [view for s, n in _numbers(sessions, storage) for view in written_views(s.program, n)]
+        count = sum(view.size for _, view in written)
+        if any(view.indices for _, view in written) or count >= total:
             continue
-        count = _covered(storage, found) if total <= _COUNTED else count
+        count = _covered(storage, written) if total <= _COUNTED else count
         sessions[0].program.marks.returned.append(Returned(storage.number, count, total))
 
 

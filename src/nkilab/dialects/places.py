@@ -12,7 +12,7 @@ from ..tiles.tile import View
 from ..trace.session import running
 from ..trace.source import assigned_name, name_of, place_of, user_frame
 from ..tracebacks import leave_out_ours
-from .calls import refuse_unknown
+from .generated_functions import refuse_unknown
 from .history import BETA1
 
 # What to do about a parameter of functions of `nki.language` that is not given, or given twice.
@@ -42,8 +42,8 @@ def placed(called: str, name: str = "", *, is_method: bool = False) -> Callable[
             except Exception as error:
                 try:
                     return as_meant(error, args, kwargs)
-                except Exception as told:
-                    leave_out_ours(told)
+                except Exception as refusal:
+                    leave_out_ours(refusal)
                     raise
 
         def as_meant(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -40,8 +40,8 @@ class Reference:
         module = sys.modules.get(function.__module__)
         name = getattr(function, "__qualname__", "")
         path = _file_of(module)
-        held = _kernel_below(module, name, kind)
-        if held is None or held.function is not function or not Path(path).is_file():
+        kernel = _kernel_below(module, name, kind)
+        if kernel is None or kernel.function is not function or not Path(path).is_file():
             return None
         return cls(function.__module__, name, path)
 
@@ -70,16 +70,16 @@ class Reference:
             raise UsageError(
                 f"{self.path} cannot be read: {(error.strerror or str(error)).lower()}"
             ) from None
-        held = _kernel_below(module, self.name, kind)
-        if held is None:
+        kernel = _kernel_below(module, self.name, kind)
+        if kernel is None:
             raise UsageError(f"{self.path} has no kernel {self.name} any more")
-        return held
+        return kernel
 
     def _loaded(self) -> ModuleType | None:
         """The module if this process has it; a worker that was spawned calls the script another name."""
         names = (self.module, "__main__", "__mp_main__", Path(self.path).stem)
-        held = (sys.modules.get(name) for name in names)
-        return next((m for m in held if _file_of(m) == self.path), None)
+        modules = (sys.modules.get(name) for name in names)
+        return next((m for m in modules if _file_of(m) == self.path), None)
 
     def _imported(self) -> ModuleType:
         """The module, imported by its name, or run from its file where that is not on the path."""
@@ -109,7 +109,7 @@ def _file_of(module: ModuleType | None) -> str:
 
 def _kernel_below(module: ModuleType | None, name: str, kind: type) -> Any:
     """The kernel under a name of a module, or of what wraps it; None if there is none."""
-    held: Any = reduce(lambda value, part: getattr(value, part, None), name.split("."), module)
-    while held is not None and not isinstance(held, kind):
-        held = vars(held).get("kernel") if hasattr(held, "__dict__") else None
-    return held
+    kernel: Any = reduce(lambda value, part: getattr(value, part, None), name.split("."), module)
+    while kernel is not None and not isinstance(kernel, kind):
+        kernel = vars(kernel).get("kernel") if hasattr(kernel, "__dict__") else None
+    return kernel

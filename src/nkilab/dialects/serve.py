@@ -21,7 +21,8 @@ from .enums import (
 from .foreign import keep_from_host
 from .gate import ServedModule, held_tables, hold_members
 from .history import BETA1
-from .value_returning import compiler, host, isa, language, programs, run_time, scalars, top
+from .value_returning import compiler, host, isa, language, run_time, scalars, top
+from .value_returning import program_ids as programs
 from .value_returning import tensor as returned
 
 _ENUMS = {"engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,

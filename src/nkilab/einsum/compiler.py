@@ -7,8 +7,8 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
+from ..argument_checks import mapping, need, seconds, whole
 from ..errors import UnsupportedError, UsageError, shown
-from ..given import mapping, need, seconds, whole
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from ..tracebacks import public

@@ -11,7 +11,7 @@ from ..isa.declare import Instruction
 from ..tiles.tile import View, memory_of
 from ..trace.session import Session
 from .indirect import execute_indirect
-from .lanes import LARGE, Lanes
+from .threads import LARGE, Lanes
 from .unwritten import fill, fill_operands, hand_on
 
 
@@ -116,9 +116,14 @@ def _lend(dst: View, src: View) -> bool:
 
     The copy is made when something writes the tile or looks at a part of it.
     """
-    storage, given = dst.storage, src.storage
+    storage, source_storage = dst.storage, src.storage
     known = dst.layout
-    if given.is_mutable or known.shape != storage.shape or not known.is_compact or not known.is_on_chip:
+    if (
+        source_storage.is_mutable
+        or known.shape != storage.shape
+        or not known.is_compact
+        or not known.is_on_chip
+    ):
         return False
     elements = memory_of(src)
     if elements.shape != storage.shape:

@@ -14,7 +14,7 @@ import numpy as np
 from ..isa.declare import Instruction
 from ..tiles.dtypes import unwritten_value
 from ..tiles.tile import View, settle_elements
-from ..trace.marks import Unwritten
+from ..trace.run_notes import Unwritten
 from ..trace.session import Session
 from ..trace.source import name_of, user_frame
 

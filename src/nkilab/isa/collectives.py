@@ -125,7 +125,7 @@ def _axis_is_the_first(name: str, what: str) -> Rule:
     return axis_is_served
 
 
-def alone(members: tuple[int, ...], *arrays: Any) -> Brought:
+def members_only(members: tuple[int, ...], *arrays: Any) -> Brought:
     """What all ranks bring if each brings the same."""
     return [arrays] * (len(members) - 1)
 
@@ -138,8 +138,8 @@ def reduced(op: Any, arrays: Sequence[np.ndarray], dtype: Any) -> np.ndarray:
     return total
 
 
-def bytes_of(given: Any) -> int:
-    return int(given.size * given.itemsize)
+def bytes_of(layout: Any) -> int:
+    return int(layout.size * layout.itemsize)
 
 
 class AllReduce(Instruction):
@@ -182,7 +182,7 @@ class AllReduce(Instruction):
         return combined
 
     def compute(self, src: Any, dst: Any, members: Any) -> None:
-        store(dst, self.combined(alone(members, src)), self.dst.dtype)
+        store(dst, self.combined(members_only(members, src)), self.dst.dtype)
 
     def cost(self) -> list[Step]:
         # a reduce-scatter, then an all-gather
@@ -256,7 +256,7 @@ class AllGather(Instruction):
         return combined
 
     def compute(self, src: Any, dst: Any, members: Any) -> None:
-        cast(dst, self.dst.dtype, self.combined(alone(members, src)), self.src.dtype)
+        cast(dst, self.dst.dtype, self.combined(members_only(members, src)), self.src.dtype)
 
     def cost(self) -> list[Step]:
         return [gathering(self, "ALL_GATHER", bytes_of(self.dst))]
@@ -310,7 +310,7 @@ class ReduceScatter(Instruction):
         return combined[members[0]]
 
     def compute(self, src: Any, dst: Any, members: Any) -> None:
-        store(dst, self.part(self.combined(alone(members, src)), members), self.dst.dtype)
+        store(dst, self.part(self.combined(members_only(members, src)), members), self.dst.dtype)
 
     def cost(self) -> list[Step]:
         return [gathering(self, "REDUCE_SCATTER", bytes_of(self.src))]
@@ -351,7 +351,9 @@ class AllToAll(Instruction):
         return combined[:, members[0]].reshape(self.dst.shape)
 
     def compute(self, src: Any, dst: Any, members: Any) -> None:
-        cast(dst, self.dst.dtype, self.part(self.combined(alone(members, src)), members), self.src.dtype)
+        cast(
+            dst, self.dst.dtype, self.part(self.combined(members_only(members, src)), members), self.src.dtype
+        )
 
     def cost(self) -> list[Step]:
         return [exchanging(self, "ALL_TO_ALL", bytes_of(self.src))]

@@ -17,8 +17,8 @@ from math import ceil, log2
 from typing import Protocol
 
 from ..machine import LINKS, Machine, Span
+from .declaration_parts import Stage
 from .declare import Step
-from .parts import Stage
 
 MESH_BYTES, RDH_BYTES = 1 << 20, 56 << 20
 # the constants are not fitted on measurements of collectives

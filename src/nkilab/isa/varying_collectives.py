@@ -14,7 +14,17 @@ import numpy as np
 from ..errors import UseError
 from ..machine import Span
 from ..tiles.tile import HBM
-from .collectives import HBM_ONLY, PAGE, Brought, Members, Ranks, Spread, agreeing_types, alone, bytes_of
+from .collectives import (
+    HBM_ONLY,
+    PAGE,
+    Brought,
+    Members,
+    Ranks,
+    Spread,
+    agreeing_types,
+    bytes_of,
+    members_only,
+)
 from .declare import EVERY_DTYPE, Example, Flag, In, Instruction, Out, Rule, Step, rule
 from .links import exchanging, gathering
 
@@ -53,8 +63,8 @@ def pieces(form: Any, brought: Brought, members: tuple[int, ...], *, is_uniform:
     place, *group = members
     own = _rows(form, brought[place][1])
     slot = form.dst.size // form.ranks
-    for sender, (src, given) in enumerate(brought):
-        rows = _rows(form, given)
+    for sender, (src, layout) in enumerate(brought):
+        rows = _rows(form, layout)
         column = 0 if is_uniform else place
         count, start = int(rows[SENT, column]), int(rows[SENT_FROM, column])
         if start + count > src.size:
@@ -82,16 +92,16 @@ def _rows(form: Any, metadata: np.ndarray) -> np.ndarray:
 
 def receive(form: Any, dst: np.ndarray, metadata: np.ndarray, received: list[Piece]) -> np.ndarray:
     """Put pieces into dst and their sizes into metadata; returns where dst was written, [*shape]."""
-    held = np.zeros(dst.size, np.bool_)
+    is_received = np.zeros(dst.size, np.bool_)
     flat = dst.reshape(-1).copy()
     for at, elements in received:
         flat[at : at + elements.size] = elements
-        held[at : at + elements.size] = True
+        is_received[at : at + elements.size] = True
     dst[...] = flat.reshape(dst.shape)
     if not form.recv_counts_known:
         row = metadata[..., RECEIVED, :]
         row[...] = np.array([elements.size for _, elements in received], np.uint32).reshape(row.shape)
-    return held.reshape(dst.shape)
+    return is_received.reshape(dst.shape)
 
 
 class AllGatherV(Instruction):
@@ -158,7 +168,7 @@ class AllGatherV(Instruction):
         return None
 
     def compute(self, src: Any, dst: Any, metadata: Any, members: Any) -> None:
-        receive(self, dst, metadata, self.part(alone(members, src, metadata), members))
+        receive(self, dst, metadata, self.part(members_only(members, src, metadata), members))
 
     def cost(self) -> list[Step]:
         # as if every slot were full: how much is sent is known only when it runs
@@ -223,7 +233,7 @@ class AllToAllV(Instruction):
         return None
 
     def compute(self, src: Any, dst: Any, metadata: Any, members: Any) -> None:
-        receive(self, dst, metadata, self.part(alone(members, src, metadata), members))
+        receive(self, dst, metadata, self.part(members_only(members, src, metadata), members))
 
     def cost(self) -> list[Step]:
         # as if every slot were full: how much is sent is known only when it runs

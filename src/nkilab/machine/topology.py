@@ -47,9 +47,9 @@ class Topology:
 
     def __post_init__(self) -> None:
         chip, node = self.ranks_per_chip, self.ranks_per_node
-        for name, held in (("ranks_per_chip", chip), ("ranks_per_node", node)):
-            if not isinstance(held, int) or isinstance(held, bool):
-                raise UsageError(f"{name} is {held!r}; it is a whole number")
+        for name, number in (("ranks_per_chip", chip), ("ranks_per_node", node)):
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise UsageError(f"{name} is {number!r}; it is a whole number")
         if chip < 1 or node < chip or node % chip:
             raise UsageError(
                 f"a chip holds {chip} ranks and a node {node}; a node holds a whole number of chips of at "

@@ -13,7 +13,7 @@ from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import Boxes
 from .buffers import buffer_edges
-from .direct import Edges, direct_edges, is_fixed, reserved
+from .direct_allocation import Edges, direct_edges, is_fixed, reserved
 from .edges import Waits, Within, waits_from, with_edges, within_tensors
 from .lifetimes import Parts, frontier_of, parts_of
 from .memory import ALL_PLACED, place
@@ -135,14 +135,14 @@ class _Task:
         parts = self._parts(room, ~fixed)
         if not room.taken:
             return self._crammed(room, parts)
-        free = self._beside(room, parts)
-        held = parts_of(self.program, self.slots, self.boxes, room.memory, fixed)
+        free = self._around_fixed(room, parts)
+        parts_in_memory = parts_of(self.program, self.slots, self.boxes, room.memory, fixed)
         return replace(
-            free, placements=_joined(free.placements, _at_addresses(self.program, held)),
+            free, placements=_joined(free.placements, _at_addresses(self.program, parts_in_memory)),
             peak=min(free.peak + room.taken, room.size),
         )  # fmt: skip
 
-    def _beside(self, room: _Room, parts: Parts) -> _Placed:
+    def _around_fixed(self, room: _Room, parts: Parts) -> _Placed:
         """Tiles without addresses beside the others; or, if there is too little room, as if alone."""
         if not len(parts.size):
             return self._free(room.whole(), parts)
@@ -249,7 +249,7 @@ def _joined(one: Placements, other: Placements) -> Placements:
         for name in Placements.__dataclass_fields__
     }
     order = np.argsort(columns["first_row"], kind="stable")
-    return Placements(**{name: held[order] for name, held in columns.items()})
+    return Placements(**{name: column[order] for name, column in columns.items()})
 
 
 def _reuse_edges(slots: Slots, parts: Parts, takers: np.ndarray, formers: np.ndarray, waits: Waits) -> Edges:

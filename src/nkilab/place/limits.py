@@ -7,7 +7,7 @@ import numpy as np
 from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .addresses import plan
-from .compiled import compiled
+from .compiler_passes import compiled
 from .slots import kinds_of, slots_of
 
 

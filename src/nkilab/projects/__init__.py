@@ -58,12 +58,12 @@ def make_project(folder: Path, source: str = "") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(made: dict[str, Any]) -> str:
+def summary_text(written: dict[str, Any]) -> str:
     """What was written, and what to do next."""
-    lines = [f"nkilab: wrote {', '.join(made['files'])} to {made['folder']}"]
-    if is_local(made["requirement"]):
+    lines = [f"nkilab: wrote {', '.join(written['files'])} to {written['folder']}"]
+    if is_local(written["requirement"]):
         lines.append(
             "  note: requirements.txt names a place on this machine, which a runner elsewhere does not have: "
             "put a git address there, or pass --nkilab"
         )
-    return "\n".join([*lines, f"  next: cd {made['folder']} && python3 -m pytest"])
+    return "\n".join([*lines, f"  next: cd {written['folder']} && python3 -m pytest"])

@@ -85,11 +85,11 @@ def _is_own(path: Path) -> bool:
     return path.suffix == ".pyi" and path.read_bytes().startswith(MARK.encode())
 
 
-def told(made: dict[str, Any]) -> str:
+def summary_text(written: dict[str, Any]) -> str:
     """What was written, and what to do with it."""
-    folder = made["folder"]
+    folder = written["folder"]
     return (
-        f"nkilab: wrote {len(made['files'])} stubs to {folder}\n"
+        f"nkilab: wrote {len(written['files'])} stubs to {folder}\n"
         "  VS Code and pyright read a folder that is called typings, or the setting stubPath\n"
         f'  mypy: put mypy_path = "{folder}" into the section [tool.mypy] of pyproject.toml'
     )

@@ -215,9 +215,9 @@ def gathered(view: V, rows: Rows) -> V:
     if written.is_full and rows.are_in.all():
         storage.written.fill()
     elif not written.is_empty:
-        held = np.zeros(known.shape, np.bool_)
-        held[rows.are_in] = written.of_cells(places, known.itemsize)
-        storage.written.add_where(copy, held)
+        received = np.zeros(known.shape, np.bool_)
+        received[rows.are_in] = written.of_cells(places, known.itemsize)
+        storage.written.add_where(copy, received)
     return copy
 
 

@@ -98,8 +98,8 @@ class Layout:
         return any(index.is_vector for index in self.indices)
 
     def __str__(self) -> str:
-        held = " at run-time rows" if self.is_gathered else " at a run-time offset" if self.indices else ""
-        return f"{self.dtype}{list(self.shape)} in {self.memory}{held}"
+        suffix = " at run-time rows" if self.is_gathered else " at a run-time offset" if self.indices else ""
+        return f"{self.dtype}{list(self.shape)} in {self.memory}{suffix}"
 
 
 _LAYOUTS: dict[tuple[Any, ...], Layout] = {}
@@ -161,7 +161,7 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "_accumulated", "_initialised", "bytes", "data", "dtype", "given", "is_mutable",
+        "__weakref__", "_accumulated", "_initialised", "bytes", "data", "dtype", "host_array", "is_mutable",
         "lent", "line", "memory", "name", "number", "place", "scope", "shape", "strides", "written",
     )  # fmt: skip
 
@@ -187,7 +187,7 @@ class Storage:
         self._initialised: Coverage | None = None
         # the caller's array, of an input that may be written: its elements stay as they are until the launch
         # ends, because tiles may hold them lent
-        self.given: Any = None
+        self.host_array: Any = None
         # where it lies, if the kernel says so (tiles.aliases.Place)
         self.place: Any = None
 

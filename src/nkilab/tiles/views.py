@@ -38,8 +38,8 @@ def derived(
             hint="slice the indices instead",
             source="NKI access pattern guide, vector dynamic access",
         )
-    held = layout(shape, strides, dtype, known.memory, partition_axis, start, known.indices)
-    return type(view)(view.storage, offset, held, view.indices)
+    new_layout = layout(shape, strides, dtype, known.memory, partition_axis, start, known.indices)
+    return type(view)(view.storage, offset, new_layout, view.indices)
 
 
 def indexed(view: V, index: Index) -> V:
@@ -50,16 +50,16 @@ def indexed(view: V, index: Index) -> V:
     Raises:
         RuleError: if the index is no integer in SBUF or a register, or a vector of them does not fit.
     """
-    known, held = view.layout, index.source.layout
-    if not held.dtype.is_integer or held.memory not in (SBUF, SEQUENCER):
-        raise RuleError(f"the index is {held}; it is an integer in sbuf or a register")
+    known, index_layout = view.layout, index.source.layout
+    if not index_layout.dtype.is_integer or index_layout.memory not in (SBUF, SEQUENCER):
+        raise RuleError(f"the index is {index_layout}; it is an integer in sbuf or a register")
     strides = known.strides
     if index.is_vector:
-        if held.size < known.shape[0]:
-            raise RuleError(f"{held.size} indices are given for {known.shape[0]} rows")
+        if index_layout.size < known.shape[0]:
+            raise RuleError(f"{index_layout.size} indices are given for {known.shape[0]} rows")
         strides = (0, *strides[1:])
-    elif held.size != 1:
-        raise RuleError(f"the index is {held}; it has one element")
+    elif index_layout.size != 1:
+        raise RuleError(f"the index is {index_layout}; it has one element")
     lay = layout(
         known.shape, strides, known.dtype, known.memory, known.partition_axis, known.start_partition,
         (*known.indices, index.layout),
@@ -79,9 +79,10 @@ def reshaped(view: V, shape: tuple[int, ...], partition_axis: int | None) -> V:
         if rest and known.size % rest == 0:
             shape = tuple(known.size // rest if n == -1 else n for n in shape)
     if prod(shape) != known.size or min(shape, default=1) < 0:
-        held = "" if -1 in shape else f", which has {prod(shape)}"
+        count_text = "" if -1 in shape else f", which has {prod(shape)}"
         raise RuleError(
-            f"a tensor of {known.size} elements {list(known.shape)} does not reshape to {list(shape)}{held}"
+            f"a tensor of {known.size} elements {list(known.shape)} does not reshape to "
+            f"{list(shape)}{count_text}"
         )
     strides = reshape_strides(known.shape, known.strides, shape)
     if strides is None:

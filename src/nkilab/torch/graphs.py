@@ -209,9 +209,10 @@ def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return torch().export.export(model, args, kwargs or None)
     except Exception as error:
-        told = str(error).strip().split("\n")[0]
+        problem = str(error).strip().split("\n")[0]
         raise UsageError(
-            f"{type(model).__name__} cannot be exported with these arguments: {type(error).__name__}: {told}",
+            f"{type(model).__name__} cannot be exported with these arguments: "
+            f"{type(error).__name__}: {problem}",
             hint="call the model with them first, then torch.export.export(model, args)",
         ) from error
 
@@ -249,9 +250,9 @@ def graph_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph
         if constants.issuperset(inputs):
             constants.add(node.name)
             continue
-        made = _operator(node, name, value, tensors, inputs, known)
-        if made is not None:
-            operators[node.name] = made
+        operator = _operator(node, name, value, tensors, inputs, known)
+        if operator is not None:
+            operators[node.name] = operator
             continue
         others[node.name] = inputs
         if sizes[node.name] > value.element_size():
@@ -267,9 +268,9 @@ def _first_tensor(value: Any) -> Any:
 
 def _read(node: Any) -> list[Any]:
     """The nodes among the arguments of a node, one that is given twice twice."""
-    found: list[Any] = []
-    torch("fx").node.map_arg((node.args, node.kwargs), found.append)
-    return found
+    arrays: list[Any] = []
+    torch("fx").node.map_arg((node.args, node.kwargs), arrays.append)
+    return arrays
 
 
 def _is_identity(node: Any, name: str) -> bool:

@@ -111,8 +111,8 @@ def record(
                 _write_input(session, form, slot, operands)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands, where) from None
-    held = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
-    row = session.program.append(number, where, session.position, held, named)
+    call_values = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
+    row = session.program.append(number, where, session.position, call_values, named)
     if session.execute is not None:
         session.execute(session, form, operands, values, mask)
         _spread_written(form, operands)
@@ -210,10 +210,10 @@ def _form_of(
     key = (cls, *layouts, *attributes)
     known = session.forms.get(key)
     if known is None:
-        made = session.keyed.get(FORMS, {})
-        form = made.get(key)
+        forms_by_key = session.keyed.get(FORMS, {})
+        form = forms_by_key.get(key)
         if form is None:
-            form = made[key] = cls(session.machine, layouts, attributes)
+            form = forms_by_key[key] = cls(session.machine, layouts, attributes)
         known = session.forms[key] = (form, len(session.program.forms))
         session.program.forms.append(form)
     return known
@@ -230,7 +230,7 @@ def _write_input(session: Session, form: Instruction, slot: int, operands: Seque
     hint = "write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)"
     if source is not None:
         hint = f"exchange {names[slot]} and {names[source]}: {form.name} writes to {names[slot]}"
-    if storage.given is None:
+    if storage.host_array is None:
         raise UseError(
             f"{names[slot]} is an input of the kernel, which may not be written", hint=hint,
             key="err_cannot_update_immutable_parameter",
@@ -276,16 +276,16 @@ def _resolved(
     values: tuple[Any, ...],
 ) -> tuple[Any, ...]:
     """Values as they count: what registers hold, 0 where only shapes are known; rules are kept."""
-    for given in values:
-        if isinstance(given, View):
-            values = tuple(_held(session, v) if isinstance(v, View) else v for v in values)
+    for value in values:
+        if isinstance(value, View):
+            values = tuple(_register_value(session, v) if isinstance(v, View) else v for v in values)
             break
     if form.call_rules:
         _check_values(form, operands, values)
     return type(form).resolve(form, views, values) if form.resolves else values
 
 
-def _held(session: Session, register: View) -> int:
+def _register_value(session: Session, register: View) -> int:
     if register.layout.memory != SEQUENCER:
         raise UseError(
             f"a value is {register.layout}; it is a number or a register",
@@ -299,8 +299,8 @@ def _check_values(form: Instruction, operands: Sequence[Any], values: tuple[Any,
     for r in form.call_rules:
         numbers = {}
         if r.numbers:
-            given = dict(zip(form.operands, operands, strict=True))
-            numbers = {n: None if isinstance(given[n], View) else given[n] for n in r.numbers}
+            by_name = dict(zip(form.operands, operands, strict=True))
+            numbers = {n: None if isinstance(by_name[n], View) else by_name[n] for n in r.numbers}
         if not r.holds(form, **named, **numbers):
             raise RuleError(r.sentence, hint=r.hint, source=r.source)
 
@@ -317,8 +317,8 @@ def located(
     facts = []
     for name, operand in zip(cls.slots(len(operands)), operands, strict=True):
         if isinstance(operand, View):
-            held = operand.storage.name or name_of(operand, frame)
-            facts.append(f"{name} = {held + ': ' if held else ''}{operand.layout}")
+            tile_name = operand.storage.name or name_of(operand, frame)
+            facts.append(f"{name} = {tile_name + ': ' if tile_name else ''}{operand.layout}")
         elif operand is not None:
             text = shown(operand)
             facts.append(f"{name} {'is' if text.startswith('of type') else '='} {text}")

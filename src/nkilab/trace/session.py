@@ -126,9 +126,9 @@ class Session:
         self.flush()
         return self.program_id, dict(self._created), self.position, self.where
 
-    def come_back(self, held: tuple[Any, ...]) -> None:
+    def come_back(self, kept: tuple[Any, ...]) -> None:
         """Go on where an instance left."""
-        self.program_id, created, self.position, self.where = held
+        self.program_id, created, self.position, self.where = kept
         self._created = created
 
     def new_storage(
@@ -209,7 +209,7 @@ def _put_on(mine: Storage, other: Storage) -> None:
     """Put a storage on the elements and the shadow bits of another program's."""
     # numbers and last rows are a program's own, so that each has a Storage of its own
     mine.data, mine.bytes, mine.written = other.data, other.bytes, other.written
-    mine.is_mutable, mine.given = other.is_mutable, other.given
+    mine.is_mutable, mine.host_array = other.is_mutable, other.host_array
 
 
 _current: ContextVar[Session | None] = ContextVar("nkilab_session", default=None)
@@ -287,10 +287,10 @@ class _NoWorld:
 world: World = _NoWorld()
 
 
-def set_world(given: World) -> None:
+def set_world(new_world: World) -> None:
     """Let dialects reach the interface above them."""
     global world
-    world = given
+    world = new_world
 
 
 def ask() -> World:

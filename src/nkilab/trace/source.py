@@ -86,13 +86,13 @@ def text_at(frame: FrameType) -> str:
 
 def assigned_name(filename: str, lineno: int) -> str:
     """The name that a source line assigns to, or "": what a tile made there is called."""
-    found = _ASSIGNMENT.match(linecache.getline(filename, lineno))
-    return found[1] if found else ""
+    match = _ASSIGNMENT.match(linecache.getline(filename, lineno))
+    return match[1] if match else ""
 
 
 def name_of(value: Any, frame: FrameType) -> str:
     """The variable that holds `value` in a frame, or ""."""
-    for name, held in frame.f_locals.items():
-        if held is value:
+    for name, local_value in frame.f_locals.items():
+        if local_value is value:
             return name
     return ""

@@ -12,8 +12,8 @@ from ..errors import printable
 from ..place.slots import ENGINES
 from ..timing.timeline import Timeline
 from .metrics import METRICS
-from .quantities import quantity
 from .summary import Summary
+from .units import quantity
 
 WIDTH = 100
 _LEVELS = " ▁▂▃▄▅▆▇█"

@@ -48,30 +48,32 @@ class ReplicaGroup(NKIObject):
     @placed("ReplicaGroup")
     def __init__(self, groups: Any) -> None:
         try:
-            held = [list(group) for group in groups]
+            members = [list(group) for group in groups]
         except TypeError:
             raise UseError(f"groups is {groups!r}; it is a list of lists of ranks") from None
-        if not held or [] in held:
+        if not members or [] in members:
             raise UseError(f"groups is {groups!r}; it has groups, and each of them ranks")
         try:
-            held = [[_rank(rank) for rank in group] for group in held]
+            members = [[_rank(rank) for rank in group] for group in members]
         except TypeError:
             raise UseError(f"groups is {groups!r}; ranks are whole numbers of at least 0") from None
-        ranks = [rank for group in held for rank in group]
+        ranks = [rank for group in members for rank in group]
         twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
         if twice:
-            raise UseError(f"rank {twice[0]} stands in groups {held} more than once; groups do not overlap")
-        self.groups = held
+            raise UseError(
+                f"rank {twice[0]} stands in groups {members} more than once; groups do not overlap"
+            )
+        self.groups = members
 
 
-def _rank(given: Any) -> int:
+def _rank(value: Any) -> int:
     """A rank as a plain integer; NumPy's integers are ranks, too.
 
     Raises:
         TypeError: if it is none.
     """
-    rank = as_index(given)
-    if isinstance(given, bool) or rank < 0:
+    rank = as_index(value)
+    if isinstance(value, bool) or rank < 0:
         raise TypeError
     return rank
 
@@ -158,7 +160,7 @@ def _pairs(srcs: Any, dsts: Any, names: str = "srcs and dsts") -> list[tuple[Any
         UseError: if they are no two lists of equal length.
         RuleError: if there are several, and one lies in SBUF.
     """
-    if not all(isinstance(held, list | tuple) for held in (srcs, dsts)):
+    if not all(isinstance(ranks, list | tuple) for ranks in (srcs, dsts)):
         raise UseError(f"{names} are lists of tensors", hint="pass srcs=[src], dsts=[dst]")
     if len(srcs) != len(dsts) or not srcs:
         raise UseError(f"{names} hold {len(srcs)} and {len(dsts)} tensors; each src has one dst")
@@ -195,7 +197,7 @@ def _check_priority(session: Session, priority: Any) -> None:
 
 
 def _run(
-    cls: type[Instruction], operands: list[Any], given: dict[str, Any], group: _Group,
+    cls: type[Instruction], operands: list[Any], attributes_by_name: dict[str, Any], group: _Group,
     name: Any, priority: Any = None, further: tuple[Any, ...] = (),
 ) -> None:  # fmt: skip
     """Record what one rank does in a collective.
@@ -203,7 +205,7 @@ def _run(
     Args:
         cls: which one.
         operands: in declared order.
-        given: attributes as the user spells them; how many ranks take part and how far is added.
+        attributes_by_name: attributes as the user spells them; how many ranks take part and how far is added.
         group: the ranks that take part.
         name: of the instruction, or None.
         priority: as the user gives it.
@@ -211,9 +213,11 @@ def _run(
     """
     session = current()
     _check_priority(session, priority)
-    given = {**given, "ranks": len(group.ranks), "span": group.span}
+    attributes_by_name = {**attributes_by_name, "ranks": len(group.ranks), "span": group.span}
     try:
-        attributes = tuple(spec.canonical(key, given[key]) for key, spec in cls.attributes.items())
+        attributes = tuple(
+            spec.canonical(key, attributes_by_name[key]) for key, spec in cls.attributes.items()
+        )
     except RuleError as error:
         raise located(error, cls.name, cls, operands) from None
     row = record(session, cls, operands, attributes, (_members(session, group.ranks), *further))
@@ -249,8 +253,8 @@ def reduce_scatter(
     """Reduce each src over the ranks of a group; each gets its part of the result in dst."""
     group = _group_of(current(), replica_group)
     for src, dst in _pairs(srcs, dsts):
-        given = {"collective_dim": collective_dim, "op": op}
-        _run(ReduceScatter, [src, dst], given, group, name, priority)
+        attributes = {"collective_dim": collective_dim, "op": op}
+        _run(ReduceScatter, [src, dst], attributes, group, name, priority)
 
 
 @placed("all_to_all")
@@ -272,8 +276,8 @@ def all_gather_v(
     session = current()
     group, (src, dst) = _group_of(session, replica_group), _one(srcs, dsts, "all_gather_v")
     _check_cores(session, "all_gather_v")
-    given = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
-    _run(AllGatherV, [src, dst, metadata_tensor], given, group, name, priority)
+    attributes = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
+    _run(AllGatherV, [src, dst, metadata_tensor], attributes, group, name, priority)
 
 
 @placed("all_to_all_v")
@@ -285,8 +289,8 @@ def all_to_all_v(
     session = current()
     group, (src, dst) = _group_of(session, replica_group), _one(srcs, dsts, "all_to_all_v")
     _check_varying_group(session, group.ranks)
-    given = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
-    _run(AllToAllV, [src, dst, metadata_tensor], given, group, name, priority)
+    attributes = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
+    _run(AllToAllV, [src, dst, metadata_tensor], attributes, group, name, priority)
 
 
 def _check_cores(session: Session, called: str) -> None:
@@ -345,7 +349,7 @@ def collective_permute(
     _run(CollectivePermute, [src, dst], {"is_implicit": False}, group, name, priority, (sender,))
 
 
-def _rings(given: Any) -> dict[int, int]:
+def _rings(pairs_given: Any) -> dict[int, int]:
     """Targets by source.
 
     Raises:
@@ -353,13 +357,13 @@ def _rings(given: Any) -> dict[int, int]:
         RuleError: if they are no rings.
     """
     try:
-        pairs = [(as_index(a), as_index(b)) for a, b in given]
+        pairs = [(as_index(a), as_index(b)) for a, b in pairs_given]
     except (TypeError, ValueError):
         raise UseError(
-            f"source_target_pairs is {given!r}; it is a list of pairs of ranks (source, target)"
+            f"source_target_pairs is {pairs_given!r}; it is a list of pairs of ranks (source, target)"
         ) from None
     if not pairs or min(min(pair) for pair in pairs) < 0:
-        raise UseError(f"source_target_pairs is {given!r}; ranks are whole numbers of at least 0")
+        raise UseError(f"source_target_pairs is {pairs_given!r}; ranks are whole numbers of at least 0")
     targets = dict(pairs)
     if len(targets) != len(pairs) or len(set(targets.values())) != len(pairs):
         raise UseError(f"in source_target_pairs {pairs} a rank sends twice, or receives twice")
@@ -379,28 +383,29 @@ def _channels(session: Session, lists: Sequence[Any], ids: Any, group: tuple[int
         UseError: if channel_ids is no list, or the others do not have one list of one tensor per channel.
         RuleError: if the channels are not counted from 0, or too many.
     """
-    if not isinstance(ids, list | tuple) or not all(isinstance(given, list | tuple) for given in lists):
+    if not isinstance(ids, list | tuple) or not all(isinstance(ranks, list | tuple) for ranks in lists):
         raise UseError("channel_ids and the tensors by channel are lists; one of them is none")
-    held = list(ids)
-    if held != list(range(len(held))) or not held:
+    numbers = list(ids)
+    if numbers != list(range(len(numbers))) or not numbers:
         raise RuleError(
-            f"channel_ids is {held}; they are 0, 1, ... without a gap", source=f"{PAGE}, channel_ids"
+            f"channel_ids is {numbers}; they are 0, 1, ... without a gap", source=f"{PAGE}, channel_ids"
         )
     most = MOST_CHANNELS if len(group) >= _topology(session).ranks_per_node else FEWER_CHANNELS
-    if len(held) > most:
+    if len(numbers) > most:
         raise RuleError(
-            f"there are {len(held)} channels; a group of {len(group)} ranks has at most {most}",
+            f"there are {len(numbers)} channels; a group of {len(group)} ranks has at most {most}",
             hint="a group of all ranks of a node has 4",
             source=f"{PAGE}.collective_permute_implicit, channels",
         )
-    for given in lists:
-        if len(given) != len(held) or any(
-            not isinstance(tensors, list | tuple) or len(tensors) != 1 for tensors in given
+    for ranks in lists:
+        if len(ranks) != len(numbers) or any(
+            not isinstance(tensors, list | tuple) or len(tensors) != 1 for tensors in ranks
         ):
             raise UseError(
-                f"there are {len(held)} channels; each list of tensors has one list of one tensor per channel"
+                f"there are {len(numbers)} channels; each list of tensors has one list of one tensor per "
+                "channel"
             )
-    return [[given[channel][0] for given in lists] for channel in held]
+    return [[ranks[channel][0] for ranks in lists] for channel in numbers]
 
 
 @placed("collective_permute_implicit")

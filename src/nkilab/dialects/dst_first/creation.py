@@ -58,17 +58,22 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address:
             return Tensor(storage, 0, known)
     region = buffer.region if isinstance(buffer, MemoryPointer) else region_of(buffer)
     if region is None:
-        told = buffer if isinstance(buffer, str) else repr(buffer)
+        shown = buffer if isinstance(buffer, str) else repr(buffer)
         listed = ", ".join(f"nl.{n}" for n in ("sbuf", "psum", "hbm", "private_hbm", "shared_hbm"))
-        raise RuleError(f"buffer is {told!r}; it is one of {listed}")
-    extents, held = allocated_shape(shape), as_dtype(dtype)
+        raise RuleError(f"buffer is {shown!r}; it is one of {listed}")
+    extents, element_type = allocated_shape(shape), as_dtype(dtype)
     if region.memory == HBM:
         if address is not None:
             raise RuleError("address is given with a buffer in hbm; addresses are of sbuf and psum")
-        storage = shared_storage(session, extents, held, region.scope, name)
-        return Tensor(storage, 0, layout(extents, compact_strides(extents), held, HBM, None, 0))
+        storage = shared_storage(session, extents, element_type, region.scope, name)
+        return Tensor(storage, 0, layout(extents, compact_strides(extents), element_type, HBM, None, 0))
     tile = _tile(
-        session, region, extents, held, name, _piece(session, region, buffer, extents, held, address)
+        session,
+        region,
+        extents,
+        element_type,
+        name,
+        _piece(session, region, buffer, extents, element_type, address),
     )
     if key is not None:
         session.keyed[key] = tile.layout
@@ -174,8 +179,8 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
             f"constant is of type {type(constant).__name__}; it is a NumPy array of an element or more, or "
             "the path of a .npy file"
         )
-    held = as_dtype(constant.dtype if dtype is None else dtype)
-    storage = common.constant_storage(constant, held)
+    element_type = as_dtype(constant.dtype if dtype is None else dtype)
+    storage = common.constant_storage(constant, element_type)
     return Tensor(storage, 0, whole_layout(storage))
 
 
@@ -209,12 +214,12 @@ def rand(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
     region = region_of(buffer)
     if region is None or region.memory == HBM:
         raise RuleError(f"buffer is {buffer!r}; nl.rand makes a tile in nl.sbuf or nl.psum")
-    held = as_dtype(dtype)
+    element_type = as_dtype(dtype)
     if session.machine.generation >= 4:
-        tile = ndarray(shape, held, region, name)
+        tile = ndarray(shape, element_type, region, name)
         record(session, Rand2, [tile, 0.0, 1.0], plain(Rand2), ())
         return tile
-    result: Tensor = common.uniform(RESULTS, allocated_shape(shape), held, region.memory)
+    result: Tensor = common.uniform(RESULTS, allocated_shape(shape), element_type, region.memory)
     result.storage.name = name
     return result
 

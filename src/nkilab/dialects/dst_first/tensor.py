@@ -354,15 +354,24 @@ def _access_pattern(
     dtype: Any = None,
 ) -> Tensor | view_methods.Unreachable:
     """Elements by [step, count] pairs, outermost first, over the storage as a flat array."""
-    held = None if dtype is None else as_dtype(dtype)
+    element_type = None if dtype is None else as_dtype(dtype)
     session = running()
     version = session.version if session is not None else ""
     is_relative = not version or order(version) < order(ABSOLUTE_SINCE)
     if scalar_offset is not None or vector_offset is not None:
         return dynamic.access_pattern(
-            tensor, pattern, offset, scalar_offset, vector_offset, indirect_dim, held, is_relative=is_relative
+            tensor,
+            pattern,
+            offset,
+            scalar_offset,
+            vector_offset,
+            indirect_dim,
+            element_type,
+            is_relative=is_relative,
         )
-    patterned = partial(view_methods.access_pattern, tensor, pattern, dtype=held, is_relative=is_relative)
+    patterned = partial(
+        view_methods.access_pattern, tensor, pattern, dtype=element_type, is_relative=is_relative
+    )
     try:
         if type(offset) is Affine:
             # what lies inside, and in the same partitions, at both ends does so between them
@@ -377,10 +386,10 @@ def _access_pattern(
 
 
 def _note_pattern(session: Session, view: Tensor) -> None:
-    made = (view.storage.number, view.offset, view.layout)
-    session.program.marks.patterns.add(made)
+    entry = (view.storage.number, view.offset, view.layout)
+    session.program.marks.patterns.add(entry)
     if REPEATS in session.keyed:
-        session.keyed[REPEATS].patterns.append(made)
+        session.keyed[REPEATS].patterns.append(entry)
 
 
 # NKI 0.5 documents that a pattern is written for the storage, whatever view it is called on. The kernels of

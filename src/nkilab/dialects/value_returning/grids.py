@@ -291,11 +291,11 @@ def box_of(mask: Any, shape: tuple[int, ...]) -> tuple[Box | None, np.ndarray | 
     if isinstance(mask, bool | np.bool_):
         mask = Mask(np.asarray(bool(mask)))
     if isinstance(mask, View | RunTimeNumber):
-        held = (
+        what = (
             "a tile, whose elements are" if isinstance(mask, View) else "a comparison of a scalar, which is"
         )
         raise UseError(
-            f"mask is {held} known only when the kernel runs",
+            f"mask is {what} known only when the kernel runs",
             hint="choose elements with nl.where or nisa.tensor_copy_predicated",
             key="err_unsupported_expression_in_mask",
         )
@@ -355,8 +355,8 @@ def _named_grid(axis: int, meaning: str) -> property:
                 f"the index grid has {len(self)} axes; it has no {meaning}",
                 hint="write a slice more in the subscript of nl.mgrid",
             ).located(place_of(user_frame()), "mgrid")
-        found: Index = self[axis]
-        return found
+        index_of_axis: Index = self[axis]
+        return index_of_axis
 
     return property(grid, doc=f"The {meaning}.")
 

@@ -12,12 +12,13 @@ from ...errors import SpellingError, UseError
 from ...isa.activations import ACTIVATIONS
 from ...tiles.dtypes import NUMBERS, TFLOAT32
 from ...trace.source import place_of, user_frame
-from .. import indexing, loops, programs
+from .. import indexing, loops
+from .. import program_ids as programs
 from ..foreign import refuse_operand
 from ..places import placed
 from ..tile_size import tile_size
 from . import assignment, composites, constants, creation, functions, grids, host, reductions, run_time
-from . import programs as value_programs
+from . import program_ids as value_programs
 from .dynamic import TileIndex
 from .grids import Index
 from .in_place import in_place

@@ -133,11 +133,11 @@ class LoopReduction:
         session = current()
         known = self.entry.tiles.get(self.where)
         if known is None:
-            made = fresh(
+            combined = fresh(
                 session, TensorCopy, [None, self.tile], ("unknown",), (),
                 mask=self.mask, memory=SBUF, dtype=self.dtype,
             )  # fmt: skip
-            tile = self.entry.tiles[self.where] = settled(made)
+            tile = self.entry.tiles[self.where] = settled(combined)
             session.program.marks.carried.add(tile.storage.number)
         else:
             self._combine(session, known, None)
@@ -161,9 +161,9 @@ class LoopReduction:
 
         It is rounded into dst as often as iterations end, but never from a rounded value.
         """
-        held = dst.layout.dtype
+        element_type = dst.layout.dtype
         begun = self._begun(session, dst)
-        if held is FLOAT32 or not held.is_float or self.mask is not None:
+        if element_type is FLOAT32 or not element_type.is_float or self.mask is not None:
             self._combine(session, dst, begun)
             return
         mark = ("carried", dst.storage.number)

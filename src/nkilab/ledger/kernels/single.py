@@ -12,7 +12,7 @@ def filled(memory, shape, dtype):
     return tile
 
 
-def told(tile):
+def finish(tile):
     """What the kernel returns: the first column of a tile, so that no result is unused."""
     shape = (tile.shape[0], 1)
     column = nl.ndarray(shape, dtype=tile.dtype, buffer=nl.sbuf)
@@ -29,7 +29,7 @@ def matmuls(columns, dtype, count):
     banks = [nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.psum) for _ in range(4)]
     for i in nl.affine_range(count):
         nisa.nc_matmul(dst=banks[i % 4], stationary=stationary, moving=moving)
-    return told(banks[(count - 1) % 4])
+    return finish(banks[(count - 1) % 4])
 
 
 @nki.jit
@@ -39,7 +39,7 @@ def exponentials(memory, columns, dtype, count):
     tiles = [nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2)]
     for i in nl.affine_range(count):
         nisa.activation(dst=tiles[i % 2], op=nl.exp, data=source)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -49,7 +49,7 @@ def copies(engine, columns, source_dtype, dtype, count):
     tiles = [nl.ndarray((128, columns), dtype=getattr(nl, dtype), buffer=nl.sbuf) for _ in range(2)]
     for i in nl.affine_range(count):
         nisa.tensor_copy(dst=tiles[i % 2], src=source, engine=getattr(nisa, f"{engine}_engine"))
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -59,7 +59,7 @@ def reductions(op, memory, kept, summed, count):
     tiles = [nl.ndarray((128, kept), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2)]
     for i in nl.affine_range(count):
         nisa.tensor_reduce(dst=tiles[i % 2], op=getattr(nl, op), data=source, axis=2)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -69,7 +69,7 @@ def scalings(memory, columns, count):
     tiles = [nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2)]
     for i in nl.affine_range(count):
         nisa.tensor_scalar(dst=tiles[i % 2], data=source, op0=nl.multiply, operand0=factor)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -79,7 +79,7 @@ def additions(columns, count):
     tiles = [nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2)]
     for i in nl.affine_range(count):
         nisa.tensor_tensor(dst=tiles[i % 2], data1=left, data2=right, op=nl.add)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -89,7 +89,7 @@ def reciprocals(columns, count):
     tiles = [nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2)]
     for i in nl.affine_range(count):
         nisa.reciprocal(dst=tiles[i % 2], data=source)
-    return told(tiles[(count - 1) % 2])
+    return finish(tiles[(count - 1) % 2])
 
 
 @nki.jit
@@ -98,7 +98,7 @@ def dependent_activations(count):
     tile = filled("sbuf", (1, 1), "float32")
     for _ in nl.sequential_range(count):
         nisa.activation(dst=tile, op=nl.copy, data=tile)
-    return told(tile)
+    return finish(tile)
 
 
 @nki.jit
@@ -106,7 +106,7 @@ def load(x):
     """Load all of x, [partitions, elements], in one transfer."""
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x)
-    return told(tile)
+    return finish(tile)
 
 
 @nki.jit
@@ -114,4 +114,4 @@ def load_strided(x, run):
     """Load the first `run` elements of each row of x, [partitions, rows, columns], in one transfer."""
     tile = nl.ndarray((x.shape[0], x.shape[1], run), dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x[:, :, 0:run])
-    return told(tile.reshape((x.shape[0], x.shape[1] * run)))
+    return finish(tile.reshape((x.shape[0], x.shape[1] * run)))

@@ -53,10 +53,10 @@ PARAMETERS = rule(
 
 @found_by("nki", PARAMETERS)
 def _parameters(scope: Scope) -> Iterator[Place]:
-    given = scope.kernel.args
-    if given.kwonlyargs and given.vararg is None:
+    arguments = scope.kernel.args
+    if arguments.kwonlyargs and arguments.vararg is None:
         yield scope.kernel, f"{scope.kernel.name} has parameters after *", "leave the * out"
-    for default in (*given.defaults, *(d for d in given.kw_defaults if d is not None)):
+    for default in (*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)):
         if isinstance(default, ast.List):
             yield default, f"{scope.kernel.name} has a list as a default", "write a tuple"
 
@@ -120,8 +120,8 @@ def _dictionaries(scope: Scope) -> Iterator[Place]:
         match node:
             case ast.Dict(keys=written):
                 keys += written
-            case ast.DictComp(key=made):
-                keys.append(made)
+            case ast.DictComp(key=pair):
+                keys.append(pair)
             case ast.Subscript(value=ast.Name(id=name), slice=chosen, ctx=ast.Store()) if (
                 name in dictionaries
             ):
@@ -139,14 +139,14 @@ def _is_dictionary(node: ast.expr) -> bool:
 def _counted(scope: Scope) -> set[str]:
     """Names that loops bind to numbers: of ranges, and the first of enumerate."""
     loops = [n for n in scope.nodes() if isinstance(n, ast.For | ast.comprehension)]
-    found: set[str] = set()
+    names: set[str] = set()
     for loop in loops:
         called = loop.iter.func if isinstance(loop.iter, ast.Call) else None
         word = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
         target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
         if isinstance(target, ast.Name) and (word == "enumerate" or word.endswith("range")):
-            found.add(target.id)
-    return found
+            names.add(target.id)
+    return names
 
 
 def _is_no_string(key: ast.expr, numbers: set[str]) -> bool:
@@ -182,17 +182,17 @@ _BASES = ("NKIObject", "Enum", "IntEnum", "StrEnum", "NamedTuple")
 def _classes(scope: Scope) -> Iterator[Place]:
     classes = {n.name: n for n in scope.source.tree.body if isinstance(n, ast.ClassDef)}
     for node in scope.nodes():
-        held = (
+        class_def = (
             classes.get(node.func.id)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
             else None
         )
-        if held is not None and not _is_known_class(held, classes):
-            yield node, f"{held.name} does not inherit from NKIObject", ""
+        if class_def is not None and not _is_known_class(class_def, classes):
+            yield node, f"{class_def.name} does not inherit from NKIObject", ""
 
 
-def _is_known_class(held: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
-    for base in held.bases:
+def _is_known_class(class_def: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
+    for base in class_def.bases:
         name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
         if name in _BASES or (name in classes and _is_known_class(classes[name], classes)):
             return True
@@ -219,14 +219,14 @@ def _impure(scope: Scope) -> Iterator[Place]:
     outside = _values_of_module(scope)
     for node in scope.nodes():
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name) as held, attr=word)) if (
-                word in GROWS and name in outside and not _is_local(scope, held)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name) as target, attr=word)) if (
+                word in GROWS and name in outside and not _is_local(scope, target)
             ):
                 yield node, f"{name}.{word} changes a value of the module", ""
             case ast.Call(func=called) if _asks_host(scope, called):
                 yield node, f"{scope.words(called)} is called in a kernel", ""
-            case ast.Subscript(value=ast.Name(id=name) as held, ctx=ast.Store()) if (
-                name in outside and not _is_local(scope, held)
+            case ast.Subscript(value=ast.Name(id=name) as target, ctx=ast.Store()) if (
+                name in outside and not _is_local(scope, target)
             ):
                 yield node, f"{scope.words(node)} of the module is assigned", ""
 
@@ -351,15 +351,15 @@ def find(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
         return
     key = (find, scope.kernel, spelling)
     if key not in scope.source.kept:
-        scope.source.kept[key] = tuple(_found(scope, spelling))
+        scope.source.kept[key] = tuple(_violations(scope, spelling))
     yield from scope.source.kept[key]
 
 
-def _found(scope: Scope, spelling: str) -> Iterator[Finding]:
+def _violations(scope: Scope, spelling: str) -> Iterator[Finding]:
     seen: set[tuple[str, str]] = set()
-    places = ((held, *place) for held, look in FINDERS[spelling] for place in look(scope))
-    for held, node, message, fix in places:
+    places = ((own_rule, *place) for own_rule, look in FINDERS[spelling] for place in look(scope))
+    for own_rule, node, message, fix in places:
         site = scope.site(node)
-        if (held.id, str(site)) not in seen:
-            seen.add((held.id, str(site)))
-            yield held.finding(message, site, fix=fix)
+        if (own_rule.id, str(site)) not in seen:
+            seen.add((own_rule.id, str(site)))
+            yield own_rule.finding(message, site, fix=fix)

@@ -25,9 +25,9 @@ from .errors import (
     NkilabError,
     UsageError,
     did_you_mean,
+    message_of,
     printable,
     reason_of,
-    told,
 )
 
 COMPLETION = "_NKILAB_COMPLETE"
@@ -65,7 +65,7 @@ class Verb(click.Command):
             _called(p): ctx.params[p.name] for p in self.params if p.name and p.type in (OUTPUT, FOLDER)
         }
         others = (ctx.params[p.name] for p in self.params if p.name and p.type not in (OUTPUT, FOLDER))
-        words = [word for held in others for word in (held if isinstance(held, tuple | list) else [held])]
+        words = [word for value in others for word in (value if isinstance(value, tuple | list) else [value])]
         folders = [_called(p) for p in self.params if p.type is FOLDER]
         asked = {option: path for option, path in outputs.items() if path}
         check_outputs(asked, [word for word in words if isinstance(word, str)], folders)
@@ -121,13 +121,13 @@ class Program(click.Group):
         **extra: Any,
     ) -> Any:
         """Run the verb that is asked for and end the process with its status."""
-        given, name = list(sys.argv[1:] if args is None else args), prog_name or "nkilab"
+        arguments, name = list(sys.argv[1:] if args is None else args), prog_name or "nkilab"
         instruction = os.environ.get(COMPLETION)
         if instruction and name == "nkilab":
             sys.exit(shell_complete(self, {}, name, COMPLETION, instruction))
 
         def work() -> None:
-            with self.make_context(name, given or ["--help"], **extra) as ctx:
+            with self.make_context(name, arguments or ["--help"], **extra) as ctx:
                 self.invoke(ctx)
 
         if not standalone_mode:
@@ -155,7 +155,7 @@ def status_of(work: Callable[[], object], name: str = "nkilab") -> int:
         _tell(*_in_our_words(error, name))
         return EXIT_USAGE
     except NkilabError as error:
-        print(told(error, name), file=sys.stderr)
+        print(message_of(error, name), file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAULT
     except (KeyboardInterrupt, click.Abort):
         _tell(f"{name}: interrupted")
@@ -373,6 +373,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON a
 
 def completion_script(program: click.Command, shell: str) -> str:
     """The script that lets bash, zsh or fish complete `nkilab`."""
-    made = get_completion_class(shell)
-    assert made is not None
-    return made(program, {}, "nkilab", COMPLETION).source()
+    completion = get_completion_class(shell)
+    assert completion is not None
+    return completion(program, {}, "nkilab", COMPLETION).source()

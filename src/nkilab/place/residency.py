@@ -71,7 +71,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Stay:
+class Residency:
     """One stay of a part on chip.
 
     Args:
@@ -123,7 +123,7 @@ class Progress:
     rows: int
     rest: int
     access: int = 0
-    stays: int = 0
+    residencies: int = 0
     links: int = 0
     inserted: int = 0
     edges: int = 0
@@ -147,7 +147,7 @@ class State(NamedTuple):
     progress: Progress
     accesses: list[Access]
     parts: list[Part]
-    stays: list[Stay]
+    residencies: list[Residency]
     links: list[Link]
     inserted: list[Inserted]
     memory: Memory
@@ -182,14 +182,14 @@ def pass_rows(state: State) -> int:
 def _has_room(state: State, accesses: int) -> bool:
     """Whether the tables held all edges so far, and hold whatever else one row may need."""
     # each access brings one part at most, for which all others may have to leave
-    stays, progress = accesses + 1, state.progress
+    needed, progress = accesses + 1, state.progress
     leaving = state.memory.extent.segments + 1
     return (
         progress.edges <= len(state.later)
-        and progress.stays + stays <= len(state.stays)
-        and progress.links + 2 * stays + leaving <= len(state.links)
-        and progress.inserted + stays + leaving <= len(state.inserted)
-        and state.memory.extent.reuses + stays + leaving + accesses <= len(state.memory.former)
+        and progress.residencies + needed <= len(state.residencies)
+        and progress.links + 2 * needed + leaving <= len(state.links)
+        and progress.inserted + needed + leaving <= len(state.inserted)
+        and state.memory.extent.reuses + needed + leaving + accesses <= len(state.memory.former)
     )
 
 
@@ -217,7 +217,7 @@ def _pass_row(state: State, begin: int, end: int) -> None:
 def _account(state: State, access: Access) -> None:
     """Account for one access: its waits, and what the part is afterwards."""
     part = state.parts[access.part]
-    stay = state.stays[part.stay]
+    stay = state.residencies[part.stay]
     if stay.reload != NOBODY:
         _wait(state, access.row, stay.reload, SPILL)
     # whoever comes back without content is overwritten by the row that brings it
@@ -238,9 +238,9 @@ def _account(state: State, access: Access) -> None:
 def _bring(state: State, access: Access) -> None:
     """Give a part a place, and its content if it was saved and is needed."""
     progress, part = state.progress, state.parts[access.part]
-    number = progress.stays
-    stay = state.stays[number]
-    progress.stays += 1
+    number = progress.residencies
+    stay = state.residencies[number]
+    progress.residencies += 1
     state.memory.tiles[number].size = part.size
     while state.memory.extent.free < part.size:
         _evict(state, access.row)
@@ -315,7 +315,7 @@ def _farthest(state: State, row: int) -> int:
 def _leave(state: State, number: int, row: int) -> None:
     """Free the bytes of a part."""
     part = state.parts[number]
-    state.stays[part.stay].last = state.memory.tiles[part.stay].last = row
+    state.residencies[part.stay].last = state.memory.tiles[part.stay].last = row
     give_back(state.memory, part.stay)
     part.stay = NOBODY
 
@@ -333,20 +333,20 @@ def _link(state: State, stay: int, node: int) -> None:
     number = state.progress.links
     state.progress.links += 1
     link = state.links[number]
-    link.node, link.before = node, state.stays[stay].transfers
-    state.stays[stay].transfers = number
+    link.node, link.before = node, state.residencies[stay].transfers
+    state.residencies[stay].transfers = number
 
 
 def _forget_frontier(state: State, stay: int) -> None:
     """Forget after which nodes a part is idle."""
-    state.stays[stay].transfers = NOBODY
+    state.residencies[stay].transfers = NOBODY
     for engine in range(DMA):
         state.frontier[stay * DMA + engine] = NOBODY
 
 
 def _wait_for_former(state: State, node: int, stay: int) -> None:
     """Wait until who held the bytes before is idle."""
-    for place in range(state.stays[stay].former, state.stays[stay].former_end):
+    for place in range(state.residencies[stay].former, state.residencies[stay].former_end):
         _wait_for_frontier(state, node, state.memory.former[place], REUSE)
 
 
@@ -355,7 +355,7 @@ def _wait_for_frontier(state: State, node: int, stay: int, kind: int) -> None:
     for engine in range(DMA):
         if state.frontier[stay * DMA + engine] != NOBODY:
             _wait(state, node, state.frontier[stay * DMA + engine], kind)
-    number = state.stays[stay].transfers
+    number = state.residencies[stay].transfers
     while number != NOBODY:
         _wait(state, node, state.links[number].node, kind)
         number = state.links[number].before

@@ -11,10 +11,10 @@ from ..trace.builder import located, record
 from ..trace.session import Known, Session
 from ..trace.source import Site
 
-MEETINGS = frozenset({Sendrecv, CoreBarrier})
+RENDEZVOUS_CLASSES = frozenset({Sendrecv, CoreBarrier})
 
 
-def meeting_finish(
+def rendezvous_finish(
     session: Session,
     cls: type[Instruction],
     operands: list[Any],

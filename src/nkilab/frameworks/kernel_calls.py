@@ -126,9 +126,9 @@ def _like(value: Any, items: list[Any]) -> Any:
 def run(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
     """Run a kernel; returns its results with slots in place of arrays, and these."""
     args, kwargs = filled((call.args, call.kwargs), lambda slot: arrays[slot.number])
-    held = kernel[call.grid] if call.grid else kernel
+    instance = kernel[call.grid] if call.grid else kernel
     results: list[Any] = []
-    return slotted(held(*args, **kwargs), "", results), results
+    return slotted(instance(*args, **kwargs), "", results), results
 
 
 def specs_of(kernel: Kernel, call: Call, arrays: Sequence[Any]) -> list[ArraySpec]:
@@ -154,11 +154,11 @@ def outline_of(kernel: Kernel, call: Call, specs: Sequence[ArraySpec]) -> Outlin
         KernelError: what the kernel asks for and the machine does not allow, or only data can tell.
     """
     args, kwargs = filled((call.args, call.kwargs), lambda slot: specs[slot.number])
-    held = kernel[call.grid] if call.grid else kernel
-    launched = launch(held, args, kwargs, api.machine_for(held), has_data=False)
-    found: list[Any] = []
-    results = slotted(launched.results, "", found)
-    return Outline(results, tuple(found), launched.changed, launched.origins)
+    instance = kernel[call.grid] if call.grid else kernel
+    launched = launch(instance, args, kwargs, api.machine_for(instance), has_data=False)
+    arrays: list[Any] = []
+    results = slotted(launched.results, "", arrays)
+    return Outline(results, tuple(arrays), launched.changed, launched.origins)
 
 
 class Outlines:
@@ -169,9 +169,9 @@ class Outlines:
         told: a function of the user's from the arguments, as specs, to specs of the results, or None.
     """
 
-    def __init__(self, kernel: Kernel, told: Callable[..., Any] | None) -> None:
+    def __init__(self, kernel: Kernel, reuse: Callable[..., Any] | None) -> None:
         self._kernel = kernel
-        self.told = told
+        self.reuse = reuse
         self._known: dict[Any, tuple[Call, Outline]] = {}
 
     def of(self, call: Call, specs: Sequence[ArraySpec]) -> Outline:
@@ -184,17 +184,17 @@ class Outlines:
         return known[1]
 
     def _told_of(self, call: Call, specs: Sequence[ArraySpec]) -> Outline:
-        if self.told is None:
+        if self.reuse is None:
             return outline_of(self._kernel, call, specs)
         args, kwargs = filled((call.args, call.kwargs), lambda slot: specs[slot.number])
-        return outline_given(self.told(*args, **kwargs))
+        return outline_given(self.reuse(*args, **kwargs))
 
 
 def outline_given(results: Any) -> Outline:
     """The outline that a user's function tells by specs."""
-    found: list[Any] = []
-    told = slotted(results, "", found)
-    return Outline(told, tuple(found))
+    arrays: list[Any] = []
+    slots = slotted(results, "", arrays)
+    return Outline(slots, tuple(arrays))
 
 
 SAVES = ("inputs", "results")
@@ -218,8 +218,8 @@ class Backward:
 
     def kept(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
         """What is saved of a forward pass."""
-        held = {"inputs": inputs, "results": results}
-        return tuple(array for kind in SAVES if kind in self.saves for array in held[kind])
+        by_kind = {"inputs": inputs, "results": results}
+        return tuple(array for kind in SAVES if kind in self.saves for array in by_kind[kind])
 
     def __call__(
         self,
@@ -238,15 +238,15 @@ class Backward:
         inner = getattr(self.function, "kernel", None)
         parameters = inspect.signature(self.function if inner is None else inner.function).parameters
         taken = {name: constants[name] for name in parameters if name in constants}
-        made = self.function(*kept, *gradients, **taken)
-        found = list(made) if isinstance(made, tuple | list) else [made]
-        if len(found) != sum(is_float):
+        answer = self.function(*kept, *gradients, **taken)
+        grads = list(answer) if isinstance(answer, tuple | list) else [answer]
+        if len(grads) != sum(is_float):
             raise UsageError(
-                f"backward of {self.name} returns {len(found)} gradients; "
+                f"backward of {self.name} returns {len(grads)} gradients; "
                 f"{sum(is_float)} arguments are arrays of floats",
                 hint="return one per array of floats, in the order of the parameters",
             )
-        rest = iter(found)
+        rest = iter(grads)
         return [next(rest) if floats else None for floats in is_float]
 
 
@@ -256,9 +256,9 @@ def checked(kernel: Any, backward: Any, saves: Sequence[str], grid: Any) -> Kern
     Raises:
         UsageError: if it is none, or what goes with it makes no sense.
     """
-    held = api.as_kernel(kernel)
+    checked_kernel = api.as_kernel(kernel)
     if isinstance(saves, str) or any(kind not in SAVES for kind in saves):
         raise UsageError(f"saves is {saves!r}; it is a tuple of {' and '.join(map(repr, SAVES))}")
     if backward is not None and not callable(backward):
         raise UsageError(f"backward is {backward!r}; it is a kernel or a function")
-    return held[grid] if grid else held
+    return checked_kernel[grid] if grid else checked_kernel

@@ -36,5 +36,5 @@ class Addresses(dict[int, Address]):
     ) -> None:
         """Note the address of a tile."""
         if space.number is None:
-            space.number = 1 + max((held.space for held in self.values()), default=-1)
+            space.number = 1 + max((address.space for address in self.values()), default=-1)
         self[storage] = Address(space.number, partition, byte, space.is_memory, chain)

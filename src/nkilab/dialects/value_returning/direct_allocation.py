@@ -24,7 +24,7 @@ from ...isa.declare import partition_step
 from ...tiles.aliases import AddressSpace
 from ...tiles.dtypes import DType
 from ...tiles.tile import PSUM, Storage, compact_strides, layout
-from ...trace.marks import BlockUse
+from ...trace.run_notes import BlockUse
 from ...trace.session import Session, current
 from ...trace.source import is_users, name_of, place_of, user_frame
 from ..indexing import DynamicSlice, place_number
@@ -96,17 +96,17 @@ class Allocator:
         traced: dict[Any, Address] = session.keyed.setdefault("addresses traced", {})
         if call is not None and call[0] is not None and call in traced:
             return traced[call]
-        address = self._given(block, partitions, size)
+        address = self._address_given(block, partitions, size)
         self._check(session, address, partitions, size)
         if call is not None:
             traced[call] = address
         return address
 
-    def _given(self, block: tuple[int, ...], partitions: int, size: int) -> Address:
+    def _address_given(self, block: tuple[int, ...], partitions: int, size: int) -> Address:
         values = (block, partitions, size)
         named = dict(zip(PARAMETERS, values, strict=True))
-        given = self.place(**named) if self._takes_names else self.place(*values)
-        parts = given if isinstance(given, tuple | list) else (given,)
+        position = self.place(**named) if self._takes_names else self.place(*values)
+        parts = position if isinstance(position, tuple | list) else (position,)
         wanted = ("bank", "partition", "byte") if self.memory == PSUM else ("partition", "byte")
         try:
             numbers = [as_index(n) for n in parts]
@@ -114,7 +114,7 @@ class Allocator:
             numbers = []
         if len(numbers) != len(wanted):
             raise RuleError(
-                f"the address of block {block} is {given!r}; it is ({', '.join(wanted)}), integers",
+                f"the address of block {block} is {position!r}; it is ({', '.join(wanted)}), integers",
                 source=GUIDE,
             )
         return Address(*numbers) if self.memory == PSUM else Address(0, *numbers)
@@ -145,9 +145,9 @@ class Allocator:
                 source="nki.compiler.psum.alloc",
             )
         if not 0 <= address.byte < first or address.byte + size > whole:
-            held = "bank" if in_psum else "partition"
+            unit = "bank" if in_psum else "partition"
             raise LimitError(
-                f"the tile takes bytes {address.byte} to {address.byte + size} of a {held}; "
+                f"the tile takes bytes {address.byte} to {address.byte + size} of a {unit}; "
                 f"on {machine.name} it begins below {first} and ends at {whole}",
                 source=GUIDE,
             )
@@ -226,25 +226,25 @@ class Blocks:
 
     def __getitem__(self, key: Any) -> Any:
         try:
-            held, rest = self._of_blocks(key)
+            block, rest = self._of_blocks(key)
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "subscript") from None
-        self._note(key, held, is_given=False)
-        return held[rest] if rest else held
+        self._note(key, block, is_given=False)
+        return block[rest] if rest else block
 
     def __setitem__(self, key: Any, value: Any) -> None:
         try:
-            held, rest = self._of_blocks(key)
-            if isinstance(held, Blocks):
+            block, rest = self._of_blocks(key)
+            if isinstance(block, Blocks):
                 raise _unindexed(self)
         except NkilabError as error:
             raise error.located(place_of(user_frame()), "assignment") from None
-        held[rest or ...] = value
-        self._note(key, held, is_given=True)
+        block[rest or ...] = value
+        self._note(key, block, is_given=True)
 
-    def _note(self, key: Any, held: Any, *, is_given: bool) -> None:
+    def _note(self, key: Any, block: Any, *, is_given: bool) -> None:
         """Note which block a tile is now, if it is several in turn."""
-        if self._numbers is None or not isinstance(held, Tensor):
+        if self._numbers is None or not isinstance(block, Tensor):
             return
         parts = key if isinstance(key, tuple) else (key,)
         number = self._numbers[
@@ -252,7 +252,7 @@ class Blocks:
         ]
         program = current().program
         row = len(program) - 1 if is_given else len(program)
-        program.marks.block_uses.append(BlockUse(row, held.storage.number, int(number), is_given))
+        program.marks.block_uses.append(BlockUse(row, block.storage.number, int(number), is_given))
 
     def _of_blocks(self, key: Any) -> tuple[Any, tuple[Any, ...]]:
         """The tile, or the smaller tensor, that the subscripts of block axes choose; the other subscripts."""
@@ -264,11 +264,11 @@ class Blocks:
             # an Ellipsis behind the block axes says no more than leaving the axes out
             parts = parts[:at] if at >= rank else (*parts[:at], *whole, *parts[at + 1 :])
         chosen = tuple(_block(self, axis, part) for axis, part in enumerate(parts[:rank]))
-        held = self._tiles[chosen]
+        tiles_chosen = self._tiles[chosen]
         rest = parts[rank:]
-        if isinstance(held, Tensor):
-            return held, rest
-        if not held.size:
+        if isinstance(tiles_chosen, Tensor):
+            return tiles_chosen, rest
+        if not tiles_chosen.size:
             raise UseError(f"a subscript of {self.describe()} chooses no block")
         if any(part != slice(None) for part in rest):
             raise UseError(
@@ -276,7 +276,7 @@ class Blocks:
                 hint="index one block: t[i, 0:64, :]",
             )
         numbers = None if self._numbers is None else self._numbers[chosen]
-        return Blocks(held, self._shape, numbers), ()
+        return Blocks(tiles_chosen, self._shape, numbers), ()
 
 
 def _block(tensor: Blocks, axis: int, part: Any) -> Any:
@@ -350,20 +350,20 @@ def allocate(
     where = _call_in_loops(session)
     blocks, tile_shape = shape[:axis], shape[axis:]
     size = prod(tile_shape[1:]) * dtype.itemsize
-    made: dict[Address, Tensor] = {}
+    tile_at: dict[Address, Tensor] = {}
     tiles = np.empty(blocks, object)
     for block in product(*(range(n) for n in blocks)):
         address = allocator.address(session, block, tile_shape[0], size, (where, block))
-        if address not in made:
-            made[address] = _tile(session, tile_shape, dtype, allocator.memory, address, name)
-            _note_address(session, made[address].storage, where)
-        tiles[block] = made[address]
+        if address not in tile_at:
+            tile_at[address] = _tile(session, tile_shape, dtype, allocator.memory, address, name)
+            _note_address(session, tile_at[address].storage, where)
+        tiles[block] = tile_at[address]
     if not blocks:
-        return next(iter(made.values()))
-    if len(made) == tiles.size:
+        return next(iter(tile_at.values()))
+    if len(tile_at) == tiles.size:
         return Blocks(tiles, tile_shape)
     turns = Counter(id(tile) for tile in tiles.flat)
-    session.program.marks.rotating |= {t.storage.number for t in made.values() if turns[id(t)] > 1}
+    session.program.marks.rotating |= {t.storage.number for t in tile_at.values() if turns[id(t)] > 1}
     return Blocks(tiles, tile_shape, np.arange(tiles.size).reshape(blocks))
 
 

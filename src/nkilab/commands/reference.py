@@ -7,7 +7,7 @@ import json
 import click
 
 from .._lazy import part
-from ..program import COMPLETION, NAMES, OneOf, Verb, completion_script, json_option
+from ..command_line import COMPLETION, NAMES, OneOf, Verb, completion_script, json_option
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -39,20 +39,20 @@ def explain(as_json: bool, name: str) -> None:
 @click.argument("name", default="")
 def ops(only_missing: bool, as_json: bool, name: str) -> None:
     """Show which names of NKI are supported, accepted, refused or missing, per version."""
-    held = part("ops")
-    matrix = held.matrix(name, only_missing=only_missing)
+    operations = part("ops")
+    matrix = operations.matrix(name, only_missing=only_missing)
     if as_json:
         click.echo(json.dumps(matrix.to_dict(), indent=2))
     else:
-        held.print_matrix(matrix)
+        operations.print_matrix(matrix)
 
 
 @click.command(cls=Verb, examples=["nkilab doctor", "nkilab doctor --json"])
 @json_option
 def doctor(as_json: bool) -> None:
     """Tell what is installed, and whether real vendor wheels are present."""
-    found = part("doctor").report()
-    click.echo(json.dumps(found, indent=2) if as_json else part("doctor").report_text(found))
+    facts = part("doctor").report()
+    click.echo(json.dumps(facts, indent=2) if as_json else part("doctor").report_text(facts))
 
 
 @click.command(
@@ -69,7 +69,7 @@ def completion(as_json: bool, shell: str) -> None:
     """Print the script that lets SHELL (bash, zsh or fish) complete verbs, options, files and names."""
     script = completion_script(click.get_current_context().find_root().command, shell)
     if as_json:
-        held = {"schema": "nkilab.completion/1", "shell": shell, "variable": COMPLETION, "script": script}
-        click.echo(json.dumps(held, indent=2))
+        document = {"schema": "nkilab.completion/1", "shell": shell, "variable": COMPLETION, "script": script}
+        click.echo(json.dumps(document, indent=2))
     else:
         click.echo(script)

@@ -21,7 +21,7 @@ from ..trace.session import ask
 from ..trace.source import place_of, user_frame
 from ..tracebacks import leave_out_ours, public
 from . import enums
-from .calls import MISSING, called_through, guarded_body, refuse_unknown
+from .generated_functions import MISSING, called_through, guarded_body, refuse_unknown
 from .history import NEWEST, Event, Signature, at, keyword_story, order, spelled, versions_with
 
 # What a keyword of some version means in the parameters of the function that is served.
@@ -71,7 +71,7 @@ def _kind(name: str, version: str) -> str:
     return event.kind if event is not None else ""
 
 
-def held(name: str, target: Any, version: str) -> Any:
+def limited_to_version(name: str, target: Any, version: str) -> Any:
     """What a version has under a name that it has: the target, or a stand-in with the version's parameters.
 
     Args:
@@ -96,8 +96,8 @@ def held(name: str, target: Any, version: str) -> Any:
 def _events(name: str, version: str) -> list[Event]:
     """The events in force in the versions asked for, the newest first, each once."""
     versions = (version,) if version else tuple(v for v in versions_with(name) if v != "beta1")
-    found = [at(name, v) for v in reversed(versions)]
-    return list(dict.fromkeys(e for e in found if e is not None))
+    events = [at(name, v) for v in reversed(versions)]
+    return list(dict.fromkeys(e for e in events if e is not None))
 
 
 def _own_parameters(target: Any) -> dict[str, Given] | None:
@@ -111,8 +111,8 @@ def _own_parameters(target: Any) -> dict[str, Given] | None:
     return {n: p for n, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
 
 
-def _is_required(given: Given) -> bool:
-    return given.default is given.empty or given.default is MISSING
+def _is_required(parameter: Given) -> bool:
+    return parameter.default is parameter.empty or parameter.default is MISSING
 
 
 def _agrees(name: str, own: Mapping[str, Given], signatures: Sequence[Signature], version: str) -> bool:
@@ -213,8 +213,8 @@ class _Plan:
         return next((s for s in self.signatures if s.named(keyword)), None)
 
     def _default(self, keyword: str) -> Any:
-        held = self._named(keyword)
-        listed = held.named(keyword) if held is not None else None
+        plan_named = self._named(keyword)
+        listed = plan_named.named(keyword) if plan_named is not None else None
         mine = self.own[keyword]
         if listed is None or not listed.default:
             return MISSING if self.version or _is_required(mine) else mine.default
@@ -250,8 +250,8 @@ class _Plan:
     def _passed(self) -> str:
         """The arguments of the target, by position as far as its parameters allow: that costs less."""
         by_position = []
-        for name, given in self.own.items():
-            if given.kind is given.KEYWORD_ONLY or name not in self.defaults:
+        for name, parameter in self.own.items():
+            if parameter.kind is parameter.KEYWORD_ONLY or name not in self.defaults:
                 break
             by_position.append(name)
         rest = [n for n in self.defaults if n not in by_position]
@@ -259,15 +259,15 @@ class _Plan:
 
     def call(self, rest: Sequence[Any], named: Mapping[str, Any], unknown: Mapping[str, Any]) -> Any:
         """Call the target with what was given, in the words of the first signature that it fits."""
-        given = {n: v for n, v in named.items() if v is not self.defaults[n]} | dict(unknown)
-        chosen, given = self._fitting(rest, given)
+        arguments = {n: v for n, v in named.items() if v is not self.defaults[n]} | dict(unknown)
+        chosen, arguments = self._fitting(rest, arguments)
         if chosen is not self.signatures[0] and rest:
             self._notice("positional arguments in an older order", self._since(chosen))
         words: dict[str, Any] = {}
-        for keyword, value in given.items():
+        for keyword, value in arguments.items():
             words |= self._translated(keyword, value)
         full = {n: d for n, d in self.defaults.items() if d is not self.own[n].default} | words
-        absent = [p.name for p in chosen.parameters if not p.default and p.name not in given]
+        absent = [p.name for p in chosen.parameters if not p.default and p.name not in arguments]
         if absent and self.version:
             what = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not given"
             raise SpellingError(
@@ -276,36 +276,36 @@ class _Plan:
             ).located(place_of(user_frame()), self.name.rpartition(".")[2])
         return self.target(**{n: v for n, v in full.items() if v is not MISSING})
 
-    def _fitting(self, rest: Sequence[Any], given: Mapping[str, Any]) -> tuple[Signature, dict[str, Any]]:
+    def _fitting(self, rest: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[Signature, dict[str, Any]]:
         """The first signature that the arguments fit, and the arguments by its names."""
         for candidate in self.signatures:
             names = candidate.positional[len(self.leading) :][: len(rest)]
-            all_given = dict(zip(names, rest, strict=False)) | dict(given)
-            is_whole = len(names) == len(rest) and len(all_given) == len(rest) + len(given)
+            all_given = dict(zip(names, rest, strict=False)) | dict(arguments)
+            is_whole = len(names) == len(rest) and len(all_given) == len(rest) + len(arguments)
             known = all(candidate.named(n) for n in all_given)
             if is_whole and known and self._fits(all_given):
                 return candidate, all_given
         first = self.signatures[0]
         names = first.positional[len(self.leading) :]
         if rest and self.version:
-            self._refuse_older_order(rest, given)
+            self._refuse_older_order(rest, arguments)
         if len(rest) > len(names):
             most = len(first.positional)
             raise SpellingError(
                 f"{len(self.leading) + len(rest)} positional arguments are given; it takes {most}",
             ).located(place_of(user_frame()), self.name.rpartition(".")[2])
-        return first, dict(zip(names, rest, strict=False)) | dict(given)
+        return first, dict(zip(names, rest, strict=False)) | dict(arguments)
 
-    def _refuse_older_order(self, rest: Sequence[Any], given: Mapping[str, Any]) -> None:
+    def _refuse_older_order(self, rest: Sequence[Any], arguments: Mapping[str, Any]) -> None:
         """Say so if what does not fit the version asked for stands in the order of another."""
         first = self.signatures[0]
         for other in (e.signature for e in _events(self.name, "") if e.kind == "function"):
             names = other.positional[len(self.leading) :][: len(rest)]
-            all_given = dict(zip(names, rest, strict=False)) | dict(given)
+            all_given = dict(zip(names, rest, strict=False)) | dict(arguments)
             fits = (
                 len(names) == len(rest) and all(other.named(n) for n in all_given) and self._fits(all_given)
             )
-            if fits and len(all_given) == len(rest) + len(given):
+            if fits and len(all_given) == len(rest) + len(arguments):
                 called = self.name.rpartition(".")[2]
                 meant = other.positional[: len(self.leading)] + names
                 wanted = [n for n in first.positional if n != "name"]
@@ -315,10 +315,10 @@ class _Plan:
                     hint="give them by keyword",
                 ).located(place_of(user_frame()), called)
 
-    def _fits(self, given: Mapping[str, Any]) -> bool:
+    def _fits(self, arguments: Mapping[str, Any]) -> bool:
         """Whether tiles stand where the instruction has operands, and words where it has attributes."""
         cls: type[Instruction] | None = getattr(self.target, "instruction", None)
-        return cls is None or all(_suits(cls, n, v) for n, v in given.items())
+        return cls is None or all(_suits(cls, n, v) for n, v in arguments.items())
 
     def _since(self, chosen: Signature) -> str:
         having = [v for v in versions_with(self.name) if v != "beta1"]

@@ -8,7 +8,7 @@ from functools import cached_property
 
 
 @dataclass(frozen=True)
-class Seats:
+class ProgramGrid:
     """The programs that take turns, in the order of ranks, then of cores.
 
     Args:

@@ -17,12 +17,12 @@ from ...tiles.dtypes import FLOAT32, as_dtype
 from ...tiles.tile import SBUF
 from ...trace.session import TURNS, Session, TurnsNeeded, ask, current
 from ...trace.source import Site
-from ..calls import surface
+from ..generated_functions import surface
 from ..history import BETA1
 from ..indexing import whole_number
-from ..meetings import meeting_finish
 from ..places import placed
-from ..programs import num_programs
+from ..program_ids import num_programs
+from ..rendezvous import rendezvous_finish
 from .creation import ndarray, sbuf
 from .functions import load, store, whole_tile
 from .tensor import Tensor, fresh, settled
@@ -49,10 +49,12 @@ def all_reduce(
     axes = program_axes if isinstance(program_axes, tuple | list) else (program_axes,)
     axes = tuple(sorted({whole_number(a, "a program axis") for a in axes}))
     session, tile = current(), whole_tile(x)
-    held = tile.layout.dtype if dtype is None else as_dtype(dtype)
+    element_type = tile.layout.dtype if dtype is None else as_dtype(dtype)
     if any(num_programs(a) > 1 for a in axes):
         tile = _over_instances(session, tile, operator, axes)
-    return fresh(session, TensorCopy, [None, tile], ("unknown",), (), dtype=held, mask=mask, memory=SBUF)
+    return fresh(
+        session, TensorCopy, [None, tile], ("unknown",), (), dtype=element_type, mask=mask, memory=SBUF
+    )
 
 
 def _over_instances(session: Session, tile: Tensor, operator: Any, axes: tuple[int, ...]) -> Tensor:
@@ -70,7 +72,7 @@ def _over_instances(session: Session, tile: Tensor, operator: Any, axes: tuple[i
         return total
     theirs, partner = ndarray(total.shape, total.dtype, buffer=sbuf), 1 - session.rank
     values = (partner, partner, f"{number} of {what}")
-    meeting_finish(session, Sendrecv, [total, theirs], ("dma",), values, ())
+    rendezvous_finish(session, Sendrecv, [total, theirs], ("dma",), values, ())
     first, second = (theirs, total) if session.rank else (total, theirs)
     return _both(session, first, second, operator, tile)
 
@@ -162,13 +164,13 @@ builtin_custom_op = _unmodelled(
 )  # fmt: skip
 
 
-def _meeting(
+def _rendezvous(
     session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
     values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None,
 ) -> None:  # fmt: skip
     """What a call does at which the programs of several cores meet."""
     tiles = [whole_tile(o) if isinstance(o, Tensor) else o for o in operands]
-    meeting_finish(session, cls, tiles, attributes, values, extras, where)
+    rendezvous_finish(session, cls, tiles, attributes, values, extras, where)
 
 
 _WHOLE = "is a kernel of the vendor's whose source is not public"
@@ -176,9 +178,9 @@ _WHOLE = "is a kernel of the vendor's whose source is not public"
 PRIVATE: dict[str, Any] = {
     # as `nki` spells them from 0.1 on, where they are public
     "sendrecv": surface(
-        Sendrecv, ("src", "dst", "send_to_rank", "recv_from_rank", "pipe_id"), _meeting, version=BETA1
+        Sendrecv, ("src", "dst", "send_to_rank", "recv_from_rank", "pipe_id"), _rendezvous, version=BETA1
     ),
-    "core_barrier": surface(CoreBarrier, ("data", "cores", "engine"), _meeting, version=BETA1),
+    "core_barrier": surface(CoreBarrier, ("data", "cores", "engine"), _rendezvous, version=BETA1),
     "cc_div": _unmodelled("cc_div", "has no published meaning"),
     "do_while": _unmodelled(
         "do_while", "has no published meaning", "write a loop over nki.typing.scalar instead"

@@ -14,7 +14,7 @@ import numpy as np
 from ..machine import Machine
 from ..tiles.dtypes import UINT8
 from ..tiles.tile import Layout, layout
-from ..trace.addresses import EVERY_TILE, Address
+from ..trace.direct_allocation import EVERY_TILE, Address
 from ..trace.program import Program, StorageRecord
 from .boxes import Boxes, Overlaps, boxes_in, overlaps_of
 from .slots import Slots
@@ -41,15 +41,15 @@ def has_address(program: Program) -> np.ndarray:
 def is_fixed(program: Program) -> np.ndarray:
     """Per storage whether the kernel says where in its memory it lies."""
     result = np.zeros(len(program.storages), np.bool_)
-    result[[storage for storage, held in program.addresses.items() if held.is_fixed]] = True
+    result[[storage for storage, address in program.addresses.items() if address.is_fixed]] = True
     return result
 
 
 def chains_of(program: Program) -> np.ndarray:
     """Per storage the chain of tiles that are ordered where they overlap; -1 where it has no address."""
     result = np.full(len(program.storages), -1, np.int64)
-    for storage, held in program.addresses.items():
-        result[storage] = held.chain
+    for storage, address in program.addresses.items():
+        result[storage] = address.chain
     return result
 
 
@@ -62,9 +62,9 @@ def reserved(program: Program, memory: str, unit: int) -> np.ndarray:
         unit: bytes per partition.
     """
     spans = {
-        (held.byte // unit, -(-(held.byte + record.bytes_per_partition) // unit))
-        for storage, held in program.addresses.items()
-        if held.is_fixed and (record := program.storages[storage]).memory == memory
+        (address.byte // unit, -(-(address.byte + record.bytes_per_partition) // unit))
+        for storage, address in program.addresses.items()
+        if address.is_fixed and (record := program.storages[storage]).memory == memory
     }
     taken = np.zeros(max((end for _, end in spans), default=0), np.bool_)
     for begin, end in spans:
@@ -113,15 +113,15 @@ def direct_edges(program: Program, slots: Slots) -> Edges:
     iterations that one call allocates for serialized, they reuse space.
     """
     chain = chains_of(program)
-    found: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64),) * 3]
+    chunks: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64),) * 3]
     for storages in crowded_spaces(program):
-        held = in_space(program, slots, storages)
-        earlier, later = (held.slot[side] for side in held.neighbours(slots))
+        accesses = in_space(program, slots, storages)
+        earlier, later = (accesses.slot[side] for side in accesses.neighbours(slots))
         one, two = slots.storage[earlier], slots.storage[later]
         wanted = (one != two) & (chain[one] == chain[two])
         kind = np.where(chain[one[wanted]] == EVERY_TILE, DIRECT, REUSE)
-        found.append((slots.row[later[wanted]], slots.row[earlier[wanted]], kind))
-    later, earlier, kind = (np.concatenate(column) for column in zip(*found, strict=True))
+        chunks.append((slots.row[later[wanted]], slots.row[earlier[wanted]], kind))
+    later, earlier, kind = (np.concatenate(column) for column in zip(*chunks, strict=True))
     return later, earlier, kind
 
 
@@ -140,9 +140,13 @@ def _boxes_of(program: Program, slots: Slots, accesses: np.ndarray) -> Boxes:
     numbers: dict[tuple[int, int], int] = {}
     views: list[Layout] = []
     which, first = np.zeros((2, len(accesses)), np.int64)
-    for place, (storage, given, offset) in enumerate(accesses.tolist()):
-        record, address, seen = program.storages[storage], program.addresses[storage], slots.layouts[given]
-        key = record.bytes_per_partition, given
+    for place, (storage, own_layout, offset) in enumerate(accesses.tolist()):
+        record, address, seen = (
+            program.storages[storage],
+            program.addresses[storage],
+            slots.layouts[own_layout],
+        )
+        key = record.bytes_per_partition, own_layout
         if key not in numbers:
             numbers[key] = len(views)
             views.append(_of_bytes(record, seen))
@@ -151,26 +155,26 @@ def _boxes_of(program: Program, slots: Slots, accesses: np.ndarray) -> Boxes:
     return boxes_in(bytes_of_memory(program.machine), views, which, first)
 
 
-def in_memory(record: StorageRecord, given: Layout, offset: int, address: Address) -> tuple[Layout, int]:
+def in_memory(record: StorageRecord, layout: Layout, offset: int, address: Address) -> tuple[Layout, int]:
     """A view of a tile at an address as a view of bytes of its memory, [..., bytes of an element].
 
     Args:
         record: the tile.
-        given: layout of the view.
+        layout: layout of the view.
         offset: of its first element, in elements of its type.
         address: of the tile.
     """
-    return _of_bytes(record, given), _first_byte(record, given, offset, address)
+    return _of_bytes(record, layout), _first_byte(record, layout, offset, address)
 
 
-def _of_bytes(record: StorageRecord, given: Layout) -> Layout:
+def _of_bytes(record: StorageRecord, of_elements: Layout) -> Layout:
     own = record.bytes_per_partition
-    strides = (*(_stride(s, own) for s in given.byte_strides), 1)
-    return layout((*given.shape, given.itemsize), strides, UINT8, given.memory, None, 0)
+    strides = (*(_stride(s, own) for s in of_elements.byte_strides), 1)
+    return layout((*of_elements.shape, of_elements.itemsize), strides, UINT8, of_elements.memory, None, 0)
 
 
-def _first_byte(record: StorageRecord, given: Layout, offset: int, address: Address) -> int:
-    partition, byte = divmod(offset * given.itemsize, record.bytes_per_partition)
+def _first_byte(record: StorageRecord, layout: Layout, offset: int, address: Address) -> int:
+    partition, byte = divmod(offset * layout.itemsize, record.bytes_per_partition)
     return (address.partition + partition) * WIDTH + address.byte + byte
 
 

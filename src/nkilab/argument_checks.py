@@ -12,21 +12,21 @@ from typing import Any
 from .errors import UsageError, shown
 
 
-def need(name: str, value: Any, kinds: type | tuple[type, ...], told: str, hint: str = "") -> None:
+def need(name: str, value: Any, kinds: type | tuple[type, ...], kind_words: str, hint: str = "") -> None:
     """Refuse a value of another type.
 
     Args:
         name: of the parameter.
         value: given.
         kinds: types of which it is one.
-        told: what it has to be, for the message.
+        kind_words: what it has to be, for the message.
         hint: one thing to do.
 
     Raises:
         UsageError: if it is of none.
     """
     if not isinstance(value, kinds):
-        raise UsageError(f"{name} is {shown(value)}; it is {told}", hint=hint)
+        raise UsageError(f"{name} is {shown(value)}; it is {kind_words}", hint=hint)
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
@@ -66,11 +66,11 @@ def path(name: str, value: Any) -> Path:
     return Path(value)
 
 
-def mapping(name: str, value: Any, told: str) -> None:
+def mapping(name: str, value: Any, kind_words: str) -> None:
     """Refuse what is no dictionary by names.
 
     Raises:
         UsageError: if it is none, or a key is no name.
     """
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise UsageError(f"{name} is {shown(value)}; it is a dictionary, such as {told}")
+        raise UsageError(f"{name} is {shown(value)}; it is a dictionary, such as {kind_words}")

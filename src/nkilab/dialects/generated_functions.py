@@ -74,13 +74,13 @@ def surface(
     for attribute, further in (words or {}).items():
         scope[f"_k_{attribute}"].update(further)
     text += attributes if handle is None else _look_up(cls, order, attributes)
-    given = _given(cls, order, scope, is_known=handle is not None)
+    arguments_text = _arguments_text(cls, order, scope, is_known=handle is not None)
     extras = "".join(f"{n}, " for n in extra)
     if finish is None:
-        text.append(f"    row = _record(session, _cls, {given}None, where, known)")
+        text.append(f"    row = _record(session, _cls, {arguments_text}None, where, known)")
     else:
         last = "where" if handle is None else "where, known"
-        text.append(f"    result = _finish(session, _cls, {given}({extras}), {last})")
+        text.append(f"    result = _finish(session, _cls, {arguments_text}({extras}), {last})")
     text += ["    return result"] if handle is None else _handing_out(is_known=finish is None)
     text = [f"def {cls.name}({heads}, **unknown):", *guarded_body(text)]
     exec(compile("\n".join(text), f"<nkilab {cls.name}>", "exec"), scope)
@@ -164,10 +164,10 @@ def _look_up(cls: type[Instruction], order: Sequence[str], attributes: Sequence[
     ]
 
 
-def _keep(held: dict[Any, Any], key: Any, value: Any) -> None:
+def _keep(cache: dict[Any, Any], key: Any, value: Any) -> None:
     """Remember a value by a key, unless that has no hash, as a list has none."""
     with suppress(TypeError):
-        held[key] = value
+        cache[key] = value
 
 
 def _layouts(cls: type[Instruction], order: Sequence[str]) -> list[str]:
@@ -181,7 +181,9 @@ def _layouts(cls: type[Instruction], order: Sequence[str]) -> list[str]:
     return layouts
 
 
-def _given(cls: type[Instruction], order: Sequence[str], scope: dict[str, Any], *, is_known: bool) -> str:
+def _arguments_text(
+    cls: type[Instruction], order: Sequence[str], scope: dict[str, Any], *, is_known: bool
+) -> str:
     """Operands, attributes and values as `record` takes them; the values' defaults go to `scope`.
 
     Args:
@@ -255,33 +257,33 @@ def _default(cls: type[Instruction], name: str) -> Any:
     return declared.default
 
 
-def _canonical(cls: type[Instruction], name: str, given: Any, known: dict[Any, Any]) -> Any:
+def _canonical(cls: type[Instruction], name: str, text: Any, known: dict[Any, Any]) -> Any:
     attribute: Attribute = cls.attributes[name]
     try:
-        value = attribute.canonical(name, given)
+        value = attribute.canonical(name, text)
     except NkilabError as error:
         raise located(error, cls.name, cls, [None] * len(cls.operands)) from None
     with suppress(TypeError):  # a list is looked at anew each time
-        known[given] = value
+        known[text] = value
     return value
 
 
-def _missing(cls: type[Instruction], given: Mapping[str, Any]) -> None:
-    absent = [name for name, value in given.items() if value is MISSING]
+def _missing(cls: type[Instruction], arguments: Mapping[str, Any]) -> None:
+    absent = [name for name, value in arguments.items() if value is MISSING]
     frame = user_frame()
     error = SpellingError(
         f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not given",
-        hint=_with_dst(cls, given, frame),
+        hint=_with_dst(cls, arguments, frame),
     )
     raise error.located(place_of(frame), cls.name)
 
 
-def _with_dst(cls: type[Instruction], given: Mapping[str, Any], frame: FrameType) -> str:
+def _with_dst(cls: type[Instruction], attributes_by_name: Mapping[str, Any], frame: FrameType) -> str:
     """A hint for a call that leaves arguments out: maybe it is written as Beta 1 has it, without dst."""
     name, _, arguments = text_at(frame).partition("(")
-    lacking = [n for n, value in given.items() if value is MISSING and n in cls.operands]
-    if "dst" not in given or "dst=" in arguments or len(lacking) != 1:
-        return f"it takes {', '.join(given)}"
+    lacking = [n for n, value in attributes_by_name.items() if value is MISSING and n in cls.operands]
+    if "dst" not in attributes_by_name or "dst=" in arguments or len(lacking) != 1:
+        return f"it takes {', '.join(attributes_by_name)}"
     instead = f": {name}(dst, {arguments}" if arguments else ""
     return f"instructions of nki take dst first, the tile that they write{instead}"
 
@@ -333,12 +335,14 @@ def refuse_unknown(
         if name and _has_no_effect(name, keyword, asked):
             ask().notice(f"{spelled(name)} ignores the keyword {keyword}")
             continue
-        told = keyword_story(name, keyword, asked or NEWEST) if name else ""
+        story = keyword_story(name, keyword, asked or NEWEST) if name else ""
         raise SpellingError(
-            f"{f'NKI {asked}' if asked else 'nki'} has no keyword {keyword}; {told}"
-            if told
+            f"{f'NKI {asked}' if asked else 'nki'} has no keyword {keyword}; {story}"
+            if story
             else f"there is no keyword {keyword}; it takes {', '.join(known) or 'none'}",
-            hint=_instead(keyword, asked) if told else did_you_mean(keyword, known, _instead(keyword, asked)),
+            hint=_instead(keyword, asked)
+            if story
+            else did_you_mean(keyword, known, _instead(keyword, asked)),
         ).located(place_of(user_frame()), called)
 
 
@@ -376,8 +380,8 @@ def _has_no_effect(name: str, keyword: str, version: str) -> bool:
     if version == BETA1:
         events = [e for e in history().get(name, ()) if e.release.version == BETA1 and e.kind == "function"]
         return keyword == "name" or any(e.signature.named(keyword) for e in events)
-    for held in (version,) if version else VERSIONS[1:]:
-        event = at(name, held)
+    for release in (version,) if version else VERSIONS[1:]:
+        event = at(name, release)
         parameter = event.signature.named(keyword) if event is not None and event.kind == "function" else None
         if parameter is not None and not parameter.is_listed:
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..checks.declare import FAMILIES, RULES
-from ..checks.language import NOT_COVERED
+from ..checks.restricted_language import NOT_COVERED
 from .content import Bullets, Code, Page, Section, Text, code, sentence, table
 
 # What the checks find: rules by identifier.
@@ -14,18 +14,18 @@ FINDINGS = RULES
 
 def finding_page(name: str) -> Page:
     """What a rule asks for, when it is broken and what happens then, with both examples."""
-    held = FINDINGS[name]
+    rule = FINDINGS[name]
     facts = (
-        f"severity: {held.severity}",
-        f"family: {FAMILIES[held.family][0].lower()}{FAMILIES[held.family][1:]}",
-        f"way out: {held.fix}",
-        f"silence it: {code(f'# nkilab: ignore[{held.id}] reason')}",
-        f"source: {held.source}",
+        f"severity: {rule.severity}",
+        f"family: {FAMILIES[rule.family][0].lower()}{FAMILIES[rule.family][1:]}",
+        f"way out: {rule.fix}",
+        f"silence it: {code(f'# nkilab: ignore[{rule.id}] reason')}",
+        f"source: {rule.source}",
     )
-    opening = (Text(sentence(held.title)), Text(f"Broken where {held.what}."), Text(sentence(held.why)),
+    opening = (Text(sentence(rule.title)), Text(f"Broken where {rule.what}."), Text(sentence(rule.why)),
                Bullets(facts))  # fmt: skip
     sections = [Section("", opening)]
-    for title, example in (("Broken by", held.wrong), ("Kept by", held.right)):
+    for title, example in (("Broken by", rule.wrong), ("Kept by", rule.right)):
         if example is not None:
             sections.append(Section(title, (Code(example.shown),)))
     return Page(name, "finding", tuple(sections))
@@ -45,8 +45,8 @@ def rules_page() -> Page:
 
 def _families() -> Iterator[Section]:
     for family, title in FAMILIES.items():
-        held = [r for r in RULES.values() if r.family == family]
-        rows = [(code(r.id), r.severity, r.title, r.fix) for r in held]
+        rules_of_family = [r for r in RULES.values() if r.family == family]
+        rows = [(code(r.id), r.severity, r.title, r.fix) for r in rules_of_family]
         if rows:
             yield Section(title, (table(("rule", "severity", "asks that", "way out"), rows),))
 

@@ -20,18 +20,18 @@ from ..trace.builder import located
 from ..trace.session import Execute, Session
 from ..trace.source import name_of, user_frame
 from .collectives import COLLECTIVES, gather
+from .program_grid import ProgramGrid
 from .schedule import Schedule, Wait
-from .seats import Seats
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """A meeting that took place.
+class Rendezvous:
+    """A rendezvous that took place.
 
     Args:
         name: of the instruction.
         rows: of it, one in each program that took part.
-        programs: those programs, as `Seats` numbers them; all if not given.
+        programs: those programs, as `ProgramGrid` numbers them; all if not given.
     """
 
     name: str
@@ -41,27 +41,29 @@ class Meeting:
 
 @dataclass(frozen=True)
 class _Letter:
-    """What a program brings to a meeting: its row, and of a sendrecv its form and the elements it sends."""
+    """What a program brings to a rendezvous: its row, and of a sendrecv its form and what it sends."""
 
     row: int
     form: Instruction
     sent: View | None = None
 
 
-def joined(schedule: Schedule, seats: Seats, execute: Execute | None, meetings: list[Meeting]) -> Execute:
+def joined(
+    schedule: Schedule, program_grid: ProgramGrid, execute: Execute | None, all_rendezvous: list[Rendezvous]
+) -> Execute:
     """What computes the rows of programs that are not alone.
 
     Args:
         schedule: of all programs.
-        seats: who sits where in it.
+        program_grid: who sits where in it.
         execute: computes a row; None where only shapes are known.
-        meetings: grows by every meeting.
+        all_rendezvous: grows by every rendezvous.
     """
 
     def step(
         session: Session, form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], mask: Any
     ) -> None:
-        meet = _MEETINGS.get(type(form))
+        meet = _RENDEZVOUS.get(type(form))
         if meet is None:
             if execute is not None:
                 execute(session, form, operands, values, mask)
@@ -69,20 +71,20 @@ def joined(schedule: Schedule, seats: Seats, execute: Execute | None, meetings: 
         if isinstance(form, CoreBarrier) and len(form.cores) == 1:
             # a rank of one core waits for nobody
             return
-        parties = seats.of_rank(session.together.rank)
+        parties = program_grid.of_rank(session.together.rank)
         try:
             if meet is gather:
                 members = values[0][1:]
-                absent = set(seats.absent(members))
-                parties = tuple(seats.of(rank, session.rank) for rank in members if rank not in absent)
-                met = gather(session, schedule, seats, _wait, form, operands, values)
+                absent = set(program_grid.absent(members))
+                parties = tuple(program_grid.of(rank, session.rank) for rank in members if rank not in absent)
+                met = gather(session, schedule, program_grid, _wait, form, operands, values)
             else:
                 met = meet(session, schedule, parties, execute, form, operands, values)
         except NkilabError as error:
             raise located(error, form.name, type(form), operands, session.where) from None
         session.catch_up()
-        if parties[0] == seats.of(session.together.rank, session.rank):
-            meetings.append(Meeting(form.name, tuple(wait.letter.row for wait in met), parties))
+        if parties[0] == program_grid.of(session.together.rank, session.rank):
+            all_rendezvous.append(Rendezvous(form.name, tuple(wait.letter.row for wait in met), parties))
 
     return step
 
@@ -100,10 +102,10 @@ def _exchange(
     src, dst = operands
     send_to, recv_from, pipe_id = values
     partner = 1 - session.rank
-    for name, given in (("send_to_rank", send_to), ("recv_from_rank", recv_from)):
-        if given != partner:
+    for name, answer in (("send_to_rank", send_to), ("recv_from_rank", recv_from)):
+        if answer != partner:
             raise RuleError(
-                f"{name} is {given}; in program {session.rank} of 2 it is {partner}",
+                f"{name} is {answer}; in program {session.rank} of 2 it is {partner}",
                 hint="pass 1 - nl.program_id(0)",
                 source=Sendrecv.source,
             )
@@ -125,11 +127,11 @@ def _exchange(
 def _check_agreement(mine: Any, partner: int, met: list[Wait]) -> None:
     """Refuse an exchange whose two sides differ."""
     theirs, where = met[partner].letter.form, met[partner].where
-    for held, given in ((mine.dst, theirs.src), (mine.src, theirs.dst)):
-        if held.shape != given.shape or held.dtype is not given.dtype:
+    for own, partners in ((mine.dst, theirs.src), (mine.src, theirs.dst)):
+        if own.shape != partners.shape or own.dtype is not partners.dtype:
             raise RuleError(
-                f"src and dst are {held.dtype}{list(held.shape)}; in program {partner}, at {where}, they are "
-                f"{given.dtype}{list(given.shape)}",
+                f"src and dst are {own.dtype}{list(own.shape)}; in program {partner}, at {where}, "
+                f"they are {partners.dtype}{list(partners.shape)}",
                 hint="exchange tiles of one shape and type",
                 source=f"{Sendrecv.source}, constraints",
             )
@@ -159,7 +161,7 @@ def _gather(
     """Wait until all programs came to a barrier on the same memory."""
     (data,) = operands
     name = data.storage.name or name_of(data, user_frame())
-    key: Any = next((key for key, held in session.shared.items() if held is data.storage), None)
+    key: Any = next((key for key, storage in session.shared.items() if storage is data.storage), None)
     if key is None and data.layout.memory == HBM:
         raise RuleError(
             "data is in private_hbm, which the other program does not see",
@@ -192,6 +194,6 @@ def _wait(
     return Wait(key, what, form.name, f"{Path(filename).name}:{lineno}", letter, parties)
 
 
-_MEETINGS: dict[type[Instruction], Callable[..., list[Wait]]] = {
+_RENDEZVOUS: dict[type[Instruction], Callable[..., list[Wait]]] = {
     Sendrecv: _exchange, CoreBarrier: _gather, **dict.fromkeys(COLLECTIVES, gather),
 }  # fmt: skip

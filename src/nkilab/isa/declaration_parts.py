@@ -78,7 +78,7 @@ class Example:
         registers: what the first lanes of fields of its register file hold afterwards, by field.
     """
 
-    given: Mapping[str, Any]
+    operands: Mapping[str, Any]
     expected: Mapping[str, Any]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)

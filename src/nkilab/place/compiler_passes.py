@@ -48,14 +48,14 @@ def compiled(program: Program) -> Program:
     window = program.machine["redundant_load_window_bytes"]
     if not window:
         return program
-    held = f"loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB"
+    note = f"loads are left out: SBUF still held what they load, within {window / 1024:.0f} KiB"
     ring = without_redundant_loads(program, lambda program, slots: Ring(program, window))
-    return with_reloads(_noted(program, ring, held), in_pieces=False)
+    return with_reloads(_noted(program, ring, note), in_pieces=False)
 
 
-def _noted(program: Program, shorter: Program, told: str) -> Program:
+def _noted(program: Program, shorter: Program, sentence: str) -> Program:
     """What a transformation made of a program, with a note of how many rows it left out."""
     left_out = len(program) - len(shorter)
     if left_out:
-        shorter.notes = [*program.notes, f"{left_out} {told}"]
+        shorter.notes = [*program.notes, f"{left_out} {sentence}"]
     return shorter
