@@ -15,7 +15,8 @@ from .sources import ROOT, SOURCES, dotted, name_of, nodes, tree
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys _lazy",
-    "yaml_files program tracebacks given",
+    "disk tracebacks given workers",
+    "yaml_files program code_cache packages",
     "machine records heap progress",
     "tiles",
     "isa arrays benchmark",

@@ -18,7 +18,8 @@ from .calls import calls_of
 from .dialects.dst_first.registers import ASKED, TRIPS
 from .dialects.kernel import Kernel
 from .dialects.value_returning.top import Measured
-from .errors import FileError, UsageError
+from .disk import write_whole_folder
+from .errors import FileError, UsageError, printable
 from .estimates import Estimate as Estimate
 from .estimates import estimate_program as estimate_program
 from .estimates import estimate_programs as estimate_programs
@@ -318,10 +319,10 @@ class NkilabWorld:
             if path.exists() and not options.get("overwrite"):
                 raise FileError(f"{path} exists", hint="pass overwrite=True, or name another file")
         predicted = self._estimate(kernel, args, kwargs)
-        (folder / REPORTS).mkdir(parents=True, exist_ok=True)
-        for trace, report in zip(traces, reports, strict=True):
-            _save(predicted.program, program, trace, predicted.timeline)
-            report.write_text(json.dumps(predicted.to_dict(), indent=1) + "\n", "utf-8")
+        timed, told = compiled(predicted.program), json.dumps(predicted.to_dict(), indent=1) + "\n"
+        files = {str(program): neff.packed(timed)}
+        files |= {str(trace): ntff.packed(timed, predicted.timeline) for trace in traces}
+        write_whole_folder(folder, files | {str(report): told.encode() for report in reports})
 
     def machine(self) -> Machine:
         """The chip chosen for kernels that name none: the setting's, the environment's, trn2."""
@@ -331,7 +332,7 @@ class NkilabWorld:
         """Print a notice once per process to standard error."""
         if text not in self._noticed and settings().shows_notices:
             self._noticed.add(text)
-            print(f"nkilab: notice: {text}", file=sys.stderr)
+            print(f"nkilab: notice: {printable(text)}", file=sys.stderr)
 
 
 def _folder(given: Any) -> Path:

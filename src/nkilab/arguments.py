@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import ArraySpec
+from .disk import opened
 from .errors import FileError, NkilabError, UsageError, reason_of
 from .tiles.dtypes import as_dtype
 
@@ -40,13 +41,14 @@ def argument(text: str) -> Any:
 
 def _array_in(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             loaded = np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {reason_of(error)}", hint="save the array with numpy.save"
         ) from None
-    except (ValueError, MemoryError):
+    except Exception:
+        # whatever NumPy makes of a header that it did not write
         raise FileError(f"{path} holds no array", hint="save it with numpy.save, without pickles") from None
     return loaded
 

@@ -9,8 +9,8 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from .errors import FileError, UsageError
-from .files.container import write_whole
+from .disk import write_whole
+from .errors import FileError, UsageError, printable
 from .hook import activate
 from .ledger import Judged, Predictor, Row, judged
 from .ledger.fitting import Fitted, fit
@@ -100,7 +100,7 @@ def _print(found: Fitted, pairs: Pairs, output: str) -> None:
     if not found.changed:
         print("none moved: the measurements agree with what is known, or tell nothing about it")
     print(f"\nmean error of {found.rows} rows: {found.before:.1%} before, {found.after:.1%} after")
-    print(f"written: {output}; use it with --target {output}")
+    print(printable(f"written: {output}; use it with --target {output}"))
 
 
 def _as_dict(found: Fitted, pairs: Pairs, output: str) -> dict[str, Any]:

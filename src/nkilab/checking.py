@@ -29,6 +29,7 @@ from .checks.sources import Sources
 from .checks.watch import Watcher, around_ranks
 from .cores import Meeting
 from .dialects.kernel import Kernel
+from .disk import write_whole
 from .errors import (
     EXIT_FAULT,
     EXIT_FINE,
@@ -38,16 +39,19 @@ from .errors import (
     UnsupportedError,
     UsageError,
     did_you_mean,
+    printable,
 )
-from .files.container import write_whole
-from .given import need
+from .given import need, whole
 from .launches import Launched, launch, launch_ranks
 from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype
+from .tiles.tile import check_room
 from .tracebacks import public
 
 _SEED = 1
+# Other orders that a check computes at most: each computes the whole kernel again.
+MOST_REPLAYS = 10_000
 WHAT_IF = "nkilab.what-if/1"
 
 
@@ -87,10 +91,9 @@ def check(
 
     Raises:
         UnsupportedError: where nkilab does not model what the kernel does.
-        UsageError: if replay is no whole number of at least 0.
+        UsageError: if replay is no whole number from 0 to `MOST_REPLAYS`.
     """
-    if not isinstance(replay, int) or replay < 0:
-        raise UsageError(f"replay is {replay!r}; it is a whole number of at least 0")
+    whole("replay", replay, 0, MOST_REPLAYS)
     need("numerics", numerics, bool, "True or False")
     return list(report_of(kernel, args, kwargs, Options(target, replay, numerics)).findings)
 
@@ -326,6 +329,7 @@ def filled(value: Any) -> Any:
         return value
     dtype = as_dtype(value.dtype)
     shape = tuple(int(n) for n in value.shape)
+    check_room(shape, dtype)
     if not dtype.is_float:
         return np.zeros(shape, dtype.storage)
     rng = np.random.default_rng(_SEED)
@@ -375,7 +379,8 @@ def run_check(
     (outcome,) = done
     if isinstance(outcome, Report):
         if sarif_file:
-            _write_sarif([outcome], sarif_file, version)
+            found = json.dumps(sarif.sarif([outcome], version, Path.cwd()), indent=1)
+            write_whole(sarif_file, found.encode())
         _print_outcome(outcome, as_json=as_json)
         return status_of([outcome])
     print(json.dumps(outcome, indent=2) if as_json else _tried_text(outcome))
@@ -409,7 +414,7 @@ def print_reports(reports: Sequence[Report]) -> None:
         for note in report.notes:
             print(f"note: {note}")
         for line in terminal.figures(report):
-            print(line)
+            print(printable(line))
     names = ", ".join(f"{report.kernel} on {report.target}" for report in reports)
     print(f"{names}: {summary_line(reports)}")
 
@@ -423,17 +428,6 @@ def told_of_script(reports: Sequence[Report]) -> int:
         count = f"{len(reports)} launch{'es' * (len(reports) != 1)}"
         print(f"{count} checked: {summary_line(found)}")
     return status_of(reports)
-
-
-def _write_sarif(reports: Sequence[Report], path: str, version: str) -> None:
-    """Write SARIF whole or not at all.
-
-    Raises:
-        UsageError: if the folder does not exist.
-    """
-    if not Path(path).resolve().parent.is_dir():
-        raise UsageError(f"the folder of {path} does not exist")
-    write_whole(Path(path), json.dumps(sarif.sarif(reports, version, Path.cwd()), indent=1).encode())
 
 
 __all__ = ["SCHEMA", "Options", "Report", "check", "report_of"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .cores import neighbours, signature, simulate_together
+from .machine import LINKS
 from .place import Plan, plan
 from .place.compiled import compiled
 from .progress import phase
@@ -74,12 +75,26 @@ class Estimate:
         rate = machine["dma_engines"] * machine["dma_bytes_per_ns"]
         counts = np.bincount(np.asarray(self.program.form_column, np.int64), minlength=len(forms)).tolist()
         spent = [
-            (count * (step.busy_ns + step.descriptors * step.descriptor_bytes / rate), step.widening)
+            (count * (step.busy_ns + step.moved_bytes / rate), step.widening)
             for form, count in zip(forms, counts, strict=True)
             for step in form.steps
         ]
         total = sum(time for time, _ in spent)
         return sum(time * factor for time, factor in spent) / total if total else 1.0
+
+    @cached_property
+    def link_bytes(self) -> dict[str, int]:
+        """Bytes that this program receives from other ranks, by what carries them (`machine.LINKS`).
+
+        Of a launch over several cores the slowest is told of; `cores` has the others.
+        """
+        forms = self.program.forms
+        counts = np.bincount(np.asarray(self.program.form_column, np.int64), minlength=len(forms)).tolist()
+        moved = dict.fromkeys(LINKS, 0)
+        for form, count in zip(forms, counts, strict=True):
+            for stage in (stage for step in form.steps for stage in step.stages):
+                moved[stage.link] += count * stage.moved_bytes
+        return moved
 
     @property
     def window_us(self) -> float:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
-from .errors import UsageError
-
-_SHOWN = 60
-
-
-def shown(value: Any) -> str:
-    """A value in a message: as Python writes it where that is short, else its type."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN and "\n" not in text else f"of type {type(value).__name__}"
+from .errors import UsageError, shown
 
 
 def need(name: str, value: Any, kinds: type | tuple[type, ...], told: str, hint: str = "") -> None:
@@ -56,7 +48,8 @@ def seconds(name: str, value: Any) -> float:
     Raises:
         UsageError: if the value is none.
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value) or value < 0:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= float_info.max:
         raise UsageError(f"{name} is {shown(value)}; it is a number of seconds, at least 0")
     return float(value)
 

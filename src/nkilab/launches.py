@@ -26,6 +26,7 @@ from .errors import NkilabError, RuleError, UseError, did_you_mean
 from .execute import execute, one_blas_thread, open_lanes
 from .machine import Machine, Topology
 from .place.compiled import AS_WRITTEN, MIDDLE_END, STANDALONE
+from .place.limits import refuse_what_cannot_exist
 from .progress import phase
 from .tiles.tile import Storage, View, whole_layout
 from .trace.affine import REPEATS, Repeats, TraceAgain
@@ -224,6 +225,10 @@ def _launch(
         others = {name: held for name, held in keyed.items() if name != REPEATS}
         return _launch(kernel, calls, seats, machine, topology, compute, others, own, takes_turns=True)
     _note_meetings([session.program for session in sessions], seats, meetings)
+    if compute is execute:
+        # who watches plans, and so does who computes nothing
+        for session in sessions:
+            refuse_what_cannot_exist(session.program)
     per = seats.cores
     left = [_finished(kernel, rank, results[i * per : (i + 1) * per]) for i, rank in enumerate(ranks)]
     left[0] = replace(left[0], meetings=tuple(meetings))

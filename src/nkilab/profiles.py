@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from .api import Estimate, as_kernel, beside_one_core, estimate_programs, traced
+from .disk import write_whole, write_whole_folder
 from .errors import UsageError
 from .files import neff
-from .files.container import write_whole, write_whole_folder
 from .given import mapping, need
 from .given import path as path_of
 from .machine import Topology
@@ -176,7 +176,7 @@ def check_files(files: dict[str, str], target: str, what_if: str = "") -> None:
         what_if: changes of the chip, likewise.
 
     Raises:
-        UsageError: if files are asked for and several chips are named, or two files are one.
+        UsageError: if files are asked for and several chips are named.
     """
     asked = [path for path in files.values() if path]
     if asked and "," in target:
@@ -187,8 +187,6 @@ def check_files(files: dict[str, str], target: str, what_if: str = "") -> None:
                 f"--{kind} and --what-if are both given; a {kind} file shows one run",
                 hint="leave one of them out, or write both runs with --html",
             )
-    if len({str(Path(path).resolve()) for path in asked}) < len(asked):
-        raise UsageError(f"{asked[0]} is named twice", hint="give each file a name of its own")
 
 
 def difference_text(difference: Difference) -> str:

@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from ._lazy import part
+from .disk import check_outputs
 from .errors import (
     EXIT_BUG,
     EXIT_FAULT,
@@ -24,6 +25,7 @@ from .errors import (
     NkilabError,
     UsageError,
     did_you_mean,
+    printable,
     reason_of,
     told,
 )
@@ -56,6 +58,18 @@ class Verb(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do what the verb does; what it would write over, or cannot write, is told first."""
+        outputs = {
+            _called(p): ctx.params[p.name] for p in self.params if p.name and p.type in (OUTPUT, FOLDER)
+        }
+        others = (ctx.params[p.name] for p in self.params if p.name and p.type not in (OUTPUT, FOLDER))
+        words = [word for held in others for word in (held if isinstance(held, tuple | list) else [held])]
+        folders = [_called(p) for p in self.params if p.type is FOLDER]
+        asked = {option: path for option, path in outputs.items() if path}
+        check_outputs(asked, [word for word in words if isinstance(word, str)], folders)
+        return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
@@ -196,7 +210,7 @@ def drop_output() -> None:
 
 def _tell(problem: str, hint: str = "") -> None:
     with suppress(BrokenPipeError):
-        print(problem + (f"\n  hint: {hint}" if hint else ""), file=sys.stderr)
+        print(printable(problem + (f"\n  hint: {hint}" if hint else "")), file=sys.stderr)
 
 
 def _in_our_words(error: click.UsageError, name: str) -> tuple[str, str]:
@@ -270,19 +284,29 @@ class Number(click.ParamType):
     Args:
         kind: int or float.
         least: that one.
+        most: the greatest, None for none.
+        reason: why there is a greatest.
     """
 
     name = "number"
 
-    def __init__(self, kind: type[int] | type[float], least: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: type[int] | type[float],
+        least: float | None = None,
+        most: int | None = None,
+        reason: str = "",
+    ) -> None:
         self.kind = kind
         self.least = least
+        self.most = most
+        self.reason = reason
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number.
 
         Raises:
-            UsageError: if it is none, or below the least.
+            UsageError: if it is none, or outside the bounds.
         """
         try:
             number = self.kind(value)
@@ -293,6 +317,9 @@ class Number(click.ParamType):
             what = "a whole number" if self.kind is int else "a number"
             bound = "" if self.least is None else f" of at least {self.least}"
             raise UsageError(f"{_called(param)} is {value}; it is {what}{bound}")
+        if self.most is not None and number > self.most:
+            problem = f"{_called(param)} is {value}; it is at most {self.most}: {self.reason}"
+            raise UsageError(problem)
         return number
 
 
@@ -335,6 +362,8 @@ def _beginning(words: Sequence[str], start: str) -> list[CompletionItem]:
 
 
 PATH = PathLike()
+# Paths of files and of folders that a verb writes: `Verb.invoke` checks them.
+OUTPUT, FOLDER = PathLike(), PathLike()
 CHIPS = Known(lambda: list(part("machine").MACHINES), is_list=True)
 VERSIONS = Known(lambda: part("dialects.history").VERSIONS)
 NAMES = Known(lambda: part("explain").known_names())

@@ -31,6 +31,7 @@ from .machine import Topology
 from .trace.session import ask, running, set_world
 from .trace.source import place_of, user_frame
 from .tracebacks import public
+from .workers import end_with_parent
 
 # ranks of one process take turns; its threads are those of one launch at a time
 _BUSY = Lock()
@@ -225,6 +226,8 @@ class _Task:
 
 def _run_task(task: _Task) -> tuple[list[Any] | None, Any]:
     """What the ranks of a task return, or what one of them raised; runs in a worker."""
+    if os.getpid() != task.process:
+        end_with_parent()
     is_served = any(isinstance(finder, ServedFinder) for finder in sys.meta_path)
     if not is_served and os.getpid() != task.process:
         # a process of its own, which imports the kernel's module

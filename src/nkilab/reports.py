@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 
 from .api import Shown, beside_one_core
-from .errors import FileError, reason_of
+from .disk import write_whole_folder
+from .errors import printable
 from .files import neff, ntff
-from .files.container import write_whole
 from .profiles import Profile, profile_of
 from .views.quantities import duration
 from .views.report import report_html
@@ -41,10 +41,6 @@ class Reports:
         Raises:
             FileError: if the folder cannot be made or written.
         """
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{self._folder} cannot be made: {reason_of(error)}") from None
         key = tuple(neff.digest_of(program) for program in shown.programs)
         known = self._known.get(key)
         if known is None:
@@ -59,12 +55,11 @@ class Reports:
         contents, cells = known
         safe = re.sub(r"[^A-Za-z0-9_-]", "_", cells[0])[:_LONGEST_NAME]
         stem = f"{len(self._rows) + 1:03d}-{safe}"
-        for suffix, content in contents.items():
-            write_whole(self._folder / f"{stem}{suffix}", content)
         name = f"{stem}.html"
         self._rows.append((name, *cells))
-        write_whole(self._folder / INDEX, self._index().encode())
-        print(f"nkilab: wrote {self._folder / name}", file=sys.stderr)
+        files = {f"{stem}{suffix}": content for suffix, content in contents.items()}
+        write_whole_folder(self._folder, {**files, INDEX: self._index().encode()})
+        print(printable(f"nkilab: wrote {self._folder / name}"), file=sys.stderr)
 
     def _contents(self, made: Profile) -> dict[str, bytes]:
         """What is written of a launch, by suffix."""

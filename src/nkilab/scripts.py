@@ -13,9 +13,9 @@ from typing import Any
 from . import api
 from .checking import Report, every_launch, told_of_script
 from .dialects.serve import ROOTS
-from .errors import UsageError
+from .disk import write_whole
+from .errors import UsageError, printable
 from .files import neff
-from .files.container import check_writable, write_whole
 from .hook import installed_elsewhere
 from .reports import Reports
 from .runner import put_tools_on_path, run_script, serve_names
@@ -69,8 +69,6 @@ def run(
         UsageError: if there is no such script, version, chip or backend.
         FileError: if the file cannot be written.
     """
-    if json_file:
-        check_writable(json_file)
     if backend == "vendor":
         _check_vendor()
         # the script's children are not served either
@@ -93,7 +91,7 @@ def run(
         held = {"schema": SCHEMA, "script": script, "arguments": list(arguments), "status": status}
         found = {"launches": launches.found, "checks": [report.to_dict() for report in reports]}
         write_whole(json_file, json.dumps({**held, **found}, indent=2).encode())
-        print(f"nkilab: wrote {json_file}", file=sys.stderr)
+        print(printable(f"nkilab: wrote {json_file}"), file=sys.stderr)
     return status
 
 

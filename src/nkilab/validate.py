@@ -11,8 +11,8 @@ from statistics import mean
 from typing import Any
 
 from .api import Estimate
+from .disk import write_whole
 from .errors import EXIT_FAULT, EXIT_FINE, UsageError, did_you_mean
-from .files.container import write_whole
 from .hook import activate
 from .ledger import (
     Compared,

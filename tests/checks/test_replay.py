@@ -11,7 +11,7 @@ import pytest
 from nkilab.checking import Options, filled, report_of
 from nkilab.checks.evidence import Evidence, Track
 from nkilab.checks.graph import Graph
-from nkilab.checks.numerics import ulp_of
+from nkilab.checks.narrow_sums import ulp_of
 from nkilab.checks.orders import Ordering, orderings
 from nkilab.checks.replay import _by_node, _computed, _outputs
 from nkilab.checks.watch import Watcher

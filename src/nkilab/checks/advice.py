@@ -133,7 +133,7 @@ def _short_rows(track: Track) -> Iterator[Candidate]:
     def widened(step: Step) -> Step:
         if step.engine != "dma" or step.descriptor_bytes >= EFFICIENT_BYTES:
             return step
-        total = step.descriptors * step.descriptor_bytes
+        total = step.moved_bytes
         size = min(EFFICIENT_BYTES, total)
         return replace(step, descriptors=max(1, -(-total // size)), descriptor_bytes=size)
 
@@ -182,7 +182,7 @@ def _repeated(track: Track) -> Iterator[Candidate]:
 
 
 def _bytes(program: Program, row: int) -> int:
-    return sum(s.descriptors * s.descriptor_bytes for s in program.form_of(row).steps)
+    return sum(s.moved_bytes for s in program.form_of(row).steps)
 
 
 def _is_plain_load(form: object) -> bool:

@@ -257,13 +257,13 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _planned(track: Track, held: PlanFinding) -> Finding:
-    """What planning found; with a spill goes what is spilled and what is live there."""
+    """What planning found, with what is live there; with a spill goes what is spilled."""
     site = _full_site(track, held.where)
     if held.rule == MIXED.id:
         return MIXED.finding(held.message, site)
     said, _, live = held.message.partition("; the largest live here are ")
     notes = [*_spilled(track), *(f"live: {text}" for text in live.split("; ") if text)]
-    return SPILL.finding(said, site, notes=notes)
+    return (PSUM_FULL if held.rule == PSUM_FULL.id else SPILL).finding(said, site, notes=notes)
 
 
 def _spilled(track: Track) -> list[str]:
@@ -298,10 +298,8 @@ def _fragments(track: Track) -> Iterator[Finding]:
 def _shortage(track: Track, error: LimitError) -> Finding:
     """What planning refuses."""
     held = PSUM_FULL if error.problem.startswith("psum is full") else SBUF_FULL
-    site = _full_site(track, error.where)
-    facts = Counter(fact for fact in error.facts if fact.startswith("live: ") or " lies in " in fact)
-    notes = [f.replace("live: ", f"live: {count} x ") if count > 1 else f for f, count in facts.items()]
-    return held.finding(f"{error.called}: {error.problem}", site, notes=notes)
+    notes = [fact for fact in error.facts if " lies in " in fact]
+    return held.finding(f"{error.called}: {error.problem}", _full_site(track, error.where), notes=notes)
 
 
 def _full_site(track: Track, where: str) -> Site:

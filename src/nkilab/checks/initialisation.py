@@ -23,9 +23,9 @@ return out
 UNWRITTEN_READ = rule(
     "unwritten-read", "initialisation", "error",
     title="every element is written before it is read",
-    what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written; whole "
-    "partitions of a tile that it only hands on to the same partitions are told of where they are stored or "
-    "reach others",
+    what="an instruction reads elements of a tile, or of an HBM tensor, that nothing has written. What an "
+    "instruction on chip makes of them at the same place counts as unwritten in turn, and is told of where "
+    "it is stored or other elements depend on it",
     why="on the device they hold what earlier kernels left there; a simulator shows NaN, or for integers an "
     "inconspicuous number",
     fix="write the whole tensor first, with nisa.memset or a full load",

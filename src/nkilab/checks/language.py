@@ -39,27 +39,6 @@ def _nki(middle: str, above: str = "") -> Example:
     return Example(_COPY.format(middle.strip("\n")), _X2, above=above)
 
 
-IDENTITY = rule(
-    "is-operator", "language", "advice",
-    title="values are compared with == and !=",
-    what="a kernel compares with `is` or `is not`",
-    why="the update guide says that the compiler of NKI 0.3 to 0.6 has neither; kernels of the vendor's "
-    "library use "
-    "`is None` all the same",
-    fix="use == or !=",
-    source=_UPDATE,
-    wrong=_nki(f"by = None\nif by is None:\n    by = 1.0\n{_SCALED}"),
-    right=_nki(f"by = None\nif by == None:\n    by = 1.0\n{_SCALED}"),
-)  # fmt: skip
-
-
-@found_by("nki", IDENTITY)
-def _identities(scope: Scope) -> Iterator[Place]:
-    for node in scope.nodes():
-        if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
-            yield node, f"{scope.words(node)} compares identities", ""
-
-
 PARAMETERS = rule(
     "kernel-parameters", "language", "error",
     title="parameters of a kernel are positional and take tuples",

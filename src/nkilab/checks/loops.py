@@ -226,6 +226,9 @@ def _carrier(track: Track, position: int, other_position: int) -> int | None:
 
 def _accumulate(track: Track, row: int, before: int) -> bool:
     """Whether both rows add to what is there, by one associative operator."""
+    reduced = track.marks.reduced
+    if row in reduced and reduced[row] == reduced.get(before):
+        return True
     forms = [track.program.form_of(r) for r in (row, before)]
     if all(form.accumulates for form in forms):
         return True

@@ -10,20 +10,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..errors import NkilabError
 from ..isa.declare import Instruction
 from ..tiles.convert import widen
-from ..tiles.dtypes import FLOAT32, TFLOAT32, DType
+from ..tiles.dtypes import FLOAT32, DType
 from ..tiles.tile import HBM, Layout, layout, memory_of
 from .declare import Example, rule
 from .evidence import Evidence
 from .finding import Finding, Site
+from .narrow_sums import NarrowSums, ulp_of
 from .recording import Action, Memory, Operand, Recording
 from .world import World
 
@@ -143,6 +143,7 @@ class Shadow:
         self.owner: dict[object, Memory] = {}
         self.findings: list[Finding] = []
         self.skipped: dict[str, int] = {}
+        self.sums = NarrowSums(self.stored.home)
         self._still: dict[Site, int] = {}
         self._told: set[tuple[str, Site]] = set()
         self._forms: dict[Instruction, Instruction] = {}
@@ -232,6 +233,7 @@ class Shadow:
         self.owner.setdefault(self.stored.home(operand.memory), operand.memory)
         if fine.any():
             self._measure(drift, stored[fine], exact[fine], dtype, (action.rank, action.row))
+            self.sums.note(action, operand, stored[fine], exact[fine], site)
         if before is not None and dtype.itemsize < 4:
             self._count_still(action, operand, before, (stored, exact), site)
 
@@ -366,20 +368,6 @@ def _wide_layout(given: Any) -> Any:
     )  # fmt: skip
 
 
-@cache
-def _mantissa_bits(dtype: DType) -> int:
-    if dtype is TFLOAT32:
-        return 10
-    return int(ml_dtypes.finfo(dtype.storage).nmant)
-
-
-def ulp_of(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """The unit in the last place of numbers in a float type."""
-    exponent = np.floor(np.log2(np.maximum(np.abs(values.astype(np.float64)), np.finfo(np.float32).tiny)))
-    found: np.ndarray = np.exp2(exponent - _mantissa_bits(dtype))
-    return found
-
-
 def numerics(
     evidence: Evidence, recording: Recording
 ) -> tuple[list[Finding], list[dict[str, Any]], list[str]]:
@@ -393,4 +381,6 @@ def numerics(
     notes = [
         f"numerics: {count} rows are not followed in float32: {why}" for why, count in shadow.skipped.items()
     ]
-    return [*shadow.findings, *shadow.results()], shadow.tensors(), notes
+    still = {finding.site for finding in shadow.findings if finding.rule == LOST.id}
+    sums = [f for f in shadow.sums.findings(shadow._name) if f.site not in still]
+    return [*shadow.findings, *sums, *shadow.results()], shadow.tensors(), notes

@@ -15,6 +15,7 @@ from ..tiles.tile import PSUM, Layout
 from .declare import Example, rule
 from .evidence import Evidence, Track
 from .finding import Finding
+from .restarts import Lineage, Stretch, restarts
 from .watch import Accumulated
 
 MODE = "nki.isa.nc_matmul, accumulation mode"
@@ -106,6 +107,35 @@ LOST = rule(
     right=_kernel(_OVERWRITTEN.format("k > 0")),
 )  # fmt: skip
 
+_GRID = """
+left = nl.ndarray((128, 2, 128), nl.bfloat16, buffer=nl.sbuf)
+right = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+result = nl.ndarray((128, 256), nl.float32, buffer=nl.sbuf)
+out = nl.ndarray((256, 512), nl.float32, buffer=nl.shared_hbm)
+nisa.dma_copy(left, a.reshape((128, 2, 128)))
+nisa.dma_copy(right, b)
+total = nl.ndarray((128, 256), nl.float32, buffer=nl.psum)
+for m in range(2):
+    for n in range(2):
+        nisa.nc_matmul(total, left[:, m], right[:, nl.ds(n * 256, 256)]{start})
+        nisa.tensor_copy(result, total)
+        nisa.dma_copy(out[nl.ds(m * 128, 128), nl.ds(n * 256, 256)], result)
+return out
+"""
+_GRID_ARGS = {"a": "bf16[128,256]", "b": "bf16[128,512]"}
+GOES_ON = rule(
+    "psum-sum-goes-on", "psum", "warning",
+    title="a sum that was stored as one result does not begin the next one",
+    what="matmuls add to a sum that was stored to HBM, with operands that are in it already and now meet "
+    "other partners, and what comes out is stored elsewhere",
+    why="reading a sum does not end it: the second result has the first one in it. A running sum, each value "
+    "of which is stored, takes new operands instead",
+    fix="make the tile in PSUM within the loop over the results, or pass accumulate=(k > 0)",
+    source=MODE,
+    wrong=Example(_GRID.format(start=""), _GRID_ARGS),
+    right=Example(_GRID.format(start=", accumulate=False"), _GRID_ARGS),
+)  # fmt: skip
+
 CROSSING = rule(
     "psum-bank-crossing", "psum", "error",
     title="a matmul writes within one bank",
@@ -178,12 +208,22 @@ def _first_writes(evidence: Evidence, accumulated: Sequence[Accumulated]) -> Ite
 
 @dataclass
 class _Sum:
-    """The sum that a place holds: its matmuls so far, and whether it was read."""
+    """The sum that a place holds: its matmuls so far, and the reads between them."""
 
-    first_row: int
-    last_row: int
     started: int
-    is_read: bool = False
+    stretches: list[Stretch]
+
+    @property
+    def first_row(self) -> int:
+        return self.stretches[0].rows[0]
+
+    @property
+    def last_row(self) -> int:
+        return self.stretches[-1].rows[-1]
+
+    @property
+    def is_read(self) -> bool:
+        return bool(self.stretches[-1].reads)
 
 
 @dataclass
@@ -203,6 +243,7 @@ class _Walk:
         self.bank_bytes = track.program.machine.limit("psum_bank_bytes")
         self.banks: dict[tuple[int, int], _Bank] = {}
         self.adds: dict[tuple[int, int], bool] = {}
+        self.sums: list[_Sum] = []
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong, in the order of rows."""
@@ -222,6 +263,22 @@ class _Walk:
                 yield from self._matmul(row, slot, box, span, overlaps, is_added=self._adds(row))
             else:
                 self._overwrite(slot, box, span, overlaps)
+        lineage = Lineage(track)
+        yield from (self._goes_on(*rows) for held in self.sums for rows in restarts(lineage, held.stretches))
+
+    def _goes_on(self, row: int, read: int) -> Finding:
+        track = self.track
+        written = next(access for access in track.program.accesses(row) if access.is_written)
+        return GOES_ON.finding(
+            f"{track.called(row)} begins another result on the sum in {track.describe(written.storage)} that "
+            "was stored before",
+            track.site(row), track.site(read), f"{track.called(read)} reads the sum that is stored",
+        )  # fmt: skip
+
+    def _start(self, row: int, started: int) -> _Sum:
+        made = _Sum(started, [Stretch([row])])
+        self.sums.append(made)
+        return made
 
     def _adds(self, row: int) -> bool:
         """Whether a row adds to what its place holds; rows of one form and values share the answer."""
@@ -264,14 +321,16 @@ class _Walk:
                 lost = [bank.sums.pop(b) for b, is_covered in near if is_covered and b in bank.sums]
                 yield from (self._lost(row, slot, held) for held in lost if not held.is_read)
             bank.started += 1
-            bank.sums[box] = _Sum(row, row, bank.started)
+            bank.sums[box] = self._start(row, bank.started)
 
     def _joined(self, row: int, slot: int, own: list[_Sum], other: _Sum | None) -> Iterator[Finding]:
         """A matmul that adds to sums and is their last now; `other` is open beside them in the bank."""
         if other is not None:
             yield self._interleaved(row, slot, other)
         for held in own:
-            held.last_row, held.is_read = row, False
+            if held.is_read:
+                held.stretches.append(Stretch())
+            held.stretches[-1].rows.append(row)
 
     def _interleaved(self, row: int, slot: int, other: _Sum) -> Finding:
         track = self.track
@@ -305,7 +364,7 @@ class _Walk:
         near = {b for b, _ in self._near(box, overlaps)}
         for bank in self._held(slot, span):
             for b in near & bank.sums.keys():
-                bank.sums[b].is_read = True
+                bank.sums[b].stretches[-1].reads.append(slot)
 
     def _overwrite(self, slot: int, box: int, span: tuple[int, int], overlaps: Overlaps) -> None:
         """A write of another instruction, which ends what it covers."""

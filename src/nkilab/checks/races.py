@@ -160,10 +160,13 @@ def _store_of(graph: Graph, touch: Touch, pair: Pair) -> tuple[Track, int] | Non
     return next(((track, row) for row in rows[::-1].tolist() if track.site(row) == line), None)
 
 
-def _is_anywhere(graph: Graph, pair: Pair) -> bool:
-    """Whether one side lies at an offset that only the run knows, so that the two may never meet."""
-    sides = [(graph.tracks[t.track].slots, t.slot) for t in (pair.first, pair.second) if t.slot >= 0]
-    return any(slots.layouts[slots.layout[slot]].indices for slots, slot in sides)
+def _place(graph: Graph, touch: Touch) -> str:
+    """Where an access lies in its tensor, if only the run knows."""
+    slots = graph.tracks[touch.track].slots
+    given = slots.layouts[slots.layout[touch.slot]] if touch.slot >= 0 else None
+    if given is None or not given.indices:
+        return ""
+    return " at rows that indices choose" if given.is_gathered else " at an offset that only the run knows"
 
 
 def _race(graph: Graph, pair: Pair) -> Finding:
@@ -174,16 +177,19 @@ def _race(graph: Graph, pair: Pair) -> Finding:
     severity: Severity = (
         "error" if row_of_table is None or row_of_table.certainty == "documented" else "warning"
     )
-    if _is_anywhere(graph, pair):
-        severity = "warning"
+    at, other_at = _place(graph, pair.second), _place(graph, pair.first)
+    end = "nothing orders the two"
+    if at or other_at:
+        severity, end = "warning", f"{end}; whether they share elements, only the run knows"
     cores = f" on core {track.rank}" if pair.kind == CORES else ""
     others = f" on core {other_track.rank}" if pair.kind == CORES else ""
     verb, other_verb = _verb(graph, pair.second), _verb(graph, pair.first)
-    place = other if pair.kind in (DIRECT, BETA_1_DIRECT) else "the same elements"
+    place = "the same tensor" if at or other_at else "the same elements"
+    place = other if pair.kind in (DIRECT, BETA_1_DIRECT) else place
     notes = () if row_of_table is None else (f"kind of pair: {pair.kind}; source: {row_of_table.source}",)
     return held.finding(
-        f"{track.called(row)}{cores} {verb} {tile}; {other_track.called(other_row)}{others} "
-        f"{other_verb} {place}, and nothing orders the two",
+        f"{track.called(row)}{cores} {verb} {tile}{at}; {other_track.called(other_row)}{others} "
+        f"{other_verb} {place}{other_at}, and {end}",
         track.site(row), other_track.site(other_row),
         f"{other_track.called(other_row)}{others} {other_verb} here",
         notes=notes, severity=severity,

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import Any, TextIO
 
 from .._lazy import rich
+from ..errors import printable
 from .declare import RULES
 from .finding import Finding, Site
 from .report import Report
@@ -75,7 +76,7 @@ def text_of(report: Report) -> str:
     for finding in report.findings:
         lines = ["".join(part for part, _ in line).rstrip() for line in lines_of(finding, report.sources)]
         blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    return printable("\n\n".join(blocks))
 
 
 def print_report(report: Report, file: TextIO | None = None) -> None:
@@ -99,7 +100,7 @@ def print_report(report: Report, file: TextIO | None = None) -> None:
 def _styled(line: Line) -> Any:
     text = rich("text").Text()
     for part, style in line:
-        text.append(part, style=style)
+        text.append(printable(part), style=style)
     return text
 
 

@@ -9,7 +9,7 @@ import click
 
 from .._lazy import part
 from ..errors import UsageError
-from ..program import CHIPS, PATH, Verb, json_option
+from ..program import CHIPS, OUTPUT, PATH, Verb, json_option
 
 
 @click.command(
@@ -23,7 +23,9 @@ from ..program import CHIPS, PATH, Verb, json_option
 )
 @click.option("--family", default="", metavar="NAME", help="Only rows whose family begins so.")
 @json_option
-@click.option("--picture", default="", metavar="FILE.svg", type=PATH, help="Draw predicted against measured.")
+@click.option(
+    "--picture", default="", metavar="FILE.svg", type=OUTPUT, help="Draw predicted against measured."
+)
 @click.option("--leave-out", is_flag=True, help="Predict each family with constants fitted to the others.")
 @click.option("--regret", is_flag=True, help="What choosing block sizes by prediction costs, grid by grid.")
 @click.argument("ledger", metavar="[LEDGER.yaml]", default="", type=PATH)
@@ -56,7 +58,7 @@ def validate(
 )
 @click.option("--from", "ledger", required=True, metavar="LEDGER.yaml", type=PATH, help="The measurements.")
 @click.option(
-    "-o", "output", required=True, metavar="MACHINE.yaml", type=PATH, help="The machine file to write."
+    "-o", "output", required=True, metavar="MACHINE.yaml", type=OUTPUT, help="The machine file to write."
 )
 @click.option(
     "--target", default="", metavar="CHIP", type=CHIPS, help="Only rows of this chip: trn1, trn2 or trn3."

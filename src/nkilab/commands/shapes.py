@@ -39,7 +39,11 @@ grid_option = click.option(
     "--grid", default="", metavar="N[,...]", help="Program instances along each axis: 4,8."
 )
 ranks_option = click.option(
-    "--ranks", default=1, metavar="N", type=Number(int, 1), help="Ranks that run it together."
+    "--ranks",
+    default=1,
+    metavar="N",
+    type=Number(int, 1, 65536, "no cluster has more"),
+    help="Ranks that run it together.",
 )
 trips_option = click.option(
     "--trips", multiple=True, metavar="FILE.py:LINE=N", help="How often a register's loop goes round."

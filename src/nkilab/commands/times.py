@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from .._lazy import part
-from ..program import PATH, Number, Verb, json_option
+from ..errors import printable
+from ..program import FOLDER, OUTPUT, PATH, Number, Verb, json_option
 from .shapes import (
     echo_json,
     grid_option,
@@ -62,17 +63,21 @@ def estimate(kernel: str, as_json: bool, **options: Any) -> None:
 @of_kernel
 @text_option
 @click.option(
-    "--html", default="", metavar="F", type=PATH, help="Write a report that shows everything: one HTML file."
+    "--html",
+    default="",
+    metavar="F",
+    type=OUTPUT,
+    help="Write a report that shows everything: one HTML file.",
 )
 @click.option(
     "--trace",
     default="",
     metavar="F",
-    type=PATH,
+    type=OUTPUT,
     help="Write a trace for ui.perfetto.dev: *.json, else protobuf.",
 )
 @click.option(
-    "--parquet", default="", metavar="DIR", type=PATH, help="Write tables as Neuron Explorer names them."
+    "--parquet", default="", metavar="DIR", type=FOLDER, help="Write tables as Neuron Explorer names them."
 )
 @click.option(
     "--what-if",
@@ -101,7 +106,7 @@ def profile(
         _show_differences(found, as_json, as_text, html)
         return
     for wrote in results[0].save(files):
-        click.echo(f"nkilab: wrote {wrote}", err=True)
+        click.echo(printable(f"nkilab: wrote {wrote}"), err=True)
     if as_json:
         echo_json([r.to_profile() for r in results])
     elif as_text or not any(files.values()):
@@ -114,7 +119,7 @@ def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html
     profiles = part("profiles")
     if html:
         profiles.save_comparison(differences[0], html)
-        click.echo(f"nkilab: wrote {html}", err=True)
+        click.echo(printable(f"nkilab: wrote {html}"), err=True)
     if as_json:
         echo_json([difference.to_dict() for difference in differences])
     elif as_text or not html:
@@ -139,7 +144,7 @@ def _show_differences(differences: list[Any], as_json: bool, as_text: bool, html
 )  # fmt: skip
 @text_option
 @click.option(
-    "--html", default="", metavar="F", type=PATH, help="Write both timelines side by side: one HTML file."
+    "--html", default="", metavar="F", type=OUTPUT, help="Write both timelines side by side: one HTML file."
 )
 def diff(
     first: str,
@@ -214,13 +219,13 @@ def diff(
     "--journal",
     default="",
     metavar="FILE",
-    type=PATH,
+    type=OUTPUT,
     help="Where outcomes are kept; again, it goes on there.",
 )
 @click.option(
     "--confirm", default="", metavar="FILE.yaml", type=PATH, help="Measured points to calibrate with."
 )
-@click.option("--picture", default="", metavar="FILE.svg", type=PATH, help="Draw the points.")
+@click.option("--picture", default="", metavar="FILE.svg", type=OUTPUT, help="Draw the points.")
 @json_option
 def tune(version: str, target: str, kernel: str, weights: str, objective: str, **given: Any) -> None:
     """Search the parameters of a kernel for the lowest predicted latency."""

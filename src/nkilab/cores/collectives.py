@@ -26,6 +26,7 @@ from ..isa.collectives import (
 from ..isa.declare import Instruction
 from ..isa.varying_collectives import RECEIVED, AllGatherV, AllToAllV, receive
 from ..tiles.convert import cast, store
+from ..tiles.tile import View
 from ..trace.session import Session
 from .schedule import Schedule, Wait
 from .seats import Seats
@@ -34,13 +35,21 @@ ADVICE = "let all ranks of a group come to the same collectives, in the same ord
 PAGE = "nki.collectives"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Brought:
-    """What a rank brings to a collective: its row, the form, and the elements of what is read."""
+    """What a rank brings to a collective, and what it gets to take its part of.
+
+    Args:
+        row: of the rank's program.
+        form: of the collective.
+        arrays: the elements of what is read; none where only shapes are known.
+        combined: what the group makes of the arrays of all ranks, once all have come.
+    """
 
     row: int
     form: Instruction
     arrays: tuple[np.ndarray, ...] = ()
+    combined: object = None
 
 
 def gather(
@@ -71,12 +80,23 @@ def gather(
                     Brought(len(session.program) - 1, form, arrays))  # fmt: skip
     parties = tuple(seats.of(rank, session.rank) for rank in group)
     wait = Wait(wait.key, wait.what, wait.called, wait.where, wait.letter, parties, ADVICE, PAGE)
-    met = schedule.meet(
-        seats.of(session.together.rank, session.rank), wait, partial(_check_agreement, form, members)
-    )
+    met = schedule.meet(seats.of(session.together.rank, session.rank), wait, partial(_combine, form, members))
     if session.has_data:
-        _receive(form, operands, values, [waited.letter.arrays for waited in met])
+        _receive(form, operands, form.part(met[members[0]].letter.combined, *values))
     return met
+
+
+def _combine(form: Any, members: tuple[int, ...], met: list[Wait]) -> None:
+    """Let the ranks of a group, once all have come, have what they make together: once, by the last to come.
+
+    Raises:
+        RuleError: if they do not agree.
+    """
+    _check_agreement(form, members, met)
+    brought = [wait.letter for wait in met]
+    combined = form.combined([one.arrays for one in brought]) if brought[0].arrays else None
+    for one in brought:
+        one.combined = combined
 
 
 def _what(form: Any, group: tuple[int, ...]) -> str:
@@ -110,7 +130,9 @@ def _terms(form: Any) -> dict[str, str]:
     """What the ranks of a collective agree on, in words."""
     terms = {"the call": form.name}
     for name, value in zip(form.attributes, form.attribute_values, strict=True):
-        terms[name] = str(value)
+        # of a ring, each pair of neighbours lies in its own way
+        if name != "span":
+            terms[name] = str(value)
     skipped = {"dst"} if isinstance(form, AllGatherV | AllToAllV) else set()
     for (name, spec), given in zip(form.operands.items(), form.layouts, strict=True):
         if name in skipped or name == "metadata":
@@ -128,11 +150,8 @@ def _counts(session: Session, form: Any, metadata: Any) -> np.ndarray:
     return elements_of(session, metadata, mask).copy()
 
 
-def _receive(
-    form: Any, operands: Sequence[Any], values: tuple[Any, ...], brought: list[tuple[np.ndarray, ...]]
-) -> None:
+def _receive(form: Any, operands: Sequence[View], result: Any) -> None:
     """Write what a rank gets."""
-    result = form.combined(brought, *values)
     if isinstance(form, AllGatherV | AllToAllV):
         _, dst, metadata = operands
         held = np.zeros(dst.layout.shape, np.bool_)

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import update_wrapper
-from types import FunctionType
+from inspect import signature
+from types import FrameType, FunctionType
 from typing import Any
 
 from ..errors import NkilabError, SpellingError, did_you_mean
@@ -17,7 +18,7 @@ from ..isa.declare import REQUIRED, Attribute, Instruction
 from ..tiles.tile import View
 from ..trace.builder import located, record, stand_in
 from ..trace.session import ask, current, running
-from ..trace.source import SITES, place_of, user_frame
+from ..trace.source import SITES, is_users, place_of, text_at, user_frame
 from ..tracebacks import leave_out_ours
 from .history import BETA1, NEWEST, VERSIONS, at, history, keyword_story, spelled
 from .schedules import note_name
@@ -267,8 +268,48 @@ def _canonical(cls: type[Instruction], name: str, given: Any, known: dict[Any, A
 
 def _missing(cls: type[Instruction], given: Mapping[str, Any]) -> None:
     absent = [name for name, value in given.items() if value is MISSING]
-    error = SpellingError(f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not given")
-    raise error.located(place_of(user_frame()), cls.name)
+    frame = user_frame()
+    error = SpellingError(
+        f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not given",
+        hint=_with_dst(cls, given, frame),
+    )
+    raise error.located(place_of(frame), cls.name)
+
+
+def _with_dst(cls: type[Instruction], given: Mapping[str, Any], frame: FrameType) -> str:
+    """A hint for a call that leaves arguments out: maybe it is written as Beta 1 has it, without dst."""
+    name, _, arguments = text_at(frame).partition("(")
+    lacking = [n for n, value in given.items() if value is MISSING and n in cls.operands]
+    if "dst" not in given or "dst=" in arguments or len(lacking) != 1:
+        return f"it takes {', '.join(given)}"
+    instead = f": {name}(dst, {arguments}" if arguments else ""
+    return f"instructions of nki take dst first, the tile that they write{instead}"
+
+
+def binding_error(error: TypeError) -> NkilabError | None:
+    """Our error for a call of an instruction whose arguments Python could not bind to its parameters.
+
+    Args:
+        error: that a kernel ended with; None comes of any other call.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not is_users(trace.tb_frame.f_code):
+        return None
+    frame = trace.tb_frame
+    root, *members = text_at(frame).partition("(")[0].split(".")
+    called = frame.f_locals.get(root, frame.f_globals.get(root))
+    for member in members:
+        called = getattr(called, member, None)
+    cls = getattr(called, "instruction", None)
+    if called is None or cls is None or not str(error).startswith(f"{cls.name}() "):
+        return None
+    order = [name for name in signature(called).parameters if name != "unknown"]
+    returns = "" if "dst" in order else "; the call returns the result"
+    problem = str(error).removeprefix(f"{cls.name}() ")
+    ours = SpellingError(problem, hint=f"it takes {', '.join(order)}{returns}", source=cls.source)
+    return ours.located(place_of(frame), cls.name)
 
 
 def refuse_unknown(
@@ -297,12 +338,14 @@ def refuse_unknown(
             f"{f'NKI {asked}' if asked else 'nki'} has no keyword {keyword}; {told}"
             if told
             else f"there is no keyword {keyword}; it takes {', '.join(known) or 'none'}",
-            hint=_instead(keyword, asked) if told else did_you_mean(keyword, known),
+            hint=_instead(keyword, asked) if told else did_you_mean(keyword, known, _instead(keyword, asked)),
         ).located(place_of(user_frame()), called)
 
 
 # What to do instead of a keyword that `nki` has not on instructions.
 _INSTEAD = {
+    "dim": "write axis=",
+    "keepdim": "write keepdims=",
     "mask": "use slices that hold only the elements to compute on",
     "dtype": "leave it out; the dtype of dst decides",
     "dst_rmw_op": "use nisa.dma_compute(dst, srcs, reduce_op)",
@@ -315,6 +358,7 @@ _INSTEAD = {
 
 # The same for one that `neuronxcc.nki` has not: what its functions give is a result.
 _INSTEAD_IN_BETA1 = {
+    "dim": "write axis=",
     "dst": "assign the result to it: dst[...] = ...",
     "accumulate": "write dst += nisa.nc_matmul(...)",
 }

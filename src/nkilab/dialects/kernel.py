@@ -21,6 +21,7 @@ from ..tiles.indirect import OutOfBoundsError
 from ..trace.session import ask, running
 from ..trace.source import place_of, user_frame
 from ..tracebacks import public
+from .calls import binding_error
 from .environment import check_precision, configured_grid
 from .references import Reference
 from .schedules import Schedule, as_schedule
@@ -212,6 +213,11 @@ class Kernel:
             return ask().run(self if grid == self.grid else self[grid], args, kwargs)
         except NkilabError as error:
             raise_typed(error)
+        except TypeError as error:
+            ours = binding_error(error)
+            if ours is None:
+                raise
+            raise_typed(ours)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Methods bind as functions do."""

@@ -14,10 +14,13 @@ from ..tiles.coverage import Coverage
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, Storage, View
 from ..trace.marks import Returned
-from ..trace.program import Program
+from ..trace.origins import written_views
 from ..trace.session import Session
 from .annotations import is_mutable
 from .kernel import Kernel
+
+# Elements of a result up to which those written are counted one by one; of more, views may count twice.
+_COUNTED = 2**28
 
 
 def shared_storage(session: Session, shape: tuple[int, ...], dtype: DType, scope: str, name: str) -> Storage:
@@ -104,12 +107,7 @@ def _is_unwritten(sessions: Sequence[Session], tensor: View) -> bool:
 
 def is_written(sessions: Sequence[Session], storage: Storage) -> bool:
     """Whether a row of any of the programs writes to a storage of the first one."""
-    return any(writes(s.program, n) for s, n in _numbers(sessions, storage))
-
-
-def writes(program: Program, storage: int) -> bool:
-    """Whether a row of a program writes to the storage of this number."""
-    return bool(_written(program, storage))
+    return any(written_views(s.program, n) for s, n in _numbers(sessions, storage))
 
 
 def note_holes(sessions: Sequence[Session], returned: Sequence[View]) -> None:
@@ -121,25 +119,17 @@ def note_holes(sessions: Sequence[Session], returned: Sequence[View]) -> None:
         storage, total = tensor.storage, prod(tensor.storage.shape)
         if storage.memory != HBM or storage.scope == "input":
             continue
-        found = [view for s, n in _numbers(sessions, storage) for view in _written(s.program, n)]
-        if any(view.indices for _, view in found) or sum(view.size for _, view in found) >= total:
+        found = [view for s, n in _numbers(sessions, storage) for view in written_views(s.program, n)]
+        count = sum(view.size for _, view in found)
+        if any(view.indices for _, view in found) or count >= total:
             continue
-        covered = Coverage(storage)
-        for offset, held in found:
-            covered.add(View(storage, offset, held))
-        count = int(np.count_nonzero(covered.bits))
+        count = _covered(storage, found) if total <= _COUNTED else count
         sessions[0].program.marks.returned.append(Returned(storage.number, count, total))
 
 
-def _written(program: Program, storage: int) -> set[tuple[int, Layout]]:
-    """The views of a storage that rows of a program write: offset and layout."""
-    places = np.flatnonzero(program.storage_column == storage)
-    rows = np.searchsorted(program.operand_start, places, side="right") - 1
-    slots = places - program.operand_start[rows]
-    known = np.stack([program.form_column[rows], slots, program.offset_column[places]], axis=1)
-    found = set()
-    for number, slot, offset in np.unique(known, axis=0).tolist():
-        form = program.forms[number]
-        if slot < len(form.view_slots) and form.view_slots[slot] in form.written_slots:
-            found.add((offset, form.layouts[form.view_slots[slot]]))
-    return found
+def _covered(storage: Storage, views: Iterable[tuple[int, Layout]]) -> int:
+    """How many elements of a storage some views of it hold together: offset and layout of each."""
+    covered = Coverage(storage)
+    for offset, view in views:
+        covered.add(View(storage, offset, view))
+    return int(np.count_nonzero(covered.bits))

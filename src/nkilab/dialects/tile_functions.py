@@ -24,7 +24,7 @@ from ..isa.scalar_engine import Activation
 from ..isa.tensor_engine import NcMatmul, NcTranspose
 from ..tiles.dtypes import FLOAT32, UINT8, UINT32, DType, as_dtype
 from ..tiles.tile import HBM, PSUM, SBUF, Layout, Storage, View, compact_strides, layout
-from ..tiles.views import broadcast, derived, reshaped
+from ..tiles.views import broadcast, derived, padding_hint, reshaped
 from ..trace.builder import record
 from ..trace.session import ask, current
 from ..trace.source import place_of, user_frame
@@ -152,7 +152,8 @@ def _common(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return tuple(np.broadcast_shapes(x, y))
     except ValueError:
-        raise RuleError(f"shapes {list(x)} and {list(y)} do not broadcast") from None
+        hint = padding_hint(*sorted((x, y), key=len)) or "two axes are equal, or one of them is 1"
+        raise RuleError(f"shapes {list(x)} and {list(y)} do not broadcast", hint=hint) from None
 
 
 def _ranked(shape: tuple[int, ...]) -> tuple[int, ...]:

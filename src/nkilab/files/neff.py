@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from ..disk import read_whole, write_whole
 from ..errors import FileError, NkilabError
 from ..isa.declare import REGISTRY, Instruction
 from ..machine.model import Certainty, Fact, Machine
@@ -15,7 +16,7 @@ from ..place import Finding
 from ..tiles.dtypes import DTYPES
 from ..trace.addresses import Address
 from ..trace.program import Program, StorageRecord
-from .container import Header, pack, read_whole, unpack, write_whole
+from .container import Header, pack, unpack
 from .values import decoded, decoded_layout, encoded, encoded_layout
 
 KIND = "NEFF"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from ..errors import LimitError, RuleError
 from ..machine import Machine
@@ -232,8 +232,10 @@ class Instruction:
     keeps: ClassVar[bool]
     # whether writes to PSUM belong to an accumulation group instead of ending one
     accumulates: ClassVar[bool] = False
-    # whether a partition of a result depends on other partitions though the first axes bear one name
-    crosses_partitions: ClassVar[bool] = False
+    # along which axis a result depends on other elements of an operand with the same axes: "P", "F" or none
+    mixes: Literal["", "F", "P"] = ""
+    # the operand whose elements decide where the result is written, as `written_where` has it
+    decided_by: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         body = vars(cls)
@@ -300,11 +302,19 @@ class Instruction:
             and not (self.is_indirect or self.values or self.call_rules or self.resolves or self.psum_slots)
         )
         self.largest = max((layouts[i].size for i in self.view_slots), default=0)
-        # whether each partition of the results depends on the same one of the operands alone
-        keeps_a_sum = bool(self.registers) and getattr(self, "reduce_cmd", "") not in ("idle", "reset_reduce")
-        self.is_lanewise = not (self.crosses_partitions or self.keeps or keeps_a_sum) and all(
-            specs[i].axes[0] == "P" for i in self.view_slots
+        self._mix_sums()
+        # whether unwritten elements come out as unwritten ones of the results: nothing else depends on them
+        self.hands_on = (
+            self.mixes != "P"
+            and bool(self.written_slots)
+            and all(layouts[i].memory in ON_CHIP for i in self.view_slots)
         )
+
+    def _mix_sums(self) -> None:
+        """Count a sum in registers as one more result along F; what it is added to, nobody knows."""
+        if self.registers in ("scalar", "vector"):
+            command = getattr(self, "reduce_cmd", "reset_reduce")
+            self.mixes = {"idle": self.mixes, "reset": self.mixes, "reduce": "P"}.get(command, "F")
 
     def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:
         """Every tile that a row of this form names: its operands, then the indices of their addresses."""

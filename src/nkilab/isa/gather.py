@@ -59,7 +59,7 @@ class LocalGather(Instruction):
 
     source = "nki.isa.local_gather"
     engines = ("gpsimd",)
-    crosses_partitions = True
+    mixes = "P"
     dst = Out("P D*", ("sbuf",))
     src_buffer = In("P S*", ("sbuf",))
     index = In("P I*", ("sbuf",), ("uint16",))
@@ -156,7 +156,6 @@ class NcNGather(Instruction):
 
     source = "nki.isa.nc_n_gather"
     engines = ("gpsimd",)
-    crosses_partitions = True
     dst = Out("P I*", ("sbuf",))
     data = In("P F*", ("sbuf",))
     indices = In("P I*", ("sbuf",), ("uint32",))
@@ -201,7 +200,7 @@ class Topk(Instruction):
 
     source = "nki.isa.topk"
     engines = ("gpsimd",)
-    crosses_partitions = True
+    mixes = "P"
     val_dst = Out("P K*", ("sbuf",), ("bfloat16",))
     idx_dst = Out("P K*", ("sbuf",), ("uint32",))
     src = In("P X*", ("sbuf",), ("bfloat16",))

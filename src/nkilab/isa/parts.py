@@ -10,6 +10,23 @@ from ..tiles.dtypes import DType
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A part of a collective whose bytes take one kind of link; one stage begins when the other is over.
+
+    Args:
+        link: see `machine.LINKS`.
+        moved_bytes: what a rank receives, which is as much as it sends.
+        latency_ns: of its hops.
+        bytes_per_ns: the most that the rank's links carry each way; 0 for no limit.
+    """
+
+    link: str
+    moved_bytes: int
+    latency_ns: float
+    bytes_per_ns: float
+
+
+@dataclass(frozen=True)
 class Step:
     """What one engine does for an instruction: one bar in the profiler.
 
@@ -21,7 +38,7 @@ class Step:
         hidden_ns: of what runs beside the work of its engine, how long it keeps the next of its kind waiting.
         descriptors: DMA only: elements of the transfer list.
         descriptor_bytes: DMA only: contiguous bytes each moves.
-        link_bytes_per_ns: DMA only: the most that the links of a collective carry; 0 for no limit.
+        stages: of a collective, one after another.
         table: scalar only: the function table that must be loaded.
         is_wide: vector only: whether it runs in a performance mode, more than an element a cycle.
         array_tile: tensor only: a bit for each [32, 32] of the systolic array that it occupies; 0 for all.
@@ -35,11 +52,18 @@ class Step:
     hidden_ns: float = 0.0
     descriptors: int = 0
     descriptor_bytes: int = 0
-    link_bytes_per_ns: float = 0.0
+    stages: tuple[Stage, ...] = ()
     table: str = ""
     is_wide: bool = False
     array_tile: int = 0
     widening: float = 1.0
+
+    @property
+    def moved_bytes(self) -> int:
+        """What its transfers move; the last descriptor of a collective may be shorter."""
+        if self.stages:
+            return sum(stage.moved_bytes for stage in self.stages)
+        return self.descriptors * self.descriptor_bytes
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class TensorTensorScan(Instruction):
 
     source = SCAN
     engines = ("vector",)
+    mixes = "F"
     dst = Out("P F*")
     data0 = In("P F*")
     data1 = In("P F*")
@@ -86,6 +87,7 @@ class TensorScalarCumulative(Instruction):
 
     source = CUMULATIVE
     engines = ("vector",)
+    mixes = "F"
     registers = "vector"
     dst = Out("P F*", dtypes=CUMULATIVE_DTYPES)
     src = In("P F*", dtypes=CUMULATIVE_DTYPES)

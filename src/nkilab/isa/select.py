@@ -193,7 +193,6 @@ class NonzeroWithCount(Instruction):
 
     source = "nki.isa.nonzero_with_count"
     engines = ("gpsimd",)
-    crosses_partitions = True
     dst = Out("P G*", ("sbuf",), ("int32",))
     src = In("P F*", ("sbuf",), ("float32", "int32"))
     index_offset = Immediate(0, "an int32")

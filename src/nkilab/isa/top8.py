@@ -100,6 +100,7 @@ class NcFindIndex8(Instruction):
 
     source = FIND
     engines = ("vector",)
+    mixes = "F"
     dst = Out("P 8", dtypes=("uint32", "uint16"))
     data = In("P F*")
     vals = In("P 8")
@@ -152,6 +153,7 @@ class NcMatchReplace8(Instruction):
 
     source = REPLACE
     engines = ("vector",)
+    mixes = "F"
     dst = Out("P F*")
     data = In("P F*")
     vals = In("P 8")

@@ -50,6 +50,7 @@ class DmaTranspose(Instruction):
 
     source = "nki.isa.dma_transpose"
     engines = ("dma",)
+    mixes = "P"
     dst = Out("*", ("sbuf",))
     src = In("*", ("hbm", "sbuf"), rows=True)
     axes = Spelled(_axes, "None, (1, 0), (2, 1, 0), (3, 1, 2, 0)", None)

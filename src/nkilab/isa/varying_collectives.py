@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import UseError
-from ..machine import REACHES
+from ..machine import Span
 from ..tiles.tile import HBM
-from .collectives import HBM_ONLY, PAGE, Brought, Members, Ranks, agreeing_types, alone
-from .declare import EVERY_DTYPE, Attr, Example, Flag, In, Instruction, Out, Rule, Step, rule
-from .links import collective_step, gathering_hops
+from .collectives import HBM_ONLY, PAGE, Brought, Members, Ranks, Spread, agreeing_types, alone, bytes_of
+from .declare import EVERY_DTYPE, Example, Flag, In, Instruction, Out, Rule, Step, rule
+from .links import exchanging, gathering
 
 COUNTS = ("uint32",)
 SENT, SENT_FROM, RECEIVED, RECEIVED_AT = range(4)
@@ -94,13 +94,6 @@ def receive(form: Any, dst: np.ndarray, metadata: np.ndarray, received: list[Pie
     return held.reshape(dst.shape)
 
 
-def _full_slots(form: Any, label: str) -> list[Step]:
-    """The cost as if every slot were full: how much is sent is known only when it runs."""
-    size = form.dst.size * form.dst.itemsize
-    hops = gathering_hops(form.ranks, form.reach, size)
-    return [collective_step(form, label, hops, (form.ranks - 1) * size // form.ranks)]
-
-
 class AllGatherV(Instruction):
     """Send as many elements of src as `metadata` says to all ranks of a group.
 
@@ -116,7 +109,7 @@ class AllGatherV(Instruction):
     recv_counts_known = Flag()
     has_rdispls = Flag()
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     smallest = {"metadata.shape": (3, 4)}
     example = Example(
@@ -143,7 +136,7 @@ class AllGatherV(Instruction):
         broken_by={"ranks": 2, "metadata.shape": (3, 2)},
     )
     def group_is_a_chip(self) -> bool:
-        return self.ranks == 4 and self.reach == "chip"
+        return self.ranks == 4 and self.span[:2] == Span()[:2]
 
     metadata_has_its_shape = _metadata_has_its_shape("all_gather_v", "rows are 3", broken=(4, 4))
 
@@ -151,9 +144,13 @@ class AllGatherV(Instruction):
     def reads_dst(self) -> bool:
         return True
 
-    def combined(self, brought: Brought, members: tuple[int, ...]) -> list[Piece]:
+    def combined(self, brought: Brought) -> Brought:
+        """What each rank sends, with its counts."""
+        return brought
+
+    def part(self, combined: Brought, members: tuple[int, ...]) -> list[Piece]:
         """The pieces that a rank gets."""
-        return list(pieces(self, brought, members, is_uniform=True))
+        return list(pieces(self, combined, members, is_uniform=True))
 
     @property
     def written_part(self) -> Any:
@@ -161,10 +158,11 @@ class AllGatherV(Instruction):
         return None
 
     def compute(self, src: Any, dst: Any, metadata: Any, members: Any) -> None:
-        receive(self, dst, metadata, self.combined(alone(members, src, metadata), members))
+        receive(self, dst, metadata, self.part(alone(members, src, metadata), members))
 
     def cost(self) -> list[Step]:
-        return _full_slots(self, "ALL_GATHER_V")
+        # as if every slot were full: how much is sent is known only when it runs
+        return [gathering(self, "ALL_GATHER_V", bytes_of(self.dst))]
 
 
 class AllToAllV(Instruction):
@@ -182,7 +180,7 @@ class AllToAllV(Instruction):
     recv_counts_known = Flag()
     has_rdispls = Flag()
     ranks = Ranks()
-    reach = Attr("chip", REACHES)
+    span = Spread()
     members = Members()
     smallest = {"metadata.shape": (3, 2)}
     example = Example(
@@ -211,9 +209,13 @@ class AllToAllV(Instruction):
     def reads_dst(self) -> bool:
         return True
 
-    def combined(self, brought: Brought, members: tuple[int, ...]) -> list[Piece]:
+    def combined(self, brought: Brought) -> Brought:
+        """What each rank sends, with its counts."""
+        return brought
+
+    def part(self, combined: Brought, members: tuple[int, ...]) -> list[Piece]:
         """The pieces that a rank gets."""
-        return list(pieces(self, brought, members, is_uniform=False))
+        return list(pieces(self, combined, members, is_uniform=False))
 
     @property
     def written_part(self) -> Any:
@@ -221,7 +223,8 @@ class AllToAllV(Instruction):
         return None
 
     def compute(self, src: Any, dst: Any, metadata: Any, members: Any) -> None:
-        receive(self, dst, metadata, self.combined(alone(members, src, metadata), members))
+        receive(self, dst, metadata, self.part(alone(members, src, metadata), members))
 
     def cost(self) -> list[Step]:
-        return _full_slots(self, "ALL_TO_ALL_V")
+        # as if every slot were full: how much is sent is known only when it runs
+        return [exchanging(self, "ALL_TO_ALL_V", bytes_of(self.dst))]

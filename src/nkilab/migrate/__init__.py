@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
@@ -12,7 +11,8 @@ from typing import Any
 
 from ..dialects.history import BETA1, NEWEST
 from ..dialects.versions import version_named
-from ..errors import FileError, UsageError, reason_of
+from ..disk import replace_whole
+from ..errors import UsageError
 from .changes import ADVICE, MUST, SILENT, Change, Edit, name_changes
 from .imports import import_changes
 from .recognition import Recognition, recognised
@@ -85,16 +85,7 @@ class Migration:
         text = self.rewritten
         if text == self.source.text:
             return False
-        path = Path(self.source.path).resolve()
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            beside.write_bytes(text.encode(self.source.encoding))
-            beside.chmod(path.stat().st_mode)
-            os.replace(beside, path)
-        except OSError as error:
-            raise FileError(f"{self.source.path} cannot be written: {reason_of(error)}") from None
-        finally:
-            beside.unlink(missing_ok=True)
+        replace_whole(self.source.path, text.encode(self.source.encoding))
         return True
 
 

@@ -76,6 +76,37 @@ def string_buffers(source: Source, before: str) -> Iterator[Found]:
             yield buffer, f"buffer={buffer.value!r}", edits
 
 
+# the names of memories in kernels of NKI 0.1 and 0.2, and the buffer that each becomes; results are in hbm
+_MEMORIES = {"sbuf": "sbuf", "psum": "psum", "hbm": "shared_hbm"}
+
+
+def memory_names(source: Source, before: str) -> Iterator[Found]:
+    """Uses of the names sbuf, psum and hbm that the file neither imports nor makes."""
+    names = [n for n in source.nodes(ast.Name) if n.id in _MEMORIES]
+    made = {n.id for n in names if isinstance(n.ctx, ast.Store)} | source.bindings.keys()
+    made |= {a.arg for a in source.nodes(ast.arg)}
+    alias = next((name for name, dotted in source.bindings.items() if dotted == "nki.language"), "")
+    for node in (n for n in names if n.id not in made):
+        parent = source.parents[node]
+        call = source.parents.get(parent)
+        if isinstance(parent, ast.Attribute) and parent.attr == "view" and isinstance(call, ast.Call):
+            yield call, f"{node.id}.view(...)", _as_ndarray(source, call, f"{alias}.{_MEMORIES[node.id]}")
+        else:
+            yield node, node.id, [Edit(*source.span(node), f"{alias}.{_MEMORIES[node.id]}")] if alias else []
+
+
+def _as_ndarray(source: Source, call: ast.Call, buffer: str) -> list[Edit]:
+    """A call of view as one of nl.ndarray, where the file imports nki.language and the call says enough."""
+    alias = buffer.partition(".")[0]
+    given = dict(zip(("dtype", "shape", "name"), call.args, strict=False))
+    given |= {k.arg or "": k.value for k in call.keywords}
+    if not alias or not {"dtype", "shape"} <= given.keys() <= {"dtype", "shape", "name"}:
+        return []
+    words = [source.text_of(given["shape"]), source.text_of(given["dtype"]), f"buffer={buffer}"]
+    words += [f"name={source.text_of(given['name'])}"] if "name" in given else []
+    return [Edit(*source.span(call), f"{alias}.ndarray({', '.join(words)})")]
+
+
 _MEMBERS = {
     "dge_mode": ("unknown", "swdge", "hwdge", "none"),
     "engine": ("unknown", "tensor", "scalar", "gpsimd", "dma", "vector", "sync"),

@@ -34,11 +34,13 @@ def recognised(source: Source, spelling: str = "") -> Recognition:
     held = spelling or ("neuronxcc" if "neuronxcc" in spellings else "nki" if spellings else "")
     if held != "nki":
         return Recognition(held, BETA1 if held else "", (BETA1,) if held else ())
-    numbered = [v for v in VERSIONS if v != BETA1 and order(v) <= order(NEWEST)]
+    numbered = [v for v in VERSIONS if v != BETA1]
     refused = {v: _refused(source, v) for v in numbered}
     fewest = min(refused.values())
     best = [v for v in numbered if refused[v] == fewest]
-    return Recognition(held, best[-1], tuple(v for v in numbered if not refused[v]))
+    # what all versions since have is taken for the newest whose stubs show that they do
+    shown = [v for v in best if order(v) <= order(NEWEST)]
+    return Recognition(held, (shown or best)[-1], tuple(v for v in numbered if not refused[v]))
 
 
 def _imported(source: Source) -> set[str]:

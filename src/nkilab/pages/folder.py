@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..disk import write_whole_folder
 from ..error_keys import ERROR_KEYS
 from ..errors import FileError, reason_of
 from ..isa import REGISTRY
@@ -61,11 +62,10 @@ def write(folder: Path) -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
         held = {path.name: path.read_text("utf-8") for path in folder.glob("*.md")}
         gone = [name for name, text in held.items() if name not in wanted and text.endswith(MARK)]
+        changed = [name for name, text in wanted.items() if held.get(name) != text]
+        write_whole_folder(folder, {name: wanted[name].encode() for name in changed})
         for name in gone:
             (folder / name).unlink()
-        changed = [name for name, text in wanted.items() if held.get(name) != text]
-        for name in changed:
-            (folder / name).write_text(wanted[name], "utf-8")
     except OSError as error:
         raise FileError(f"{folder} cannot be written: {reason_of(error)}") from None
     return sorted([*gone, *changed])

@@ -161,7 +161,7 @@ def _signatures(cls: type[Instruction]) -> Iterator[Block]:
     yield Text("`nki`:")
     yield Code(_call(f"nki.{cls.module}.{cls.name}", _served("nki", cls.module)[cls.name]))
     if cls.module == "collectives":
-        yield Text("A row has one pair of tensors, and of the group `ranks`, `reach` and `members`.")
+        yield Text("A row has one pair of tensors, and of the group `ranks`, `span` and `members`.")
     beta1: Callable[..., Any] | None = _served("neuronxcc", cls.module).get(cls.name)
     if beta1 is None:
         yield Text("`neuronxcc.nki` (Beta 1) does not have it.")

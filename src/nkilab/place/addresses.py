@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,7 +35,7 @@ def plan(program: Program, known: Within | None = None) -> Plan:
         known: `within_tensors` of it, where that was worked out before.
 
     Raises:
-        LimitError: if one instruction's own operands do not fit into SBUF, or PSUM runs out.
+        LimitError: if one instruction's own operands do not fit into SBUF, or one tile into PSUM.
     """
     slots, boxes, within = known or within_tensors(program)
     waits = with_edges(within, direct_edges(program, slots))
@@ -133,7 +134,7 @@ class _Task:
         fixed = is_fixed(self.program)
         parts = self._parts(room, ~fixed)
         if not room.taken:
-            return self._free(room, parts)
+            return self._crammed(room, parts)
         free = self._beside(room, parts)
         held = parts_of(self.program, self.slots, self.boxes, room.memory, fixed)
         return replace(
@@ -150,7 +151,7 @@ class _Task:
                 return self._free(room, parts)
         except LimitError:
             pass
-        free = self._free(room.whole(), parts)
+        free = self._crammed(room.whole(), parts)
         return replace(free, findings=(*free.findings, self._crowded(room, parts)))
 
     def _parts(self, room: _Room, tiles: np.ndarray) -> Parts:
@@ -170,6 +171,25 @@ class _Task:
                 spilled.findings,
             )  # fmt: skip
         return self._fitting(room, parts)
+
+    def _crammed(self, room: _Room, parts: Parts) -> _Placed:
+        """Tiles without addresses; where PSUM runs out of banks, as if it had enough, and a finding says so.
+
+        Raises:
+            LimitError: if one tile alone, or the operands of one row together, are too large.
+        """
+        try:
+            return self._free(room, parts)
+        except LimitError as error:
+            if room.memory == SBUF or self._most_of_a_row(parts) > room.size * room.unit:
+                raise
+            enough = replace(room, size=-(-_most_live(parts, len(self.program)) // room.unit))
+            return replace(self._fitting(enough, parts), findings=(_full(error),))
+
+    def _most_of_a_row(self, parts: Parts) -> int:
+        """Most bytes per partition of the parts that one row touches."""
+        pairs = np.unique(np.stack([self.slots.row[parts.slot], parts.of_slot]), axis=1)
+        return int(np.bincount(pairs[0], parts.size[pairs[1]]).max())
 
     def _fitting(self, room: _Room, parts: Parts) -> _Placed:
         """Parts by first access, each living to its last access."""
@@ -252,6 +272,18 @@ def _expanded(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarr
     which = np.repeat(np.arange(len(counts)), counts)
     begins = np.cumsum(counts) - counts
     return np.arange(len(which)) - begins[which] + start[which], which
+
+
+def _full(error: LimitError) -> Finding:
+    """The finding that PSUM runs out of banks, with what is live there."""
+    live = Counter(fact.removeprefix("live: ") for fact in error.facts if fact.startswith("live: "))
+    listed = "; ".join(f"{count} x {text}" if count > 1 else text for text, count in live.items())
+    return Finding(
+        "psum-full",
+        f"{error.called}: {error.problem}; it is timed as if there were enough; the largest live here are "
+        f"{listed}",
+        error.where, fix=error.hint,
+    )  # fmt: skip
 
 
 def _psum_error(program: Program, parts: Parts, part: int, banks: int, free: int) -> Exception:

@@ -138,6 +138,8 @@ def _resolve(spelled: Any) -> DType:
         found, name = _BY_STORAGE.get(held) or _record(held), held.name
     if found is None:
         wide = "cast it on the host first" if name.endswith("64") else ""
+        if isinstance(spelled, int):
+            wide = "the shape is one tuple, as in (128, 512)"
         hint = wide or did_you_mean(name, [*DTYPES, *_SYNONYMS])
         raise RuleError(f"dtype is {name}; it is one of {', '.join(DTYPES)}", hint=hint)
     return found

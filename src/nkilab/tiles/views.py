@@ -132,12 +132,20 @@ def broadcast(view: V, shape: tuple[int, ...]) -> V:
     old_shape = (1,) * missing + known.shape
     old_strides = (0,) * missing + known.strides
     if missing < 0 or any(o not in (1, n) for o, n in zip(old_shape, shape, strict=True)):
-        raise RuleError(f"shape {list(known.shape)} does not broadcast to {list(shape)}")
+        hint = padding_hint(known.shape, shape)
+        raise RuleError(f"shape {list(known.shape)} does not broadcast to {list(shape)}", hint=hint)
     strides = tuple(
         0 if o == 1 and n != 1 else s for o, n, s in zip(old_shape, shape, old_strides, strict=True)
     )
     axis = None if known.partition_axis is None else known.partition_axis + missing
     return derived(view, view.offset, shape, strides, axis)
+
+
+def padding_hint(few: tuple[int, ...], many: tuple[int, ...]) -> str:
+    """How to write a shape of fewer axes so that it broadcasts to another, "" if no axes of one do that."""
+    padded = [few[0], *(1,) * (len(many) - len(few)), *few[1:]]
+    fits = len(few) < len(many) and all(1 in (n, m) or n == m for n, m in zip(padded, many, strict=True))
+    return f"reshape {list(few)} to {padded}: axes are compared from the last" if fits else ""
 
 
 def reinterpreted(view: V, dtype: DType) -> V:

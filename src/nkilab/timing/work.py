@@ -13,6 +13,8 @@ from itertools import groupby
 import numpy as np
 
 from ..isa.declare import Instruction, Step
+from ..isa.links import packets
+from ..isa.parts import Stage
 from ..machine import Machine
 from ..place.edges import Waits
 from ..place.plan import Plan, Transfer
@@ -309,11 +311,10 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
     lanes = work = spread = 0.0
     total = 0
     for step in steps:
-        moved = step.descriptors * step.descriptor_bytes
         wide, busy = transfer_lanes(machine, step.descriptors, step.descriptor_bytes)
-        if step.link_bytes_per_ns:
-            wide = min(wide, busy * step.link_bytes_per_ns / moved)
-        lanes, work, total = max(lanes, wide), work + busy, total + moved
+        if step.stages:
+            wide = min(wide, busy / sum(_stage_ns(machine, stage) for stage in step.stages))
+        lanes, work, total = max(lanes, wide), work + busy, total + step.moved_bytes
         spread = max(spread, _spread_ns(machine, step) + step.latency_ns)
     is_ready = is_static or len(steps) < len(form.steps)
     return Share(
@@ -321,6 +322,12 @@ def _transfer_share(machine: Machine, form: Instruction, steps: list[Step], *, i
         hbm_bytes=total * (from_hbm + to_hbm), issue_ns=_issue_ns(machine, steps, is_ready=is_ready),
         start_ns=_start_ns(machine, is_static=is_static),
     )  # fmt: skip
+
+
+def _stage_ns(machine: Machine, stage: Stage) -> float:
+    """How long a stage of a collective moves bytes, by the DMA engines and by its links."""
+    lanes, busy = transfer_lanes(machine, *packets(machine, stage.moved_bytes))
+    return max(busy / lanes, stage.moved_bytes / stage.bytes_per_ns if stage.bytes_per_ns else 0.0)
 
 
 def _issue_ns(machine: Machine, steps: Sequence[Step], *, is_ready: bool) -> float:

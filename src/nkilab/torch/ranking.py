@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..api import machine_for
@@ -192,10 +192,10 @@ class _Parts:
         return Roofline(times, moved)
 
     def alike(self, part: _Part) -> Any:
-        """What parts have in common that are one kernel: operators, shapes, and what reads what."""
+        """What parts have in common that are one kernel: operators with their work, and what reads what."""
         places = {name: number for number, name in enumerate((*part.inputs, *part.nodes))}
         operators = [self.graph.operators[node] for node in part.nodes]
-        wiring = [(o.name, o.shapes, o.narrow, tuple(places[t] for t in o.inputs)) for o in operators]
+        wiring = [(replace(o, node="", inputs=()), tuple(places[t] for t in o.inputs)) for o in operators]
         return tuple(wiring), tuple(places[t] for t in part.outputs)
 
 

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import NkilabError, RuleError, UseError
-from ..isa.declare import NUMBER, Instruction
+from ..errors import NkilabError, RuleError, UseError, shown
+from ..isa.declare import NUMBER, ON_CHIP, Instruction
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import NUMBERS
-from ..tiles.indirect import OutOfBoundsError, check_scalars, rows_of, scalar_values, settled
-from ..tiles.tile import SEQUENCER, Storage, View, array_of
+from ..tiles.indirect import (
+    OutOfBoundsError,
+    check_scalars,
+    numbers_in,
+    rows_of,
+    scalar_values,
+    settled,
+)
+from ..tiles.tile import SEQUENCER, Storage, View
+from .origins import written_views
 from .session import Known, Session
 from .source import name_of, place_of, user_frame, user_site
 
@@ -30,12 +38,27 @@ def stand_in(operand: Any) -> Any:
         return None
     if isinstance(operand, NUMBERS):
         return NUMBER
+    raise no_tensor("an operand", operand, "operands are tensors of the kernel or numbers")
+
+
+def no_tensor(name: str, value: Any, allowed: str) -> UseError:
+    """The error about a value that stands where a tensor of the kernel belongs, with the way to make it one.
+
+    Args:
+        name: of the operand, for messages.
+        value: of the host, or a tensor of the other spelling.
+        allowed: what may stand there, as a clause.
+    """
     # a pattern outside its storage says so when it is asked for anything
-    getattr(operand, "layout", None)
-    raise UseError(
-        f"an operand is of type {type(operand).__name__}; operands are tensors of the kernel or numbers",
-        hint="pass arrays as arguments of the kernel",
-    )
+    getattr(value, "layout", None)
+    hint = ""
+    if isinstance(value, View):
+        hint = "take nki.jit, nki.language and nki.isa from one package, nki or neuronxcc.nki"
+    elif isinstance(value, list | tuple):
+        hint = "pass np.array(...) of it to the kernel"
+    elif hasattr(value, "__array__"):
+        hint = "pass arrays as arguments of the kernel"
+    return UseError(f"{name} is of type {type(value).__name__}; {allowed}", hint=hint)
 
 
 def record(
@@ -85,7 +108,7 @@ def record(
             values = _resolved(session, form, operands, views, values)
         for slot in form.written_slots:
             if not operands[slot].storage.is_mutable:
-                _write_input(session, cls, slot, operands[slot].storage)
+                _write_input(session, form, slot, operands)
     except NkilabError as error:
         raise located(error, cls.name, cls, operands, where) from None
     held = values if form.has_views_only else (*values, *[operands[i] for i in form.number_slots])
@@ -196,17 +219,39 @@ def _form_of(
     return known
 
 
-def _write_input(session: Session, cls: type[Instruction], slot: int, storage: Storage) -> None:
-    """Give an input elements of its own, where the spelling writes inputs in place."""
-    if storage.given is not None:
-        storage.copy_on_write()
-        session.changed_inputs.append(storage)
-        return
-    raise UseError(
-        f"{list(cls.operands)[slot]} is an input of the kernel, which may not be written",
-        hint="write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)",
-        key="err_cannot_update_immutable_parameter",
-    )
+def _write_input(session: Session, form: Instruction, slot: int, operands: Sequence[Any]) -> None:
+    """Give an input elements of its own, where the spelling writes inputs in place.
+
+    Raises:
+        UseError: if it does not, or what would be written to the input was never written itself.
+    """
+    storage, names = operands[slot].storage, list(form.operands)
+    source = next((s for s in form.read_slots if _is_unwritten(session, operands[s].storage)), None)
+    hint = "write to a tensor of its own, made with nl.ndarray(..., buffer=nl.shared_hbm)"
+    if source is not None:
+        hint = f"exchange {names[slot]} and {names[source]}: {form.name} writes to {names[slot]}"
+    if storage.given is None:
+        raise UseError(
+            f"{names[slot]} is an input of the kernel, which may not be written", hint=hint,
+            key="err_cannot_update_immutable_parameter",
+        )  # fmt: skip
+    if source is not None:
+        raise UseError(
+            f"{names[slot]} is an input of the kernel, and nothing has written {names[source]}, which would "
+            "take its place",
+            hint=hint, source="NKI simulator guide, uninitialized memory detection",
+        )  # fmt: skip
+    storage.copy_on_write()
+    session.changed_inputs.append(storage)
+
+
+def _is_unwritten(session: Session, storage: Storage) -> bool:
+    """Whether nothing has written to a tile; where nothing is computed, rows tell."""
+    if storage.memory not in ON_CHIP or storage.place is not None or storage.written.is_full:
+        return False
+    if session.has_data:
+        return storage.written.is_empty
+    return not written_views(session.program, storage.number)
 
 
 def check_form(
@@ -246,7 +291,7 @@ def _held(session: Session, register: View) -> int:
             f"a value is {register.layout}; it is a number or a register",
             hint="load it into a register with nisa.register_load",
         )
-    return int(array_of(register)[0]) if session.has_data else 0
+    return int(numbers_in(register)[0]) if session.has_data else 0
 
 
 def _check_values(form: Instruction, operands: Sequence[Any], values: tuple[Any, ...]) -> None:
@@ -275,7 +320,8 @@ def located(
             held = operand.storage.name or name_of(operand, frame)
             facts.append(f"{name} = {held + ': ' if held else ''}{operand.layout}")
         elif operand is not None:
-            facts.append(f"{name} = {operand!r}")
+            text = shown(operand)
+            facts.append(f"{name} {'is' if text.startswith('of type') else '='} {text}")
     return error.located(
         place_of(frame) if where is None else f"{Path(where[0]).name}:{where[1]}", called, facts
     )

@@ -1,7 +1,10 @@
-"""Where data come from: the arguments of a kernel that a storage's content is computed from."""
+"""Where data come from: what rows write to a storage, and the arguments that its content is computed from."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from ..tiles.tile import Layout
 from .program import Program
 
 
@@ -17,3 +20,17 @@ def arguments_behind(program: Program, storage: int) -> tuple[str, ...]:
         if record.scope == "input" and record.name:
             found.add(record.name)
     return tuple(sorted(found))
+
+
+def written_views(program: Program, storage: int) -> set[tuple[int, Layout]]:
+    """The views of a storage that rows of a program write: offset and layout."""
+    places = np.flatnonzero(program.storage_column == storage)
+    rows = np.searchsorted(program.operand_start, places, side="right") - 1
+    slots = places - program.operand_start[rows]
+    known = np.stack([program.form_column[rows], slots, program.offset_column[places]], axis=1)
+    found = set()
+    for number, slot, offset in np.unique(known, axis=0).tolist():
+        form = program.forms[number]
+        if slot < len(form.view_slots) and form.view_slots[slot] in form.written_slots:
+            found.add((offset, form.layouts[form.view_slots[slot]]))
+    return found

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..isa.declare import Instruction
+from ..isa.declare import Instruction, Operand
 from ..machine import Machine
 from ..tiles.dtypes import DType
 from ..tiles.tile import HBM, Layout, View
@@ -121,6 +121,8 @@ class Program:
         self._start = np.zeros(1, np.int64)
         self._line_numbers: dict[tuple[str, int], int] = {}
         self._value_numbers: dict[tuple[Any, ...], int] = {((),): 0}
+        # per form so far what `Instruction.tile_slots` gives
+        self._tile_slots: list[list[tuple[str, Operand, Layout]]] = []
         # the same of (False,) and (True,), which most rows of matmuls have
         self._flag_numbers = [-1, -1]
 
@@ -174,6 +176,24 @@ class Program:
         if operand < self._packed_operands:
             return bool((self.storage_column[operand:] == storage).any())
         return storage in self._slots[2 * (operand - self._packed_operands) :: 2]
+
+    def writes_since(self, row: int, operand: int, storage: int) -> Iterator[tuple[int, int, Layout]]:
+        """Row, offset and layout of each write of a storage, in the rows and tile operands from these on."""
+        if row >= self._packed:
+            forms = self._rows[ROW * (row - self._packed) :: ROW]
+            slots = self._slots[2 * (operand - self._packed_operands) :]
+            stored, offsets = slots[::2], slots[1::2]
+        else:
+            rows, columns = self.since(row, operand)
+            forms, (stored, offsets) = rows[0].tolist(), columns.tolist()
+        if storage not in stored:
+            return
+        known = self._tile_slots
+        known += [list(form.tile_slots()) for form in self.forms[len(known) :]]
+        owners = ((n, spec, given) for n, form in enumerate(forms, row) for _, spec, given in known[form])
+        for (number, spec, given), named, offset in zip(owners, stored, offsets, strict=True):
+            if named == storage and spec.is_written:
+                yield number, offset, given
 
     def since(self, row: int, operand: int) -> tuple[np.ndarray, np.ndarray]:
         """Columns of the rows and of their tile operands from these numbers on."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import NkilabWarning, UseError
+from ..errors import NkilabWarning, UseError, printable
 from ..isa.accumulators import register_files
 from ..isa.declare import Instruction
 from ..isa.random_numbers import fresh_generators
@@ -202,7 +202,7 @@ class Session:
         mark = (filename, lineno, key or message)
         if mark not in self.together.warned:
             self.together.warned.add(mark)
-            warnings.warn_explicit(message, NkilabWarning, filename, lineno)
+            warnings.warn_explicit(printable(message), NkilabWarning, filename, lineno)
 
 
 def _put_on(mine: Storage, other: Storage) -> None:

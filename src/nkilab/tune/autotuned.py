@@ -14,11 +14,10 @@ from warnings import warn
 import numpy as np
 
 from .. import api
-from .._lazy import cache_folder
 from ..arrays import ArraySpec, framework_of
 from ..dialects.kernel import Kernel
+from ..disk import cache_folder, read_text, write_whole_folder
 from ..errors import FileError, UsageError
-from ..files.container import write_whole
 from ..given import whole
 from ..tiles.dtypes import as_dtype
 from ..trace.session import running
@@ -200,21 +199,19 @@ def _path(key: str) -> Path:
 def _read(key: str, space: Space) -> Outcome | None:
     """The choice that was made before; None if there is none, or what there is cannot be read."""
     try:
-        held = json.loads(_path(key).read_text(encoding="utf-8"))
+        held = json.loads(read_text(_path(key)))
         outcome = outcome_from(held["outcome"])
         is_choice = held["schema"] == SCHEMA and outcome.is_timed and space.contains(outcome.point)
         return outcome if is_choice else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileError, OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _write(key: str, outcome: Outcome) -> None:
     """Keep a choice; a cache folder that cannot be written is told, and no reason to fail."""
-    path = _path(key)
     held = {"schema": SCHEMA, "outcome": outcome.to_dict()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (json.dumps(held, indent=1) + "\n").encode())
-    except (OSError, FileError) as error:
-        told = error if isinstance(error, FileError) else f"{path.parent}: {(error.strerror or '').lower()}"
-        warn(f"the choice of an autotuned kernel is not kept: {told}", stacklevel=2)
+        path = _path(key)
+        write_whole_folder(path.parent, {path.name: (json.dumps(held, indent=1) + "\n").encode()})
+    except FileError as error:
+        warn(f"the choice of an autotuned kernel is not kept: {error}", stacklevel=2)

@@ -132,10 +132,11 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
     if not isinstance(entry, Mapping):
         raise wrong(path, line, f"an entry of points is {entry!r}; it holds names and values", HINT)
     point = {str(k): v for k, v in entry.items() if k not in ("latency_us", "noise")}
-    point = {
-        k: next((p for p in (bool, int, float, str) if isinstance(v, p)), type(v))(v)
-        for k, v in point.items()
-    }
+    for name, value in point.items():
+        kind = next((one for one in (bool, int, float, str) if isinstance(value, one)), None)
+        if kind is None:
+            raise wrong(path, line, f"{name} is {value!r}; in a point it is a number or a word", HINT)
+        point[name] = kind(value)
     if not space.contains(point):
         raise wrong(
             path,

@@ -33,6 +33,7 @@ from ..machine import Machine
 from ..runner import kernel_from, serve_names
 from ..timing import MODEL_VERSION
 from ..tracebacks import public
+from ..workers import end_with_parent
 from .limits import LONGEST, limited
 from .mappings import MappingObjective
 from .objective import KernelObjective, Objective, cases_of
@@ -296,7 +297,7 @@ def processes(work: Work, count: int) -> Pooled:
     """Processes on this machine, none of which inherits anything of this one."""
 
     def make() -> ProcessPoolExecutor:
-        made = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+        made = ProcessPoolExecutor(count, get_context("spawn"), end_with_parent)
         with _uninterrupted():
             # all start now: Ctrl-C is told to this process alone, which ends them
             for _ in range(count):

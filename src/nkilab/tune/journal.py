@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from .._lazy import fcntl
+from ..disk import check_no_source
 from ..errors import FileError, UsageError
 from ..given import need
 from ..given import path as path_of
@@ -44,6 +45,7 @@ class Journal:
         self.path = path = path_of("path", path)
         self._known: dict[tuple[str, str], Outcome] = {}
         try:
+            check_no_source(path)
             self._file: IO[bytes] = path.open("ab+")
         except OSError as error:
             raise FileError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
 
+from ..disk import read_text
 from ..einsum import compile
 from ..einsum.compiler import title_of
 from ..einsum.emit.nki import NkiPrinter
@@ -62,7 +63,7 @@ class MappingObjective:
                 "mapping leaves none",
                 hint="leave its mapping out",
             )
-        held = (spec.read_text(encoding="utf-8"), sorted(sizes.items()), self._rules.target, MODEL_VERSION)
+        held = (read_text(spec), sorted(sizes.items()), self._rules.target, MODEL_VERSION)
         self.digest = sha256(repr(held).encode()).hexdigest()[:16]
         self._chip: Machine = machine_named(self._rules.target)
         self.machine = self._chip

@@ -17,10 +17,12 @@ from .. import api
 from ..arguments import call_arguments
 from ..arrays import framework_of
 from ..checks import examine_shapes
+from ..checks.capacity import PSUM_FULL
 from ..checks.comments import is_silenced, settings_near
 from ..checks.evidence import Evidence, Track
 from ..dialects.kernel import Kernel
-from ..errors import NkilabError, UsageError, UseError, did_you_mean
+from ..errors import LimitError, NkilabError, UsageError, UseError, did_you_mean
+from ..estimates import Estimate
 from ..isa.declare import Instruction
 from ..launches import Launched, launch
 from ..ledger.predict import recosted
@@ -208,7 +210,9 @@ class KernelObjective:
         known = self._timed.get(key)
         if known is None:
             own = [recosted(program, self.machine) for program in programs]
-            known = self._timed[key] = timed(api.estimate_programs(own))
+            estimate = api.estimate_programs(own)
+            _refuse_full(estimate)
+            known = self._timed[key] = timed(estimate)
             _keep(self._timed)
         for program in programs:
             # the trace stays, columns made of it would take as much again
@@ -284,6 +288,17 @@ def known_goals(goals: Sequence[str]) -> tuple[str, ...]:
             else "write latency,sbuf for the front of latency against bytes of SBUF",
         )
     return tuple(goals)
+
+
+def _refuse_full(estimate: Estimate) -> None:
+    """Refuse a kernel that needs more banks of PSUM than there are.
+
+    Raises:
+        LimitError: at the row that finds none.
+    """
+    plans = [estimate.plan, *(cores.estimate.plan for cores in estimate.cores)]
+    for finding in (finding for held in plans for finding in held.findings if finding.rule == PSUM_FULL.id):
+        raise LimitError(finding.message, hint=finding.fix).located(finding.where, finding.rule)
 
 
 def pruned(point: Point, error: NkilabError | AssertionError) -> Outcome:

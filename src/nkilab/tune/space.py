@@ -11,8 +11,8 @@ from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import FileError, UsageError
-from ..given import need, shown
+from ..errors import FileError, UsageError, shown
+from ..given import need
 from ..given import path as path_of
 from ..tracebacks import public
 from ..yaml_files import key_line, line_of, loaded, wrong

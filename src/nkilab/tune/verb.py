@@ -11,8 +11,8 @@ from hashlib import sha256
 from math import inf, isclose, isfinite
 from pathlib import Path
 
+from ..disk import write_whole
 from ..errors import EXIT_FINE, UsageError, UseError
-from ..files.container import check_writable, write_whole
 from ..runner import serve_names
 from ..timing import MODEL_VERSION
 from .confirm import Recalibrated, read_measured, recalibrated
@@ -72,8 +72,6 @@ def run_tuning(work: Work, options: Options) -> int:
         raise UsageError(
             f"--picture is {options.picture}; pictures are SVG", hint="name a file that ends in .svg"
         )
-    if options.picture:
-        check_writable(options.picture)
     if not options.space and not work.is_spec:
         raise UsageError("--space is missing", hint="write a space as docs/tune.md shows, and pass its path")
     space = read_space(Path(options.space)) if options.space else MAPPINGS

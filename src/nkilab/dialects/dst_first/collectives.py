@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import index as as_index
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...isa.collectives import (
 from ...isa.declare import Instruction
 from ...isa.registers import RegisterMove
 from ...isa.varying_collectives import AllGatherV, AllToAllV
-from ...machine import topology_of
+from ...machine import Span, Topology, topology_of
 from ...tiles.tile import HBM, View
 from ...trace.builder import located, record
 from ...trace.session import Session, current
@@ -75,8 +76,16 @@ def _rank(given: Any) -> int:
     return rank
 
 
-def _group_of(session: Session, replica_group: Any) -> tuple[int, ...]:
-    """The group of this rank.
+@dataclass(frozen=True)
+class _Group:
+    """The ranks that take part with this one, and how far apart they are."""
+
+    ranks: tuple[int, ...]
+    span: Span
+
+
+def _groups_of(session: Session, replica_group: Any) -> list[tuple[int, ...]]:
+    """All groups, that of this rank first.
 
     Raises:
         RuleError: if it is in none, or a rank of the groups is not launched.
@@ -90,14 +99,40 @@ def _group_of(session: Session, replica_group: Any) -> tuple[int, ...]:
     together = session.together
     groups = [tuple(group) for group in replica_group.groups]
     _check_launched(session, [rank for group in groups for rank in group], "replica_group")
-    for group in groups:
-        if together.rank in group:
-            return group
-    raise RuleError(
-        f"rank {together.rank} is in no group of {replica_group.groups}",
-        hint="put every rank that calls the collective in one group",
-        source=f"{PAGE}.ReplicaGroup",
-    )
+    own = next((group for group in groups if together.rank in group), None)
+    if own is None:
+        raise RuleError(
+            f"rank {together.rank} is in no group of {replica_group.groups}",
+            hint="put every rank that calls the collective in one group",
+            source=f"{PAGE}.ReplicaGroup",
+        )
+    return [own, *(group for group in groups if group is not own)]
+
+
+def _group_of(session: Session, replica_group: Any) -> _Group:
+    """The group of this rank; see `_groups_of`."""
+    groups = _groups_of(session, replica_group)
+    at_work = [rank for group in groups if len(group) > 1 for rank in group]
+    return _Group(groups[0], _topology(session).span(groups[0], at_work))
+
+
+def _ring_of(session: Session, replica_group: Any) -> tuple[_Group, int]:
+    """The group of this rank as a ring, and the place of the rank before it; see `_groups_of`."""
+    groups = _groups_of(session, replica_group)
+    pairs = [(group[place - 1], rank) for group in groups for place, rank in enumerate(group)]
+    return _receiving(session, groups[0], pairs)
+
+
+def _receiving(session: Session, group: tuple[int, ...], pairs: list[tuple[int, int]]) -> tuple[_Group, int]:
+    """A group of which each rank receives from one, and the place of the rank that sends to this one."""
+    own = session.together.rank
+    sender = next(a for a, b in pairs if b == own)
+    return _Group(group, _topology(session).span_of_pair(sender, own, pairs)), group.index(sender)
+
+
+def _topology(session: Session) -> Topology:
+    together = session.together
+    return together.topology or topology_of(session.machine, together.count)
 
 
 def _check_launched(session: Session, ranks: Sequence[int], name: str) -> None:
@@ -110,12 +145,6 @@ def _check_launched(session: Session, ranks: Sequence[int], name: str) -> None:
             hint=f"launch more: nkilab.launch(kernel, ranks={most + 1})(...)",
             source=f"{PAGE}.ReplicaGroup",
         )
-
-
-def _reach(session: Session, group: Sequence[int]) -> str:
-    together = session.together
-    topology = together.topology or topology_of(session.machine, together.count)
-    return topology.reach(group)
 
 
 def _members(session: Session, group: tuple[int, ...]) -> tuple[int, ...]:
@@ -166,7 +195,7 @@ def _check_priority(session: Session, priority: Any) -> None:
 
 
 def _run(
-    cls: type[Instruction], operands: list[Any], given: dict[str, Any], group: tuple[int, ...],
+    cls: type[Instruction], operands: list[Any], given: dict[str, Any], group: _Group,
     name: Any, priority: Any = None, further: tuple[Any, ...] = (),
 ) -> None:  # fmt: skip
     """Record what one rank does in a collective.
@@ -182,12 +211,12 @@ def _run(
     """
     session = current()
     _check_priority(session, priority)
-    given = {**given, "ranks": len(group), "reach": _reach(session, group)}
+    given = {**given, "ranks": len(group.ranks), "span": group.span}
     try:
         attributes = tuple(spec.canonical(key, given[key]) for key, spec in cls.attributes.items())
     except RuleError as error:
         raise located(error, cls.name, cls, operands) from None
-    row = record(session, cls, operands, attributes, (_members(session, group), *further))
+    row = record(session, cls, operands, attributes, (_members(session, group.ranks), *further))
     if name is not None:
         note_name(session, name, row)
 
@@ -255,7 +284,7 @@ def all_to_all_v(
     """Send each rank of a group as many elements of src as the metadata says."""
     session = current()
     group, (src, dst) = _group_of(session, replica_group), _one(srcs, dsts, "all_to_all_v")
-    _check_varying_group(session, group)
+    _check_varying_group(session, group.ranks)
     given = {"recv_counts_known": recv_counts_known, "has_rdispls": has_rdispls}
     _run(AllToAllV, [src, dst, metadata_tensor], given, group, name, priority)
 
@@ -276,8 +305,7 @@ def _check_varying_group(session: Session, group: tuple[int, ...]) -> None:
         RuleError: if with NeuronSwitch (trn3) the group is not several whole chips of ranks of two cores, or
             elsewhere its ranks do not have the same place on different nodes.
     """
-    together = session.together
-    topology = together.topology or topology_of(session.machine, together.count)
+    topology = _topology(session)
     if session.machine.generation >= 4:
         _check_cores(session, "all_to_all_v")
         per = topology.ranks_per_chip
@@ -311,10 +339,9 @@ def collective_permute(
     src, dst = _one(srcs, dsts, "collective_permute")
     pairs = _rings(source_target_pairs)
     _check_launched(session, list(pairs), "source_target_pairs")
-    group = tuple(sorted(pairs))
     if session.together.rank not in pairs:
         return
-    sender = next(group.index(a) for a, b in pairs.items() if b == session.together.rank)
+    group, sender = _receiving(session, tuple(sorted(pairs)), list(pairs.items()))
     _run(CollectivePermute, [src, dst], {"is_implicit": False}, group, name, priority, (sender,))
 
 
@@ -359,9 +386,7 @@ def _channels(session: Session, lists: Sequence[Any], ids: Any, group: tuple[int
         raise RuleError(
             f"channel_ids is {held}; they are 0, 1, ... without a gap", source=f"{PAGE}, channel_ids"
         )
-    together = session.together
-    topology = together.topology or topology_of(session.machine, together.count)
-    most = MOST_CHANNELS if len(group) >= topology.ranks_per_node else FEWER_CHANNELS
+    most = MOST_CHANNELS if len(group) >= _topology(session).ranks_per_node else FEWER_CHANNELS
     if len(held) > most:
         raise RuleError(
             f"there are {len(held)} channels; a group of {len(group)} ranks has at most {most}",
@@ -385,9 +410,8 @@ def collective_permute_implicit(
 ) -> None:  # fmt: skip
     """Send src to the next rank of the ring that a group makes, and receive into dst from the one before."""
     session = current()
-    group = _group_of(session, replica_group)
-    sender = (group.index(session.together.rank) - 1) % len(group)
-    for tensors in _channels(session, (srcs_by_channel, dsts_by_channel), channel_ids, group):
+    group, sender = _ring_of(session, replica_group)
+    for tensors in _channels(session, (srcs_by_channel, dsts_by_channel), channel_ids, group.ranks):
         _run(CollectivePermute, tensors, {"is_implicit": True}, group, name, priority, (sender,))
 
 
@@ -398,10 +422,9 @@ def collective_permute_implicit_reduce(
 ) -> None:  # fmt: skip
     """Send op(src0, src1) to the next rank of the ring, and receive into dst from the one before."""
     session = current()
-    group = _group_of(session, replica_group)
-    sender = (group.index(session.together.rank) - 1) % len(group)
+    group, sender = _ring_of(session, replica_group)
     lists = (srcs0_by_channel, srcs1_by_channel, dsts_by_channel)
-    for tensors in _channels(session, lists, channel_ids, group):
+    for tensors in _channels(session, lists, channel_ids, group.ranks):
         _run(CollectivePermuteImplicitReduce, tensors, {"op": op}, group, name, priority, (sender,))
 
 
@@ -411,7 +434,7 @@ def collective_permute_implicit_current_processing_rank_id(
 ) -> VirtualRegister:
     """A register with the rank whose data are here after so many turns of the ring; at first this one's."""
     session = current()
-    group = _group_of(session, replica_group)
+    group = _groups_of(session, replica_group)[0]
     turn = (
         iteration_id.value
         if isinstance(iteration_id, VirtualRegister)

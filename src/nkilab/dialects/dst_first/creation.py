@@ -14,15 +14,15 @@ from ...isa.elementwise import Memset
 from ...isa.random_numbers import Rand2, SetRngSeed
 from ...tiles.dtypes import DType, as_dtype
 from ...tiles.tile import HBM, compact_strides, layout, whole_layout
-from ...trace.builder import record
-from ...trace.session import Session, current
+from ...trace.builder import no_tensor, record
+from ...trace.session import Session, current, running
 from .. import tile_functions as common
 from ..history import order
 from ..indexing import allocated_shape, whole_number
 from ..outputs import shared_storage
 from ..places import placed
 from ..tile_functions import plain
-from ..versions import version_of
+from ..versions import require, version_of
 from .functions import RESULTS, a_tile
 from .regions import REGIONS, MemoryPointer, MemoryRegion, as_pair, at_address, region_of
 from .tensor import Tensor
@@ -142,7 +142,7 @@ def ones(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tensor:
 
 def _a_tensor(x: Any) -> Tensor:
     if not isinstance(x, Tensor):
-        raise UseError(f"x is of type {type(x).__name__}; it is a tensor")
+        raise no_tensor("x", x, "it is a tensor")
     return x
 
 
@@ -268,3 +268,39 @@ def _view(self: MemoryPointer, dtype: Any, shape: Any) -> Tensor:
 
 
 setattr(MemoryPointer, "view", _view)  # noqa: B010
+
+
+class MemoryName:
+    """A memory by the name that every kernel of NKI 0.1 and 0.2 has without an import: sbuf, psum or hbm.
+
+    Args:
+        word: the name.
+    """
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    @property
+    def name(self) -> str:
+        """The word, which `buffer=` takes, too.
+
+        Raises:
+            SpellingError: if the version asked for has no such names.
+        """
+        require("memory_name", version_of(running()), self._word)
+        return self._word
+
+    def view(self, dtype: Any, shape: Any, name: str = "") -> Tensor:
+        """A tensor whose elements are not written yet."""
+        return _named_tensor(shape, dtype, REGIONS[self.name], name)
+
+    def ptr(self, size: Any, offset: Any = None) -> MemoryPointer:
+        """A piece of SBUF or PSUM; see `MemoryPointer`."""
+        return REGIONS[self.name].ptr(size, offset)
+
+    def __repr__(self) -> str:
+        return self._word
+
+
+_named_tensor = placed("view")(ndarray)
+MEMORY_NAMES = {word: MemoryName(word) for word in ("sbuf", "psum", "hbm")}

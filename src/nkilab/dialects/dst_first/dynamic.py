@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ...errors import RuleError, UseError
 from ...tiles.tile import HBM, SEQUENCER, Index, View, layout
 from ...tiles.views import indexed
-from ..indexing import FULL, DynamicSlice, basic, whole_number
+from ..indexing import FULL, DynamicSlice, basic, for_every_axis, place_number, whole_number
 from . import view_methods
 
 V = TypeVar("V", bound=View)
@@ -130,10 +130,9 @@ def _rows(view: V, offsets: View, count: int) -> V:
 
 def subscripted(view: V, key: Any) -> V:
     """`view[key]` where registers or tiles are among the subscripts, or the start of an `nl.ds` is one."""
-    keys = list(key) if isinstance(key, tuple) else [key]
-    at = next(i for i, k in enumerate(keys) if is_dynamic(k) or is_dynamic(getattr(k, "start", None)))
-    axis = at if Ellipsis not in keys[:at] else at - len(keys) + len(view.layout.shape)
-    given = keys[at]
+    keys = list(for_every_axis(view, key))
+    axis = next(i for i, k in enumerate(keys) if is_dynamic(k) or is_dynamic(getattr(k, "start", None)))
+    given = keys[axis]
     if is_dynamic(given) and given.layout.size > 1:
         if axis != 0:
             raise RuleError(
@@ -148,10 +147,10 @@ def subscripted(view: V, key: Any) -> V:
     known = view.layout
     extent = known.shape[axis]
     if isinstance(given, DynamicSlice):
-        keys[at], source = DynamicSlice(0, given.size), given.start
-        extent += 1 - whole_number(given.size, "the size of a slice")
+        keys[axis], source = DynamicSlice(0, given.size), given.start
+        extent += 1 - place_number(given.size, "the size of a slice")
     elif is_dynamic(given):
-        keys[at], source = 0, given
+        keys[axis], source = 0, given
     else:
         raise UseError(
             "a slice starts at a register or tile", hint="write nl.ds(start, size), whose size is known"

@@ -23,7 +23,7 @@ from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import FLOAT32, INT32, DType, as_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, whole_layout
 from ...tiles.views import broadcast
-from ...trace.builder import record
+from ...trace.builder import no_tensor, record
 from ...trace.session import current
 from .. import tile_functions as common
 from ..indexing import as_shape, whole_number
@@ -81,7 +81,7 @@ def a_tile(x: Any, name: str = "x") -> Tensor:
         RuleError: if it lies in HBM.
     """
     if not isinstance(x, Tensor):
-        raise UseError(f"{name} is of type {type(x).__name__}; it is a tile")
+        raise no_tensor(name, x, "it is a tile")
     if not x.layout.is_on_chip:
         raise RuleError(
             f"{name} is in hbm; it is in sbuf or psum", hint="load it to sbuf first, with nl.load",
@@ -300,7 +300,7 @@ def _fits(partitions: int, told: str, hint: str) -> None:
 
 def _in_hbm(name: str, called: str, tensor: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
-        raise UseError(f"{name} is of type {type(tensor).__name__}; it is a tensor in hbm")
+        raise no_tensor(name, tensor, "it is a tensor in hbm")
     if tensor.layout.memory != HBM:
         raise RuleError(
             f"{name} is in {tensor.layout.memory}; nl.{called} takes it in hbm",

@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...errors import SpellingError, UseError
+from ...errors import SpellingError
 from ...isa.activations import ACTIVATIONS
 from ...isa.operators import OPERATORS
 from ...tiles.dtypes import DTYPES
+from ...trace.builder import no_tensor
 from ...trace.session import ask, current
 from ...trace.source import place_of, user_frame
 from ...tracebacks import leave_out_ours, public
@@ -163,7 +164,7 @@ def _in_order() -> Iterator[None]:
 def device_print(print_prefix: str, tensor: Any) -> None:
     """Print a tensor to standard output, after a prefix."""
     if not isinstance(tensor, Tensor):
-        raise UseError(f"tensor is of type {type(tensor).__name__}; it is a tensor of the kernel")
+        raise no_tensor("tensor", tensor, "it is a tensor of the kernel")
     if current().has_data:
         print(f"{print_prefix}{np.array(tensor)}")
 

@@ -29,6 +29,7 @@ from . import registers
 from .accumulation import matmul_finish
 from .collectives import COLLECTIVES
 from .constants import TRACE_TIME
+from .creation import MEMORY_NAMES
 from .language import LANGUAGE as LANGUAGE
 from .objects import NkiInstruction
 from .scales import HIDDEN, SCALED, scaled_finish
@@ -137,6 +138,9 @@ def names(version: str) -> dict[str, Any]:
             return Kernel(
                 function.function, SPELLING, version, {**function.options, **options}, function.grid
             )
+        # what the first versions have in every kernel without an import; names of the user's come first
+        for word, memory in MEMORY_NAMES.items():
+            getattr(function, "__globals__", {}).setdefault(word, memory)
         return Kernel(function, SPELLING, version, options)
 
     @public

@@ -14,7 +14,8 @@ from typing import Any
 from ...errors import SpellingError, UnsupportedError, UseError
 from ...isa.registers import RegisterLoad, RegisterMove, RegisterStore
 from ...tiles.dtypes import INT32
-from ...tiles.tile import SEQUENCER, Storage, View, array_of, layout
+from ...tiles.indirect import numbers_in
+from ...tiles.tile import SEQUENCER, Storage, View, layout
 from ...trace.builder import record
 from ...trace.origins import arguments_behind
 from ...trace.session import current, running
@@ -45,16 +46,15 @@ class VirtualRegister(View):
 
         Raises:
             UnsupportedError: if only shapes are known.
+            UnwrittenError: if nothing has written it.
         """
-        if not self.storage.is_known:
-            session = running()
-            if session is not None and session.has_data:
-                raise UseError("the register was never written", hint="pass a value to nisa.register_alloc")
+        session = running()
+        if not self.storage.is_known and (session is None or not session.has_data):
             raise UnsupportedError(
                 "the value of a register decides what runs, and only shapes are known here",
                 hint=f"{_what_to_give(self)}; or say how often the line goes round: --trips FILE.py:LINE=N",
             )
-        return int(array_of(self)[0])
+        return int(numbers_in(self)[0])
 
     def _in_python(self, word: str) -> int:
         session = running()

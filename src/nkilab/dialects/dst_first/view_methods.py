@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from ...errors import RuleError, UseError, did_you_mean
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
-from ..indexing import OUT_OF_BOUND, whole_number
+from ..indexing import OUT_OF_BOUND, place_number, whole_number
 
 V = TypeVar("V", bound=View)
 GUIDE = "NKI language guide, tensor views"
@@ -48,7 +48,7 @@ def slice_axis(view: V, dim: Any, start: Any, end: Any, step: Any = 1) -> V:
     """Elements start, start + step, ... below end of one axis."""
     axis = axis_of(view, dim, may_be_partition=True, called="slice")
     known = view.layout
-    first, last, by = (whole_number(n, w) for n, w in ((start, "start"), (end, "end"), (step, "step")))
+    first, last, by = (place_number(n, w) for n, w in ((start, "start"), (end, "end"), (step, "step")))
     size = known.shape[axis]
     if not 0 <= first < last <= size or by < 1:
         raise UseError(
@@ -65,7 +65,7 @@ def select(view: V, dim: Any, index: Any) -> V:
     """One index of an axis, which is dropped; on chip the partition axis stays."""
     axis = axis_of(view, dim, may_be_partition=False, called="select")
     known = view.layout
-    at = whole_number(index, "index")
+    at = place_number(index, "index")
     if not 0 <= at < known.shape[axis]:
         raise UseError(
             f"index {at} is outside axis {axis}, which has {known.shape[axis]} elements", key=OUT_OF_BOUND
@@ -235,6 +235,9 @@ class Unreachable:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
+        raise self._error
+
+    def __getitem__(self, key: Any) -> NoReturn:
         raise self._error
 
     def __repr__(self) -> str:

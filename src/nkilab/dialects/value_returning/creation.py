@@ -8,7 +8,7 @@ from ...errors import LimitError, NkilabError, RuleError, UseError
 from ...isa.elementwise import Memset
 from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, compact_strides, layout
-from ...trace.builder import record
+from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
 from ..indexing import allocated_shape, whole_number
@@ -161,7 +161,7 @@ def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tenso
 
 def _like(a: Any) -> tuple[Any, ...]:
     if not isinstance(a, Tensor):
-        raise UseError(f"a is of type {type(a).__name__}; it is a tensor")
+        raise no_tensor("a", a, "it is a tensor")
     axis = a.layout.partition_axis
     return tuple(PartitionDim(n) if i == axis else n for i, n in enumerate(a.shape))
 

@@ -27,7 +27,7 @@ from ...tiles.tile import PSUM, Storage, compact_strides, layout
 from ...trace.marks import BlockUse
 from ...trace.session import Session, current
 from ...trace.source import is_users, name_of, place_of, user_frame
-from ..indexing import DynamicSlice, whole_number
+from ..indexing import DynamicSlice, place_number
 from .grids import Index
 from .tensor import Tensor, public_dtype
 
@@ -284,8 +284,8 @@ def _block(tensor: Blocks, axis: int, part: Any) -> Any:
     if isinstance(part, slice):
         return part
     if isinstance(part, DynamicSlice):
-        start = whole_number(part.start, "the start of a slice")
-        return slice(start, start + whole_number(part.size, "the size of a slice"))
+        start = place_number(part.start, "the start of a slice")
+        return slice(start, start + place_number(part.size, "the size of a slice"))
     if isinstance(part, Index):
         low, high = part.bounds
         if low != high:
@@ -295,7 +295,7 @@ def _block(tensor: Blocks, axis: int, part: Any) -> Any:
                 source=GUIDE,
             )
         part = low
-    place, size = whole_number(part, "a subscript"), tensor.shape[axis]
+    place, size = place_number(part, "a subscript"), tensor.shape[axis]
     if not -size <= place < size:
         raise UseError(
             f"index {place} is outside axis {axis} of {tensor.describe()}, which has {size} elements",

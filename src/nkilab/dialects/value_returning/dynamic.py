@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from ...errors import RuleError, UnsupportedError, UseError
 from ...tiles import tile as tiles
 from ...tiles.tile import HBM, SBUF, View, layout
-from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, whole_number
+from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number, run_of
 from .grids import Box, Index, aligned_steps, common_shape
 
 V = TypeVar("V", bound=View)
@@ -123,7 +123,7 @@ def _parts(view: View, key: tuple[Any, ...]) -> list[_Part]:
         elif isinstance(part, Index):
             made.append(_Part(part, None))
         else:
-            place = whole_number(part, "a subscript")
+            place = place_number(part, "a subscript")
             made.append(_Part(Index((), place + size if place < 0 else place, ()), None))
     return made
 
@@ -146,12 +146,7 @@ def _with_grids(view: View, key: tuple[Any, ...]) -> tuple[Any, ...]:
         if not isinstance(part, slice | DynamicSlice):
             made.append(part)
             continue
-        if isinstance(part, DynamicSlice):
-            run = range(part.start, part.start + part.size)
-        elif (part.stop or 0) <= size:
-            run = range(*part.indices(size))
-        else:
-            run = range(part.start or 0, part.stop, part.step or 1)
+        run = run_of(part, size)
         if not run:
             raise UseError(f"a slice of {view.describe()} is empty; an access has at least one element")
         shape = tuple(len(run) if a == at else 1 for a in range(rank))

@@ -16,6 +16,7 @@ from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import BOOL, FLOAT32, NUMBERS, DType, as_dtype, promoted, weak_dtype
 from ...tiles.tile import HBM, PSUM, SBUF
 from ...tiles.views import broadcast, reshaped
+from ...trace.builder import no_tensor
 from ...trace.session import current
 from ...trace.source import place_of, user_frame
 from .. import tile_functions as common
@@ -85,7 +86,7 @@ def tile_of(x: Any) -> Any:
     if isinstance(x, NUMBERS):
         return x
     refuse_blocks(x)
-    raise UseError(f"an argument is of type {type(x).__name__}; it is a tile or a number")
+    raise no_tensor("an argument", x, "it is a tile or a number")
 
 
 def result_dtype(given: Any, default: DType) -> DType:
@@ -108,7 +109,8 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Te
         x, y = inside_or_masked(x, mask), inside_or_masked(y, mask)
         return common.two_tiles(RESULTS, op, x, y, held, mask)
     except NkilabError as error:
-        raise error.located(place_of(user_frame()), name) from None
+        facts = [f"{slot} = {t.describe()}" for slot, t in (("x", x), ("y", y)) if isinstance(t, Tensor)]
+        raise error.located(place_of(user_frame()), name, facts) from None
 
 
 def _promoted(op: Operator, x: Any, y: Any) -> DType:
@@ -251,7 +253,7 @@ def hbm_side(name: str, called: str, tensor: Any) -> Tensor:
         RuleError: if it lies on chip.
     """
     if not isinstance(tensor, Tensor):
-        raise UseError(f"{name} is of type {type(tensor).__name__}; it is a tensor in hbm")
+        raise no_tensor(name, tensor, "it is a tensor in hbm")
     settled(tensor)
     if tensor.layout.memory != HBM:
         raise RuleError(
@@ -300,9 +302,20 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
     if value.layout.memory == PSUM:
         value = settled(fresh(session, TensorCopy, [None, value], ("unknown",), (), memory=SBUF))
     if value.layout.size < dst.layout.size:
-        value = checked("store", lambda: broadcast(inside_or_masked(value, mask), dst.shape), value)
+        value = checked("store", lambda: _spread(inside_or_masked(value, mask), dst.shape), value)
     attributes = checked("store", lambda: dma_attributes(oob_mode=mode), value)
     copy_row(session, dst, value, mask, attributes)
+
+
+def _spread(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A value repeated over a larger destination."""
+    try:
+        return broadcast(value, shape)
+    except RuleError as error:
+        part = ", ".join(f"0:{n}" for n in value.shape)
+        if len(value.shape) == len(shape) and all(n <= m for n, m in zip(value.shape, shape, strict=True)):
+            error.hint = f"store to a part of that shape: dst[{part}]"
+        raise
 
 
 def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
@@ -425,9 +438,7 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
 def expand_dims(data: Any, axis: Any) -> Tensor:
     """A view with an axis of one at `axis`."""
     if not isinstance(data, Tensor):
-        raise UseError(f"data is of type {type(data).__name__}; it is a tensor").located(
-            place_of(user_frame()), "expand_dims"
-        )
+        raise no_tensor("data", data, "it is a tensor").located(place_of(user_frame()), "expand_dims")
     return data.expand_dims(axis)
 
 

@@ -224,6 +224,15 @@ class Mask:
 
     __rand__ = __and__
 
+    @placed("mask")
+    def _not_joined(self, *others: Any) -> NoReturn:
+        raise UseError(
+            "masks are joined with & alone", hint="make one call for each mask, or choose with nl.where",
+            key="err_unsupported_expression_in_mask",
+        )  # fmt: skip
+
+    __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _not_joined
+
     @placed("bool")
     def __bool__(self) -> bool:
         """True as an operand of `and` in `mask=`, where `box_of` joins it to the last operand.
@@ -269,6 +278,8 @@ class Mask:
 
 
 Box = tuple[slice, ...]
+# what a comparison gives: of index grids a mask, of integers a bool
+TRUTHS = (Mask, bool, np.bool_)
 
 
 def box_of(mask: Any, shape: tuple[int, ...]) -> tuple[Box | None, np.ndarray | None]:

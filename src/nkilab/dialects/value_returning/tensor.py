@@ -229,7 +229,8 @@ class Tensor(View):
             return True
         raise UseError(
             "the truth of a tensor is not defined inside a kernel",
-            hint="use ~, & and | on tiles, `is not None` for presence",
+            hint="choose elements with nl.where(condition, x, y), combine conditions with ~, & and |, and "
+            "ask for presence with `is not None`",
             key="err_dynamic_control_flow_not_supported"
             if self.layout.size == 1
             else "err_ambiguous_tensor_truth_value",
@@ -249,7 +250,6 @@ class Tensor(View):
             return f"<{self.describe()}>"
         return f"<{self.describe()}>\n{array_of(self)}"
 
-    __array_ufunc__ = None
     __hash__ = object.__hash__
 
 
