@@ -180,24 +180,6 @@ def test_operands_of_one_row_that_need_more_than_eight_banks_are_refused() -> No
         plan(k.program)
 
 
-def test_the_largest_tiles_that_fill_psum_are_named_first() -> None:
-    # one bank, two and four live when two more are needed
-    k = Kernel()
-    one, two, four = (
-        k.psum(128, 512 * banks, name=name) for banks, name in ((1, "one"), (2, "two"), (4, "four"))
-    )
-    last = k.psum(128, 1024, name="last")
-    for tile in (one, two, four, last):
-        k.copy(tile, k.tile(*tile.layout.shape))
-    for tile in (one, two, four, last):
-        k.copy(k.tile(*tile.layout.shape), tile)
-    with pytest.raises(LimitError) as refused:
-        plan(k.program)
-    first, *lines = str(refused.value).splitlines()
-    assert first == "kernel.py:4: tensor_copy: psum is full: 2 banks needed, 1 free; trn2 has 8 (psum banks)"
-    assert [line.split()[1] for line in lines if line.startswith("  live: ")] == ["four:", "two:", "one:"]
-
-
 def test_operands_that_do_not_fit_together_are_refused() -> None:
     # two tiles of 120000 bytes per partition; trn2 has 212984
     k = Kernel()
