@@ -216,8 +216,7 @@ def survivors(folder: str, mutants: list[Mutant], jobs: int) -> list[Mutant]:
     """The mutants that no test of the folder notices."""
     with TemporaryDirectory() as name:
         scratch = Path(name)
-        os.environ.update(NUMBA_CACHE_DIR=name, NKILAB_CACHE_DIR=name)
-        numba.config.CACHE_DIR = name
+        _keep_compiled_code_in(name)
         kept, log = scratch / "kept", scratch / "log"
 
         def in_place(items: Items) -> None:
@@ -245,13 +244,18 @@ def survivors(folder: str, mutants: list[Mutant], jobs: int) -> list[Mutant]:
 
             def run() -> int:
                 if _is_compiled(mutant):
-                    numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = f"{name}/{hash(mutant)}"
+                    _keep_compiled_code_in(f"{name}/{hash(mutant)}")
                 sys.meta_path.insert(0, Changed(mutant))
                 return _collected(folder, act)
 
             return _forked(run, log)
 
         return alive + _unnoticed([m for m in mutants if not _is_in_place(m, reached)], start, jobs)
+
+
+def _keep_compiled_code_in(folder: str) -> None:
+    os.environ.update(NUMBA_CACHE_DIR=folder, NKILAB_CACHE_DIR=folder)
+    numba.config.CACHE_DIR = folder
 
 
 def _is_in_place(mutant: Mutant, reached: Reached) -> bool:
@@ -261,7 +265,8 @@ def _is_in_place(mutant: Mutant, reached: Reached) -> bool:
 
 
 def _is_compiled(mutant: Mutant) -> bool:
-    return "numba" in (PACKAGE / mutant.path).read_text(encoding="utf-8")
+    text = (PACKAGE / mutant.path).read_text(encoding="utf-8")
+    return "numba" in text or "code_cache" in text
 
 
 def sample(folder: str, count: int, seed: int) -> list[Mutant]:

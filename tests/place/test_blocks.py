@@ -184,6 +184,20 @@ def test_each_fill_is_judged_by_the_products_up_to_the_next_read() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("halves", "stays"), [((0, 1), False), ((0,), True), ((1,), True)])
+def test_zeroes_of_a_tile_with_inner_axes_are_judged_by_all_of_them(
+    halves: tuple[int, ...], stays: bool
+) -> None:
+    k = Kernel("trn1")
+    psum = k.psum(128, 2, 256)
+    k.call("memset", psum, values=(0.0,), engine="vector")
+    for half in halves:
+        into = part(psum, (0, 128), (half, half + 1), (0, 256))
+        k.matmul(into, k.tile(128, 128), k.tile(128, 1, 256), accumulate=True)
+    k.copy(k.tile(128, 2, 256), psum)
+    assert ("memset" in without_zero_fills(k.program).opcodes()) == stays
+
+
 def test_a_tile_that_is_used_again_is_judged_from_each_fill_on() -> None:
     # what read the tile before the second fill does not need its zeroes
     k = Kernel("trn1")

@@ -79,7 +79,7 @@ def write(case: Case, tiles: list, number: int, draw: Random) -> None:
     k, tile, shape = case.kernel, tiles[number], tiles[number].layout.shape
     engine = draw.choice(["vector", "scalar"])
     others = [n for n, u in enumerate(case.units) if u == case.units[number] and n != number]
-    match draw.choice(["load", "make", "copy", "part", "in place"]):
+    match draw.choice(["load", "make", "copy", "part", "load a part", "in place"]):
         case "load":
             k.load(tile, k.hbm(*shape))
             case.uses.append([Use(number, False, True, loads=True)])
@@ -90,6 +90,9 @@ def write(case: Case, tiles: list, number: int, draw: Random) -> None:
         case "in place" if len(case.uses) >= len(tiles):
             k.copy(tile, tile, engine)
             case.uses.append([Use(number, False, True), Use(number, True, False)])
+        case "load a part" if len(case.uses) >= len(tiles):
+            k.load(columns(tile, 0, shape[1] // 2), k.hbm(128, shape[1] // 2))
+            case.uses.append([Use(number, False, True, halves=(0,))])
         case "part" if len(case.uses) >= len(tiles):
             k.copy(columns(tile, 0, shape[1] // 2), k.psum(128, shape[1] // 2), engine)
             case.uses.append([Use(number, False, True, halves=(0,))])

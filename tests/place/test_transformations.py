@@ -241,6 +241,21 @@ def test_a_copy_that_psum_cannot_stand_for_stays(reader: str, dtype: str) -> Non
     assert without_broadcast_copies(k.program) is k.program
 
 
+@pytest.mark.parametrize("change", ["source read again", "copy written again", "sum of two rows", "named"])
+def test_a_copy_that_is_more_than_a_repetition_stays(change: str) -> None:
+    k = Kernel("trn1")
+    rows = 2 if change == "sum of two rows" else 1
+    product, copy, other, result = k.psum(128, 512), *(k.tile(128, 512) for _ in range(3))
+    k.matmul(product, k.tile(rows, 128), k.tile(rows, 512))
+    k.copy(copy, product, engine="scalar" if change == "named" else "unknown")
+    k.call("tensor_tensor", result, other, copy, op="add")
+    if change == "source read again":
+        k.copy(k.tile(128, 512), product, engine="scalar")
+    if change == "copy written again":
+        k.fill(copy)
+    assert without_broadcast_copies(k.program) is k.program
+
+
 @pytest.mark.parametrize(("others", "stays"), [(6, False), (7, True)])
 def test_copies_stay_where_psum_has_no_bank_for_the_tile_and_one_more(others: int, stays: bool) -> None:
     # of eight banks others live throughout; the tile takes one, and one is left for what comes meanwhile

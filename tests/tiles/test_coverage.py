@@ -147,10 +147,11 @@ def removed(covered: Coverage, storage: Storage, how: str) -> None:
     if how == "view":
         covered.remove(row)
     else:
-        covered.remove_lanes(view_of(storage, 0, (2, 4), (4, 1)), np.array([True, False]))
+        mask = np.broadcast_to([[True], [False]], (2, 4))
+        covered.remove_where(view_of(storage, 0, (2, 4), (4, 1)), mask)
 
 
-@pytest.mark.parametrize("how", ["view", "lanes"])
+@pytest.mark.parametrize("how", ["view", "mask"])
 def test_what_was_uncovered_and_is_covered_again_in_two_steps_is_full(how: str) -> None:
     storage = storage_of((2, 4))
     covered = Coverage(storage)
@@ -181,13 +182,13 @@ def test_a_view_of_everything_in_another_order_or_type_covers_all() -> None:
 
 
 @given(st.data())
-def test_lanes_and_cells_agree_with_one_boolean_per_element(data: st.DataObject) -> None:
+def test_masks_and_cells_agree_with_one_boolean_per_element(data: st.DataObject) -> None:
     storage = storage_of(data.draw(st.sampled_from([(4, 6), (3, 8), (1, 8)])))
     covered, expected = Coverage(storage), np.zeros(prod(storage.shape), bool)
     for _ in range(data.draw(st.integers(1, 6))):
         itemsize = data.draw(st.sampled_from([1, 2, 4]))
         width, own = storage.shape[1] * 4 // itemsize, storage.dtype.itemsize
-        match data.draw(st.sampled_from(["add", "cells", "lanes", "fill", "clear"])):
+        match data.draw(st.sampled_from(["add", "cells", "mask", "fill", "clear"])):
             case "add":
                 view = data.draw(views(storage))
                 covered.add(view)
@@ -198,11 +199,12 @@ def test_lanes_and_cells_agree_with_one_boolean_per_element(data: st.DataObject)
                 covered.add_cells(places, itemsize)
                 for place in places.tolist():
                     expected[place * itemsize // own : -(-(place + 1) * itemsize // own)] = True
-            case "lanes":
-                rows = view_of(storage, 0, (storage.shape[0], width), (width, 1), itemsize)
-                lanes = np.array(data.draw(st.lists(st.booleans(), min_size=4, max_size=4)))
-                covered.remove_lanes(rows, lanes[: storage.shape[0]])
-                expected.reshape(storage.shape)[lanes[: storage.shape[0]]] = False
+            case "mask":
+                view = data.draw(views(storage))
+                drawn = data.draw(st.lists(st.booleans(), min_size=8, max_size=8))
+                mask = np.resize(drawn, view.layout.shape)
+                covered.remove_where(view, mask)
+                expected[elements(view)[mask]] = False
             case "fill":
                 covered.fill()
                 expected[:] = True
@@ -216,10 +218,6 @@ def test_lanes_and_cells_agree_with_one_boolean_per_element(data: st.DataObject)
         flat = np.arange(storage.shape[0] * width)
         by_cell = np.repeat(expected, 4).reshape(-1, itemsize).all(axis=1)
         np.testing.assert_array_equal(covered.of_cells(flat, itemsize), by_cell)
-        lanes_seen = seen.reshape(len(seen), -1)
-        left_out = covered.lanes_left_out(asked)
-        if (lanes_seen.any(axis=1) != lanes_seen.all(axis=1)).any():
-            assert left_out is None
-        else:
-            assert left_out is not None
-            np.testing.assert_array_equal(left_out, ~lanes_seen.any(axis=1))
+        whole = seen.all(axis=-1).reshape(asked.layout.shape)
+        np.testing.assert_array_equal(covered.where(asked), whole)
+        np.testing.assert_array_equal(covered.missing(asked), ~whole)

@@ -17,7 +17,7 @@ from nkilab.tiles.indirect import (
     elements_of,
     flat,
     gathered,
-    index_values,
+    numbers_in,
     reach,
     rows_of,
     scalar_values,
@@ -65,8 +65,9 @@ def at_number(view: View, value: int, step_bytes: int, extent: int) -> View:
 def test_indices_are_read_partitions_first() -> None:
     # the first column of the tile, then the second
     view = view_on(np.array([[1, 4], [2, 5], [3, 6]], np.uint16), "sbuf")
-    assert index_values(Index(view, 4, 10, True)).tolist() == [1, 2, 3, 4, 5, 6]
-    assert index_values(Index(view, 4, 10, True)).dtype == np.int64
+    assert numbers_in(view).tolist() == [1, 2, 3, 4, 5, 6]
+    assert numbers_in(view, 4).tolist() == [1, 2, 3, 4]
+    assert numbers_in(view).dtype == np.int64
 
 
 def test_a_scalar_index_moves_a_view_by_its_step() -> None:

@@ -99,7 +99,7 @@ def _accesses(program: Program, slots: Slots, parts: Parts) -> dict[str, np.ndar
         "row": row, "engine": slots.engine[row], "part": parts.of_slot, "next": _next_slots(parts.of_slot),
         "is_written": slots.is_written[parts.slot], "is_root": parts.is_root,
         "needs_content": _needs_content(slots, parts),
-        "is_loaded": parts.is_whole & slots.is_written[parts.slot] & loads_of(program, slots)[row],
+        "is_loaded": parts.is_whole & loads_of(program, slots)[row],
     }  # fmt: skip
 
 
