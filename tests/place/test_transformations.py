@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nkilab.isa.operators import OPERATORS
+from nkilab.machine import MACHINES
+from nkilab.machine.model import assumed
 from nkilab.place import plan
 from nkilab.place.balance import balanced
 from nkilab.place.broadcasts import without_broadcast_copies
@@ -270,6 +274,76 @@ def test_copies_stay_where_psum_has_no_bank_for_the_tile_and_one_more(others: in
     assert (without_broadcast_copies(k.program) is k.program) == stays
 
 
+@pytest.mark.parametrize(
+    ("others", "until", "stays"),
+    [(7, "copied", False), (7, "read", True), (7, "after", False)],
+)
+def test_a_bank_is_needed_from_the_copy_to_the_last_reader(others: int, until: str, stays: bool) -> None:
+    # eight banks: seven others that live up to the row of the copy, or from the row after the last reader on,
+    # are in nobody's way; seven that the last reader meets leave none for what comes meanwhile
+    k = Kernel("trn2")
+    banks = [k.psum(128, 512) for _ in range(others)]
+    weights, moving = k.tile(128, 128), k.tile(128, 512)
+    product, copy = k.psum(128, 512), k.tile(128, 512)
+    for bank in banks if until != "after" else ():
+        k.matmul(bank, weights, moving)
+    k.matmul(product, k.tile(1, 128), k.tile(1, 512))
+    k.copy(copy, product, engine="unknown")
+    for _ in range(2):
+        k.call("tensor_tensor", k.tile(128, 512), k.tile(128, 512), copy, op="add")
+    for bank in banks if until == "after" else ():
+        k.matmul(bank, weights, moving)
+    for bank in banks if until == "read" else ():
+        k.copy(k.tile(128, 512), bank)
+    assert (without_broadcast_copies(k.program) is k.program) == stays
+
+
+@pytest.mark.parametrize(("others", "copies_left"), [(4, 0), (5, 0), (6, 1), (7, 2)])
+def test_a_bank_that_one_repetition_keeps_is_none_for_the_next(others: int, copies_left: int) -> None:
+    # both are read at the end: the first takes others + 1 of eight banks beside a spare one, the second one
+    # finds others + 1 taken
+    k = Kernel("trn2")
+    banks = [k.psum(128, 512) for _ in range(others)]
+    for bank in banks:
+        k.matmul(bank, k.tile(128, 128), k.tile(128, 512))
+    tiles = []
+    for _ in range(2):
+        product, copy = k.psum(128, 512), k.tile(128, 512)
+        k.matmul(product, k.tile(1, 128), k.tile(1, 512))
+        k.copy(copy, product, engine="unknown")
+        tiles.append(copy)
+    for copy in tiles:
+        k.call("tensor_tensor", k.tile(128, 512), k.tile(128, 512), copy, op="add")
+    for bank in banks:
+        k.copy(k.tile(128, 512), bank, engine="scalar")
+    program = without_broadcast_copies(k.program)
+    assert names(program).count("tensor_copy") == others + copies_left
+
+
+def test_all_readers_of_a_repetition_read_it_in_psum_and_others_stay() -> None:
+    # TensorE, which takes no operand from PSUM, reads the second copy
+    k = Kernel("trn2")
+    tiles = []
+    for _ in range(2):
+        product, copy = k.psum(128, 512), k.tile(128, 512)
+        k.matmul(product, k.tile(1, 128), k.tile(1, 512))
+        k.copy(copy, product, engine="unknown")
+        tiles.append(copy)
+    first, second = tiles
+    for copy in (first, second, first):
+        k.call("tensor_tensor", k.tile(128, 512), k.tile(128, 512), copy, op="add")
+    k.matmul(k.psum(128, 512), k.tile(128, 128), second)
+    program = without_broadcast_copies(k.program)
+    assert names(program) == ["nc_matmul", "nc_matmul", "tensor_copy", *["tensor_tensor"] * 3, "nc_matmul"]
+    memories = [[a.layout.memory for a in program.accesses(row)] for row in (3, 4, 5, 6)]
+    assert memories == [
+        ["sbuf", "sbuf", "psum"], ["sbuf", "sbuf", "sbuf"], ["sbuf", "sbuf", "psum"], ["psum", "sbuf", "sbuf"],
+    ]  # fmt: skip
+    for row in (3, 5):
+        *_, read = program.accesses(row)
+        assert program.storages[read.storage].memory == "psum"
+
+
 def test_only_the_middle_end_writes_descriptors_beforehand() -> None:
     k = copies("vector", 1)
     k.program.compiler = STANDALONE
@@ -287,3 +361,69 @@ def test_what_is_left_out_is_told() -> None:
         "1 copies are left out: who reads them reads PSUM, where TensorE repeats a partition"
     ]
     assert k.program.notes == []
+
+
+def zero_fill(k: Kernel) -> None:
+    psum = k.psum(128, 512)
+    k.fill(psum)
+    k.matmul(psum, k.tile(128, 128), k.tile(128, 512), accumulate=True)
+    k.copy(k.tile(128, 512), psum)
+
+
+def same_squares(k: Kernel) -> None:
+    source = k.tile(128, 64)
+    k.load(source, k.hbm(128, 64))
+    squared(k, source, in_turns(k, 0, 7, 3))
+
+
+def load_twice(k: Kernel) -> None:
+    x = k.hbm(128, 64)
+    for _ in range(2):
+        tile = k.tile(128, 64)
+        k.load(tile, x)
+        k.copy(k.psum(128, 64), tile)
+
+
+NOTES = {
+    zero_fill: "1 fills with zeroes are left out: a product writes over them",
+    # two squares, and two copies of them
+    same_squares: "4 instructions are left out: their loop did the same before",
+    load_twice: "1 loads are left out: SBUF has room for what an earlier one loaded",
+}
+
+
+@pytest.mark.parametrize("write", NOTES)
+def test_each_transformation_of_beta_1_says_what_it_left_out(write) -> None:
+    k = Kernel("trn2")
+    write(k)
+    k.program.compiler = MIDDLE_END
+    shorter = compiled(k.program)
+    assert shorter.notes == [NOTES[write]]
+    assert len(k.program) - len(shorter) == int(NOTES[write].split()[0])
+
+
+def test_what_several_transformations_left_out_stands_in_their_order() -> None:
+    k = Kernel("trn2")
+    k.program.notes.append("traced in turns")
+    for write in reversed(NOTES):
+        write(k)
+    k.program.compiler = MIDDLE_END
+    assert compiled(k.program).notes == ["traced in turns", *NOTES.values()]
+
+
+def test_the_stand_alone_compiler_says_how_far_apart_the_loads_are_that_it_leaves_out() -> None:
+    k = Kernel(replace(MACHINES["trn2"], redundant_load_window_bytes=assumed(3 * 1024, "a test")))
+    for write in NOTES:
+        write(k)
+    k.program.compiler = STANDALONE
+    shorter = compiled(k.program)
+    assert shorter.notes == ["1 loads are left out: SBUF still held what they load, within 3 KiB"]
+    assert len(k.program) - len(shorter) == 1
+
+
+def test_a_compiler_without_a_window_leaves_the_program_as_it_is() -> None:
+    k = Kernel(replace(MACHINES["trn2"], redundant_load_window_bytes=assumed(0, "a test")))
+    for write in NOTES:
+        write(k)
+    k.program.compiler = STANDALONE
+    assert compiled(k.program) is k.program
