@@ -21,6 +21,8 @@ class Kernel:
         self.machine = MACHINES[machine] if isinstance(machine, str) else machine
         self.program = Program(self.machine, "made_by_hand")
         self.session = Session(self.machine, self.program, None)
+        # the line that calls stand on, if they do not each have their own
+        self.line = 0
 
     def tile(self, *shape: int, dtype: str = "float32", memory: str = "sbuf", name: str = "") -> View:
         """A new tile or tensor."""
@@ -49,7 +51,7 @@ class Kernel:
         given = values if values is not None else tuple(spec.default for spec in cls.values.values())
         assert REQUIRED not in given
         row = len(self.program)
-        record(self.session, cls, operands, canonical, given, where=("kernel.py", row + 1))
+        record(self.session, cls, operands, canonical, given, where=("kernel.py", self.line or row + 1))
         return row
 
     def load(self, dst: View, src: View) -> int:

@@ -116,6 +116,12 @@ def test_a_block_that_is_loaded_again_is_loaded_once() -> None:
     assert compiled(k.program).opcodes()["dma_copy"] == 1 + 4
 
 
+def test_a_program_that_uses_nothing_but_hbm_has_no_blocks() -> None:
+    k = Kernel("trn1")
+    k.load(k.hbm(128, 64), k.hbm(128, 64))
+    assert with_blocks_apart(k.program) is k.program
+
+
 def product(k: Kernel, *, value: float = 0.0, reads_first: bool = False) -> Kernel:
     """A tile in PSUM that is filled, and multiplied into twice."""
     stationary, moving, psum = k.tile(128, 128), k.tile(128, 512), k.psum(128, 512)
@@ -238,3 +244,14 @@ def test_a_program_of_beta_1_compiled_twice_is_the_same(target: str) -> None:
     once = compiled(k.program)
     assert digest_of(once) != digest_of(k.program)
     assert digest_of(compiled(once)) == digest_of(once)
+
+
+def test_zeroes_of_every_other_column_that_two_products_cover_are_not_written() -> None:
+    # columns 0 2 4 ... of 512; the products write 0 to 254 and 256 to 510 of them
+    k = Kernel("trn1")
+    psum = k.psum(128, 512)
+    k.fill(part(psum, (0, 128), (0, 512, 2)))
+    for first in (0, 256):
+        k.matmul(part(psum, (0, 128), (first, first + 256, 2)), k.tile(128, 128), k.tile(128, 128))
+    k.copy(k.tile(128, 256), part(psum, (0, 128), (0, 512, 2)))
+    assert len(without_zero_fills(k.program)) == len(k.program) - 1

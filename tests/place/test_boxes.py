@@ -207,3 +207,32 @@ def test_intervals_are_told_apart_where_no_chain_joins_them() -> None:
     low = np.array([1, 4, 0, 0, 2, 9])
     high = np.array([4, 5, 8, 2, 3, 10])
     assert told_apart(label, low, high).tolist() == [0, 1, 2, 0, 2, 3]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_the_same_boxes_overlap_however_many_pairs_are_looked_at_at_once(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # of [32]: a long run, and runs of four that begin every three elements
+    views = [seen((32,), (1,), 0), *(seen((4,), (1,), 3 * i) for i in range(9))]
+    boxes = boxes_for([(0, (32,), 4, *view) for view in views])
+    monkeypatch.setattr("nkilab.place.boxes._PAIRS_AT_ONCE", at_once)
+    overlaps = overlaps_of(boxes)
+    for one, first in zip(views, boxes.of_slot.tolist(), strict=True):
+        others = overlaps.other[overlaps.start[first] : overlaps.start[first + 1]].tolist()
+        expected = {
+            second for two, second in zip(views, boxes.of_slot.tolist(), strict=True)
+            if second != first and touched(one) & touched(two)
+        }  # fmt: skip
+        assert sorted(others) == sorted(expected)
+
+
+def test_intervals_that_only_touch_share_nothing_though_a_third_joins_them() -> None:
+    # [4, 6] seen as [3, 8]: none of these is a box; elements 0 to 6, 7 to 13 and 4 to 10
+    views = [seen((7,), (1,), 0), seen((7,), (1,), 7), seen((7,), (1,), 4)]
+    boxes = boxes_for([(0, (4, 6), 4, *view) for view in views])
+    assert boxes.is_flat.all()
+    left, right, middle = boxes.of_slot.tolist()
+    overlaps = overlaps_of(boxes)
+    found = {n: overlaps.other[overlaps.start[n] : overlaps.start[n + 1]].tolist() for n in range(3)}
+    assert found == {left: [middle], right: [middle], middle: sorted([left, right])}

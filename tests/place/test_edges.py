@@ -23,6 +23,17 @@ def test_a_read_waits_for_the_write_before_it() -> None:
     assert dependences(k.program).of(1) == [(0, "flow")]
 
 
+def test_every_write_waits_for_all_that_it_overlaps_however_many_they_are() -> None:
+    # each view of 20 columns begins one column behind the one before it: none covers another
+    k = Kernel()
+    tile = k.tile(128, 32)
+    for first in range(12):
+        k.fill(columns(tile, first, first + 20))
+    waits = dependences(k.program)
+    for row in range(12):
+        assert waits.of(row) == [(earlier, "output") for earlier in range(row)]
+
+
 def test_a_write_waits_for_the_reads_and_the_write_before_it() -> None:
     k = Kernel()
     a, b, c = (k.tile(128, 64) for _ in range(3))

@@ -244,6 +244,17 @@ def test_a_tile_that_was_loaded_is_loaded_again_and_not_saved() -> None:
     assert placed.waits.of(6) == [(0, "reuse"), (1, "spill"), (3, "reuse")]
 
 
+def test_operands_of_a_row_that_fill_sbuf_to_the_last_byte_lie_there() -> None:
+    # row 3 needs a and b, all there is: c leaves, and comes back in row 4
+    k = Kernel(machine_with(2))
+    (a, b, c), (_, _, z) = three_tiles(k, lambda tile: k.copy(tile, k.psum(128, 512)))
+    k.copy(a, b)
+    k.store(z, c)
+    k.store(z, a)
+    moves = [(t.kind, t.storage, t.before_row) for t in plan(k.program).transfers]
+    assert moves[-2:] == [("spill_save", c.storage.number, 3), ("spill_reload", c.storage.number, 4)]
+
+
 def test_what_came_from_hbm_that_the_kernel_writes_is_saved() -> None:
     k = Kernel(machine_with(2))
     source = k.hbm(128, 512)

@@ -167,7 +167,7 @@ def _decomposed(
         rows[:, axis], rows[:, axes + axis] = low, low + extent
         rows[:, 2 * axes + axis], rows[:, 3 * axes + axis] = pace, width if pace > 1 else 1
     for axis in range(len(sizes), axes):
-        rows[:, axes + axis] = rows[:, 2 * axes + axis] = rows[:, 3 * axes + axis] = 1
+        rows[:, axes + axis] = rows[:, 2 * axes + axis] = 1
     moved = [(n, s) for n, s in zip(layout.shape, layout.strides, strict=True) if s != 0]
     # windows that overlap may leave gaps that their count does not show
     is_counted = not may_repeat([n for n, _ in moved], [s for _, s in moved])
@@ -319,14 +319,16 @@ def _pairs(boxes: Boxes, members: np.ndarray) -> list[tuple[np.ndarray, np.ndarr
 
 
 def _overlap(boxes: Boxes, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Whether pairs of boxes of one group share an element (of two with different steps: perhaps)."""
-    flat = (boxes.flat_low[a] < boxes.flat_high[b]) & (boxes.flat_low[b] < boxes.flat_high[a])
+    """Whether pairs of boxes of one group share an element (of two with different steps: perhaps).
+
+    Of those known by their byte interval alone only pairs whose intervals overlap come here.
+    """
     meets = ((boxes.low[a] < boxes.high[b]) & (boxes.low[b] < boxes.high[a])).all(axis=1)
     # both repeat with this period, a run without a step with any; one may lie in the gaps of the other
     period = np.gcd(_period(boxes, a), _period(boxes, b))
     between = (boxes.low[b] - boxes.low[a]) % np.maximum(period, 1)
     misses = (period > 1) & (between >= _run(boxes, a)) & (period - between >= _run(boxes, b))
-    return flat & (boxes.is_flat[a] | boxes.is_flat[b] | (meets & ~misses.any(axis=1)))
+    return boxes.is_flat[a] | boxes.is_flat[b] | (meets & ~misses.any(axis=1))
 
 
 def _period(boxes: Boxes, some: np.ndarray) -> np.ndarray:

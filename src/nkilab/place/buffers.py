@@ -51,7 +51,7 @@ def _sites(program: Program, kinds: Kinds) -> np.ndarray:
     """Per storage a number for the line, shape and type it is one of; -1 outside of SBUF."""
     count = len(program.storages)
     line = np.fromiter(map(attrgetter("line"), program.storages), np.int64, count)
-    number = (line + 1) * len(kinds.samples) + kinds.of_storage
+    number = line * len(kinds.samples) + kinds.of_storage
     return np.where(kinds.lie_in(SBUF), number, -1)
 
 

@@ -80,7 +80,7 @@ class Extent:
         size, free, peak: in units; `peak` is the most that was taken at once.
         cursor: the segment after the one that was taken last.
         oldest, youngest: the free segments that were given back first and last.
-        segments, created: how many are in use, and how many were ever.
+        created: how many segments were ever in use.
         unused: the first of those that were in use and are not.
         reuses: how many entries of the columns of reuses are in use.
         began, ended: how many tiles were placed, and how many left.
@@ -93,7 +93,6 @@ class Extent:
     cursor: int = 0
     oldest: int = 0
     youngest: int = 0
-    segments: int = 1
     created: int = 1
     unused: int = NOBODY
     reuses: int = 0
@@ -155,7 +154,7 @@ def place(size: int, sizes: np.ndarray, first: np.ndarray, last: np.ndarray, row
     memory = memory_sized(size, sizes, first, last, as_array=as_array)
     stopped = run(memory)
     while stopped == REUSES_FULL:
-        room = 2 * len(memory.former) + int(memory.extent.segments) + 1
+        room = 2 * len(memory.former) + int(memory.extent.created) + 1
         grown = [numbers(np.resize(reuses, room), as_array=as_array) for reuses in memory[-2:]]
         memory = memory._replace(taker=grown[0], former=grown[1])
         stopped = run(memory)
@@ -167,7 +166,7 @@ def place_all(memory: Memory) -> int:
     ring, tiles = memory.extent, memory.tiles
     while ring.began < len(memory.begin):
         number = memory.begin[ring.began]
-        if ring.reuses + ring.segments + 1 > len(memory.former):
+        if ring.reuses + ring.created + 1 > len(memory.former):
             return REUSES_FULL
         while tiles[memory.end[ring.ended]].last < tiles[number].first:
             give_back(memory, memory.end[ring.ended])
@@ -185,7 +184,6 @@ def take(memory: Memory, number: int) -> bool:
         return False
     at = _run(memory, tile.size)
     left, last, end = tile.size, NOBODY, NOBODY
-    tile.pieces = 0
     while left > 0:
         segment = memory.segments[at]
         if not segment.is_free:
@@ -302,7 +300,6 @@ def _split(memory: Memory, at: int, length: int) -> None:
         ring.created += 1
     else:
         ring.unused = memory.segments[rest].next
-    ring.segments += 1
     segment, other = memory.segments[at], memory.segments[rest]
     other.start, other.length = segment.start + length, segment.length - length
     other.next, other.holder, other.is_free = segment.next, segment.holder, segment.is_free
@@ -326,7 +323,6 @@ def _absorb(memory: Memory, at: int) -> None:
         if ring.cursor == follower:
             ring.cursor = at
         other.next, ring.unused = ring.unused, follower
-        ring.segments -= 1
         follower = segment.next
 
 

@@ -41,34 +41,33 @@ def with_reloads(program: Program, *, in_pieces: bool) -> Program:
     if not len(program) or _Lives.of(program, slots_of(program)).most <= capacity:
         return program
     result, current = program, with_blocks_apart(program)
-    moved = set[int]()
-    while (candidate := _cheapest(current, capacity, moved, in_pieces=in_pieces)) is not None:
+    helpless = set[int]()
+    while (candidate := _cheapest(current, capacity, helpless, in_pieces=in_pieces)) is not None:
         result = current = candidate
     if result is not program:
         result.findings = [*program.findings, _finding(program, result, capacity)]
     return result
 
 
-def _cheapest(program: Program, capacity: int, moved: set[int], *, in_pieces: bool) -> Program | None:
+def _cheapest(program: Program, capacity: int, helpless: set[int], *, in_pieces: bool) -> Program | None:
     """The program with the loads of a kind moved that make it fit and load the fewest more bytes, if any do.
 
-    Kinds that moved, or would not help, join `moved`.
+    Kinds that would not help join `helpless`. One that moved lives only where SBUF holds all that lives, and
+    no later move makes that more: it is no candidate again.
     """
-    options: list[tuple[int, int, Program, np.ndarray]] = []
-    for loads in _candidates(program, capacity, moved):
+    options: list[tuple[int, int, Program]] = []
+    for loads in _candidates(program, capacity, helpless):
         if not in_pieces and not _are_read_whole(program, loads):
-            moved.update(_kind(program, loads).tolist())
+            helpless.update(_kind(program, loads).tolist())
             continue
         other, again = _with_loads_at_uses(*_with_pieces(program, loads))
         if _fits(other, again, capacity):
-            options.append((_bytes(other, again) - _bytes(program, loads), len(options), other, again))
+            options.append((_bytes(other, again) - _bytes(program, loads), len(options), other))
         else:
-            moved.update(_kind(program, loads).tolist())
+            helpless.update(_kind(program, loads).tolist())
     if not options:
         return None
-    *_, best, again = min(options)
-    moved.update(_kind(best, again).tolist())
-    return best
+    return min(options)[2]
 
 
 def _bytes(program: Program, loads: np.ndarray) -> int:
@@ -142,13 +141,13 @@ def _fits(program: Program, loads: np.ndarray, capacity: int) -> bool:
     return bool((lives.used[live > 0] <= capacity).all())
 
 
-def _candidates(program: Program, capacity: int, moved: set[int]) -> Iterator[np.ndarray]:
+def _candidates(program: Program, capacity: int, helpless: set[int]) -> Iterator[np.ndarray]:
     """The loads of each kind whose tiles live where SBUF is too full and would not be without them."""
     slots = slots_of(program)
     lives, loads = _Lives.of(program, slots), loads_of_whole_tiles(program, slots)
     kind = _kind(program, loads)
     tile = program.storage_column[program.operand_start[loads]]
-    for own in np.unique(kind[~np.isin(kind, list(moved))]).tolist():
+    for own in np.unique(kind[~np.isin(kind, list(helpless))]).tolist():
         live = lives.live(tile[kind == own], len(program))
         is_full = (live > 0) & (lives.used > capacity)
         if is_full.any() and (lives.used - live)[is_full].max() <= capacity:
@@ -240,7 +239,7 @@ class _Cuts:
         dst, src = form.layouts
         if dst.shape != src.shape or dst.partition_axis != 0:
             return None
-        axis = next((a for a, extent in enumerate(dst.shape) if a and extent > 1), len(dst.shape) - 1)
+        axis = next((a for a, extent in enumerate(dst.shape) if a and extent > 1), 0)
         inner = dst.strides[axis] * dst.itemsize
         if not axis or begin % inner or end % inner:
             return None

@@ -183,7 +183,7 @@ def _has_room(state: State, accesses: int) -> bool:
     """Whether the tables held all edges so far, and hold whatever else one row may need."""
     # each access brings one part at most, for which all others may have to leave
     needed, progress = accesses + 1, state.progress
-    leaving = state.memory.extent.segments + 1
+    leaving = state.memory.extent.created + 1
     return (
         progress.edges <= len(state.later)
         and progress.residencies + needed <= len(state.residencies)
@@ -282,7 +282,7 @@ def _farthest(state: State, row: int) -> int:
     that rest are used soon, the one used farthest ahead leaves, but none that this row needs.
     """
     progress, kept, chosen = state.progress, 0, NOBODY
-    while chosen == NOBODY and progress.farthest > 0:
+    while progress.farthest > 0:
         key, number = state.farthest[0].key, state.farthest[0].number
         drop_first(state.farthest, progress.farthest)
         progress.farthest -= 1
@@ -292,7 +292,7 @@ def _farthest(state: State, row: int) -> int:
         is_soon = -key - row < progress.rest
         if row - part.row >= progress.rest and not is_soon:
             chosen = number
-            continue
+            break
         state.kept[kept] = number
         kept += 1
         if is_soon and state.parts[state.kept[0]].row != row:
