@@ -312,6 +312,14 @@ def test_no_transfer_overtakes_one_that_was_issued_before_it() -> None:
     assert timed(k).start_ns.tolist() == pytest.approx([1200.0, 1200.0 + 8 * 0.4])
 
 
+def test_no_transfer_overtakes_one_of_another_queue_that_was_issued_before_it() -> None:
+    # as above, but the second is a store, which waits for no load: both begin at 1200, not this one at 1050
+    k = Kernel(STATIC)
+    k.call("dma_copy", k.tile(128, 1), k.hbm(128, 1), dge_mode="none")
+    k.store(k.hbm(128, 1), k.tile(128, 1))
+    assert timed(k).start_ns.tolist() == pytest.approx([1200.0, 1200.0])
+
+
 def test_software_descriptors_are_made_by_gpsimd_before_the_transfer() -> None:
     # ROUND: GpSimdE starts up for 150 cycles at 1.2 GHz and makes 128 descriptors, a cycle each; a semaphore,
     # and 1000 ns from the issue to the first byte; the unit that issues is occupied for 50 ns
