@@ -236,3 +236,14 @@ def test_intervals_that_only_touch_share_nothing_though_a_third_joins_them() -> 
     overlaps = overlaps_of(boxes)
     found = {n: overlaps.other[overlaps.start[n] : overlaps.start[n + 1]].tolist() for n in range(3)}
     assert found == {left: [middle], right: [middle], middle: sorted([left, right])}
+
+
+@pytest.mark.parametrize(("first", "count"), [(6, 7), (7, 7), (8, 5)])
+def test_an_interval_covers_what_lies_in_it_up_to_its_ends(first: int, count: int) -> None:
+    # elements 6 to 13 of [4, 6] end within a row: no box
+    views = [seen((8,), (1,), 6), seen((count,), (1,), first)]
+    boxes = boxes_for([(0, (4, 6), 4, *view) for view in views])
+    overlaps = overlaps_of(boxes)
+    long, short = boxes.of_slot.tolist()
+    assert overlaps.covers[overlaps.start[long]]
+    assert not overlaps.covers[overlaps.start[short]]

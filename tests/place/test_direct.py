@@ -12,7 +12,9 @@ from nkilab import activate, estimate, spec
 from nkilab.files.neff import packed, unpacked
 from nkilab.place import DEPENDENCES, dependences, plan
 from nkilab.place.compiler_passes import compiled
+from nkilab.trace.direct_allocation import Address
 from nkilab.trace.program import Program
+from tests.place.handmade import Kernel, columns, rows
 from tests.place.test_compiled import traced
 
 
@@ -71,6 +73,18 @@ def test_a_tile_waits_for_those_that_lay_on_its_bytes(
     with activate():
         program = program_of(streamed(addresses), BLOCKS)
     assert overlaps(program) == expected
+
+
+def test_tiles_overlap_where_they_share_bytes_of_a_partition() -> None:
+    # two tiles of 64 partitions above each other, both within one of 128, which is written half by half;
+    # a column of that one, at byte 2044, lies in the lower tile as its last
+    k = Kernel()
+    upper, lower, both = k.tile(64, 512), k.tile(64, 512), k.tile(128, 512)
+    for tile, partition in ((upper, 0), (lower, 64), (both, 0)):
+        k.program.addresses[tile.storage.number] = Address(0, partition, 4096)
+    for tile in (upper, lower, rows(both, 64, 128), rows(both, 0, 64), columns(lower, 511, 512)):
+        k.fill(tile)
+    assert overlaps(k.program) == {2: [1], 3: [0], 4: [2]}
 
 
 def test_nothing_waits_for_addresses_without_their_row_of_the_table() -> None:

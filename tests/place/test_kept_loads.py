@@ -88,6 +88,64 @@ def test_of_tiles_that_are_used_at_once_those_stay_that_were_used_last(seed: int
     assert left_out(k, Room) == expected
 
 
+class Sbuf:
+    """What SBUF holds of some loads, followed tile by tile: those used last are kept."""
+
+    def __init__(self, room: int, sizes: dict[int, int], lives: dict[int, tuple[int, int]]) -> None:
+        self.room, self.sizes, self.lives = room, sizes, dict(lives)
+        self.kept: list[tuple[int, int]] = []
+
+    def find(self, block: int, tile: int, row: int) -> int | None:
+        """The tile that holds a block that is to be loaded into a tile in a row."""
+        known = next((kept for kept in self.kept if kept[0] == block), None)
+        if known is None:
+            self.kept.append((block, tile))
+            while sum(self.sizes[kept] for _, kept in self.kept) > self.room:
+                del self.kept[0]
+            return None
+        self.kept.remove(known)
+        earlier, size = known[1], self.sizes[tile]
+        first, last = self.lives[earlier]
+        if all(self.used(between) + size <= self.room for between in range(last + 1, row)):
+            self.kept.append(known)
+            self.lives[earlier] = first, max(last, self.lives.pop(tile)[1])
+            return earlier
+        self.kept.append((block, tile))
+        return None
+
+    def used(self, row: int) -> int:
+        """What lives in a row."""
+        return sum(self.sizes[tile] for tile, (first, last) in self.lives.items() if first <= row <= last)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tiles_of_several_sizes_stay_while_there_is_room_beside_all_others(seed: int) -> None:
+    # tiles of 1 to 3 KiB, read when they are loaded and some also later, beside others that are computed
+    draw, room = Random(seed), 8
+    k = Kernel(machine_with(room))
+    sources = [k.hbm(128, 256 * draw.choice([1, 1, 2, 3])) for _ in range(5)]
+    rows_of: dict[View, list[int]] = {}
+    loads: list[tuple[int, int, View]] = []
+    for _ in range(25):
+        if draw.random() < 0.2:
+            made = k.tile(128, 256)
+            rows_of[made] = [k.copy(made, k.psum(128, 256))]
+        block = draw.randrange(len(sources))
+        tile = k.tile(*sources[block].layout.shape)
+        loads.append((k.load(tile, sources[block]), block, tile))
+        rows_of[tile] = [loads[-1][0]]
+        for read in [tile, *draw.sample(list(rows_of)[-4:], k=1)]:
+            rows_of[read].append(k.copy(k.psum(*read.layout.shape), read))
+    numbers = {tile: tile.storage.number for tile in rows_of}
+    sizes = {number: tile.layout.shape[1] // 256 for tile, number in numbers.items()}
+    lives = {number: (rows_of[tile][0], rows_of[tile][-1]) for tile, number in numbers.items()}
+    sbuf = Sbuf(room, sizes, lives)
+    expected = [
+        n for n, (row, block, tile) in enumerate(loads) if sbuf.find(block, numbers[tile], row) is not None
+    ]
+    assert left_out(k, Room) == expected
+
+
 def test_who_read_a_tile_that_is_not_loaded_reads_the_one_that_stands_for_it() -> None:
     k, tiles = loading([0, 1, 0])
     shorter = without_redundant_loads(k.program, lambda program, _: Ring(program, 4 * SIZE))

@@ -171,6 +171,15 @@ def test_a_ninth_live_bank_is_told_of_at_its_line_and_timed() -> None:
     assert placed.peak_psum_banks == 9
 
 
+def test_a_tile_of_all_eight_banks_beside_another_one_is_told_of_and_timed() -> None:
+    k = Kernel()
+    single, all_banks = k.psum(128, 512, name="single"), k.psum(128, 4096, name="all_banks")
+    for tile in (single, all_banks, single):
+        k.fill(tile)
+    (finding,) = plan(k.program).findings
+    assert finding.message.startswith("memset: psum is full: 8 banks needed, 7 free; trn2 has 8 (psum banks)")
+
+
 def test_operands_of_one_row_that_need_more_than_eight_banks_are_refused() -> None:
     k = Kernel()
     a, b = k.psum(128, 2560, name="a"), k.psum(128, 2560, name="b")

@@ -121,7 +121,8 @@ def test_only_the_middle_end_of_beta_1_balances() -> None:
 def through_one_line(tiles: int, held: int) -> Kernel:
     """Tiles of one source line, each loaded `held` loads before it is stored."""
     k = Kernel("trn2")
-    # tiles made before the first call stand on one line
+    # what is made before the first call stands on one line, the first of all
+    k.hbm(128, 64)
     made = [k.tile(128, 64) for _ in range(tiles)]
     for i in range(tiles + held - 1):
         if i < tiles:
@@ -156,6 +157,14 @@ def test_tiles_of_different_lines_do_not_wait_for_each_other() -> None:
         tile = k.tile(128, 64)
         k.load(tile, k.hbm(128, 64))
         k.store(k.hbm(128, 64), tile)
+    later, _, _ = buffer_edges(k.program, slots_of(k.program), 1)
+    assert later.tolist() == []
+
+
+def test_tiles_of_other_lines_and_other_shapes_do_not_wait_for_each_other() -> None:
+    k = Kernel("trn2")
+    for i in range(6):
+        k.fill(k.tile(128, 64 if i % 2 else 32))
     later, _, _ = buffer_edges(k.program, slots_of(k.program), 1)
     assert later.tolist() == []
 

@@ -142,11 +142,10 @@ class _Banks:
         last = np.full(len(program.storages), -1, np.int64)
         first[slots.storage[::-1]] = slots.row[::-1]
         last[slots.storage] = slots.row
-        change = np.zeros(len(program) + 1, np.int64)
-        used = np.flatnonzero((np.array(self._needs) > 0) & (last >= 0))
-        needs = np.array(self._needs)[used]
-        np.add.at(change, first[used], needs)
-        np.add.at(change, last[used] + 1, -needs)
+        # a tile that is never used begins and ends before row 0
+        change, needs = np.zeros(len(program) + 1, np.int64), np.array(self._needs, np.int64)
+        np.add.at(change, first, needs)
+        np.add.at(change, last + 1, -needs)
         self._used = np.cumsum(change)[:-1]
 
     def hold(self, tile: int, copied: int, until: int) -> bool:

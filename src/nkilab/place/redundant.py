@@ -79,11 +79,10 @@ class Room:
         self._last -= 1
         first[slots.storage[::-1]] = slots.row[::-1]
         self._last[slots.storage] = slots.row
-        change = np.zeros(len(program) + 1, np.int64)
-        used = np.flatnonzero(self._last >= 0)
-        sizes = np.array(self._sizes, np.int64)[used]
-        np.add.at(change, first[used], sizes)
-        np.add.at(change, self._last[used] + 1, -sizes)
+        # a tile that is never used begins and ends before row 0
+        change, sizes = np.zeros(len(program) + 1, np.int64), np.array(self._sizes, np.int64)
+        np.add.at(change, first, sizes)
+        np.add.at(change, self._last + 1, -sizes)
         self._used = np.cumsum(change)[:-1]
 
     def find(self, key: Key, tile: int, row: int) -> int | None:
@@ -94,6 +93,8 @@ class Room:
             between = self._used[self._last[known] + 1 : row]
             if not len(between) or between.max() + size <= self._most:
                 between += size
+                # where both would have lived there is one of them from here on
+                self._used[row : min(self._last[known], self._last[tile]) + 1] -= size
                 self._last[known] = max(self._last[known], self._last[tile])
                 return known
         else:
