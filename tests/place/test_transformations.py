@@ -244,6 +244,16 @@ def test_an_inner_loop_that_python_unrolls_is_part_of_the_outer_one() -> None:
     assert names(without_loop_invariants(k.program)) == ["dma_copy", "activation", "tensor_copy"]
 
 
+def test_sums_that_fill_a_tile_smaller_than_what_they_add_up_are_computed_once() -> None:
+    k = Kernel("trn2")
+    source = k.tile(128, 64)
+    k.load(source, k.hbm(128, 64))
+    for position in in_turns(k, 0, 7, 3):
+        k.session.position = position
+        k.call("tensor_reduce", k.tile(128, 1), source, op="add", axis=1)
+    assert names(without_loop_invariants(k.program)) == ["dma_copy", "tensor_reduce"]
+
+
 @pytest.mark.parametrize("what", ["load", "to psum", "part", "fill", "in place", "register"])
 def test_what_is_no_arithmetic_on_tiles_alone_is_repeated_in_each_turn(what: str) -> None:
     k = Kernel("trn2")
