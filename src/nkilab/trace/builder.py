@@ -28,7 +28,7 @@ from .source import name_of, place_of, user_frame, user_site
 FORMS = "forms"
 
 
-def stand_in(operand: Any) -> Any:
+def stand_in(operand: object) -> Any:
     """What a form sees of an operand that is no view: None, or the marker of a number.
 
     Raises:
@@ -41,7 +41,7 @@ def stand_in(operand: Any) -> Any:
     raise no_tensor("an operand", operand, "operands are tensors of the kernel or numbers")
 
 
-def no_tensor(name: str, value: Any, allowed: str) -> UseError:
+def no_tensor(name: str, value: object, allowed: str) -> UseError:
     """The error about a value that stands where a tensor of the kernel belongs, with the way to make it one.
 
     Args:
