@@ -263,7 +263,7 @@ def _refuse_subscript(view: View, subscript: Any) -> NoReturn:
     word = type(subscript).__name__
     what, hint = _NO_SUBSCRIPT.get(word, (f"of type {word}", ""))
     raise UseError(
-        f"a subscript of {view.describe()} is {what}; subscripts are integers, slices, nl.ds and index grids",
+        f"a subscript of {view.describe()} is {what}; subscripts are {view.subscripts}",
         hint=hint,
     )
 

@@ -163,8 +163,8 @@ class LoopReduction:
         It is rounded into dst as often as iterations end, but never from a rounded value.
         """
         element_type = dst.layout.dtype
-        states, key = self.entry.begun, (dst.storage.number, dst.offset, dst.layout)
-        begun = states[key] if key in states else self._begin(session, dst, key)
+        states, place = self.entry.begun, (dst.storage.number, dst.offset, dst.layout)
+        begun = states[place] if place in states else self._begin(session, dst)
         if element_type is FLOAT32 or not element_type.is_float or self.mask is not None:
             self._combine(session, dst, begun)
             return
@@ -228,11 +228,11 @@ class LoopReduction:
             name, (self.entry.group, name)
         )
 
-    def _begin(self, session: Session, dst: Tensor, key: tuple[int, int, Layout]) -> Coverage | None:
+    def _begin(self, session: Session, dst: Tensor) -> Coverage | None:
         """What iterations wrote of a storage since the loops were entered; None if all of dst takes part."""
         begun = None if self._others(session, dst.storage).touch(dst) else Coverage(dst.storage)
         # without a mask the first iteration writes all of dst
-        self.entry.begun[key] = None if self.mask is None else begun
+        self.entry.begun[dst.storage.number, dst.offset, dst.layout] = None if self.mask is None else begun
         return begun
 
     def _others(self, session: Session, storage: Storage) -> Others:
