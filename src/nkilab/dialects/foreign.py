@@ -88,7 +88,7 @@ def keep_from_host(cls: type, words: Mapping[str, Any]) -> None:
             place_of(user_frame()), "len", [self.describe()]
         )
 
-    def reduce_ex(self: Any, protocol: int) -> NoReturn:
+    def reduce(self: Any) -> NoReturn:
         frame = user_frame()
         while frame.f_back is not None and frame.f_globals.get("__name__") in ("copy", "pickle"):
             frame = frame.f_back
@@ -105,7 +105,7 @@ def keep_from_host(cls: type, words: Mapping[str, Any]) -> None:
         "__abs__": absolute,
         "__iter__": iterate,
         "__len__": length,
-        "__reduce_ex__": reduce_ex,
+        "__reduce__": reduce,
     }
     for name, member in members.items():
         setattr(cls, name, member)
