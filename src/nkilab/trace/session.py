@@ -211,8 +211,10 @@ def _printable_warnings() -> Iterator[None]:
     """Have Python print warnings, and the line of source below them, as a terminal may get them."""
     own = warnings.formatwarning
 
-    def formatted(*args: Any, **kwargs: Any) -> str:
-        return "\n".join(map(printable, own(*args, **kwargs).split("\n")))
+    def formatted(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return printable(own(message, category, filename, lineno, line))
 
     warnings.formatwarning = formatted
     try:
