@@ -266,10 +266,7 @@ def _integer(view: View, axis: int, subscript: Any) -> int:
 def _refuse_subscript(view: View, subscript: Any) -> NoReturn:
     word = type(subscript).__name__
     what, hint = _NO_SUBSCRIPT.get(word, (f"of type {word}", ""))
-    raise UseError(
-        f"a subscript of {view.describe()} is {what}; subscripts are {view.subscripts}",
-        hint=hint,
-    )
+    raise UseError(f"a subscript of {view.describe()} is {what}; subscripts are {view.subscripts}", hint=hint)
 
 
 def place_number(value: Any, what: str) -> int:

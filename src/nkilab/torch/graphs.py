@@ -329,12 +329,7 @@ def _form(node: _Node) -> str:
 
 
 def _work(
-    node: _Node,
-    name: str,
-    shapes: list[Shape],
-    result: Shape,
-    size: int,
-    known: _Constants,
+    node: _Node, name: str, shapes: list[Shape], result: Shape, size: int, known: _Constants
 ) -> tuple[int, int, int, int] | None:
     """FLOP of products, elements that pass VectorE and ScalarE, bytes that go to HBM in between."""
     if name == "einsum":

@@ -10,14 +10,7 @@ from ..errors import NkilabError, RuleError, UseError, shown
 from ..isa.declare import NUMBER, ON_CHIP, Instruction
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import NUMBERS
-from ..tiles.indirect import (
-    OutOfBoundsError,
-    check_scalars,
-    numbers_in,
-    rows_of,
-    scalar_values,
-    settled,
-)
+from ..tiles.indirect import OutOfBoundsError, check_scalars, numbers_in, rows_of, scalar_values, settled
 from ..tiles.tile import SEQUENCER, Storage, View
 from .origins import written_views
 from .session import Known, Session

@@ -24,10 +24,9 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
     held = known.sizes
     for tensor, rank in ((t, r) for t in cascade.tensors.values() for r in t.ranks):
         if rank not in held:
-            raise SpecError(
-                f"rank {rank} of {tensor.name} has no extent",
-                hint=_ways_to_give(rank),
-            ).located(str(tensor.place), "einsum.shape")
+            raise SpecError(f"rank {rank} of {tensor.name} has no extent", hint=_ways_to_give(rank)).located(
+                str(tensor.place), "einsum.shape"
+            )
     for einsum, block in known.walk():
         _check(einsum, block, known)
     return known
