@@ -14,11 +14,11 @@ def numba() -> ModuleType:
     return import_module("numba")
 
 
-def numba_code() -> tuple[Callable[[Any], bytes], Any, str]:
-    """What pickles what numba compiled, the class it becomes again, and the release of its compiler."""
+def numba_code() -> tuple[Callable[[object], bytes], ModuleType, str]:
+    """What pickles compiled code, the module that makes it code again, and the release of the compiler."""
     return (
         import_module("numba.core.serialize").dumps,
-        import_module("numba.core.compiler").CompileResult,
+        import_module("numba.core.compiler"),
         import_module("llvmlite").__version__,
     )
 

@@ -120,6 +120,11 @@ def on_host(value: Any, name: str) -> Any:
             f"argument {name} has layout {value.layout}; kernels take dense tensors",
             hint=f"pass {name}.to_dense()",
         )
+    if kind == "torch" and value.is_meta:
+        raise UseError(
+            f"argument {name} lies on PyTorch's device meta, which has no elements",
+            hint="pass a tensor of the CPU; nkilab estimate takes shapes alone",
+        )
     if kind not in ("array", "dlpack"):
         return value
     try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Protocol, cast
 
 from ._lazy import numba, numba_code
 from .disk import cache_folder, opened, replace_whole
@@ -24,7 +24,35 @@ from .errors import FileError, NkilabError, reason_of
 _DIGEST_BYTES = 32
 
 
-def keep(dispatcher: Any, digest: str) -> None:
+class _Dispatcher(Protocol):
+    """A function that numba compiles."""
+
+    __name__: str
+    _cache: CodeCache
+
+
+class _Target(Protocol):
+    """What numba compiles for: its context, or the code generator of one."""
+
+    def refresh(self) -> None: ...
+    def codegen(self) -> _Target: ...
+    def magic_tuple(self) -> tuple[object, ...]: ...
+
+
+class _Compiled(Protocol):
+    """What numba makes of a function for one signature."""
+
+    codegen: _Target
+    library: _Library
+
+    def _reduce(self) -> tuple[object, ...]: ...
+
+
+class _Library(Protocol):
+    has_dynamic_globals: bool
+
+
+def keep(dispatcher: _Dispatcher, digest: str) -> None:
     """Have the code of a function that numba compiles kept on disk.
 
     Args:
@@ -34,15 +62,15 @@ def keep(dispatcher: Any, digest: str) -> None:
     dispatcher._cache = CodeCache(dispatcher.__name__, digest)
 
 
-def compiled(function: Callable[..., None], digest: str) -> Any:
+def compiled(function: Callable[..., None], digest: str) -> Callable[..., None]:
     """A function that is compiled at its first call, runs without the interpreter's lock, and is kept.
 
     Args:
         function: over arrays and numbers.
         digest: see `keep`.
     """
-    dispatcher = numba().njit(nogil=True, error_model="numpy")(function)
-    keep(dispatcher, digest)
+    dispatcher: Callable[..., None] = numba().njit(nogil=True, error_model="numpy")(function)
+    keep(cast(_Dispatcher, dispatcher), digest)
     return dispatcher
 
 
@@ -71,7 +99,7 @@ class CodeCache:
         place = folder()
         return place is not None and any(place.glob(f"{self._stem}-*"))
 
-    def load_overload(self, signature: Any, context: Any) -> Any:
+    def load_overload(self, signature: object, context: _Target) -> object:
         """The compiled function for a signature; None if there is none that may be loaded."""
         context.refresh()
         place = folder()
@@ -79,8 +107,8 @@ class CodeCache:
         if path is None or not path.exists():
             return None
         try:
-            _, compile_result, _ = numba_code()
-            return compile_result._rebuild(context, *pickle.loads(_content_of(path)))
+            _, compiler, _ = numba_code()
+            return compiler.CompileResult._rebuild(context, *pickle.loads(_content_of(path)))
         except OSError as error:
             tell_once(path.parent, f"{path.name} cannot be read: {reason_of(error)}")
         except Exception:
@@ -88,7 +116,7 @@ class CodeCache:
             tell_once(path.parent, f"{path.name} is damaged, and compiled again", "")
         return None
 
-    def save_overload(self, signature: Any, compiled: Any) -> None:
+    def save_overload(self, signature: object, compiled: _Compiled) -> None:
         """Keep a compiled function, if that can be done."""
         place = folder()
         if place is None or compiled.library.has_dynamic_globals:
@@ -103,7 +131,7 @@ class CodeCache:
         except FileError as error:
             tell_once(place, error.problem.rpartition("cannot be written: ")[2])
 
-    def _path(self, place: Path, signature: Any, codegen: Any) -> Path:
+    def _path(self, place: Path, signature: object, codegen: _Target) -> Path:
         """Where the code for a signature and this kind of processor is kept."""
         key = sha256(repr((signature, codegen.magic_tuple())).encode()).hexdigest()[:16]
         return place / f"{self._stem}-{key}"
@@ -170,17 +198,17 @@ def _objections(place: Path) -> Iterator[str]:
         yield "it is a file"
     if not os.access(place, os.W_OK):
         yield "it may not be written"
-    if not hasattr(os, "geteuid"):
-        return
     yield from _foreign(os.stat(place))
-    for above in place.parents:
+    for above in place.parents if hasattr(os, "geteuid") else ():
         mode = os.stat(above).st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             yield f"anybody may replace it, as {above} may be written by all"
 
 
 def _foreign(status: os.stat_result) -> Iterator[str]:
-    """Why something may be another user's work."""
+    """Why something may be another user's work; nothing where the system has no users."""
+    if not hasattr(os, "geteuid"):
+        return
     if status.st_uid != _user():
         yield "it belongs to another user"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -195,10 +223,10 @@ def _content_of(path: Path) -> bytes:
         ValueError: if it does not match its digest.
     """
     with opened(path) as file:
-        if hasattr(os, "geteuid"):
-            for reason in _foreign(os.fstat(file.fileno())):
-                raise PermissionError(reason)
-        content = file.read()
+        reason = next(_foreign(os.fstat(file.fileno())), "")
+        content = b"" if reason else file.read()
+    if reason:
+        raise PermissionError(reason)
     if sha256(content[_DIGEST_BYTES:]).digest() != content[:_DIGEST_BYTES]:
         raise ValueError("it does not match its digest")
     return content[_DIGEST_BYTES:]

@@ -59,7 +59,7 @@ class Verb(click.Command):
             error.ctx = error.ctx or ctx
             raise
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Do what the verb does; what it would write over, or cannot write, is told first."""
         outputs = {
             _called(p): ctx.params[p.name] for p in self.params if p.name and p.type in (OUTPUT, FOLDER)

@@ -38,7 +38,7 @@ def bounded(text: str, most: int = _LONGEST_PART) -> str:
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value in a message: as Python writes it where that is short, else what it is."""
     try:
         text = repr(value)

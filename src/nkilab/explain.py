@@ -18,14 +18,7 @@ from .machine.chips import ALIASES
 from .pages.check_rules import FINDINGS, finding_page, rules_page
 from .pages.content import Page, as_data
 from .pages.instruction import instruction_page
-from .pages.subjects import (
-    bound_page,
-    chip_page,
-    error_page,
-    metric_page,
-    rule_page,
-    rules,
-)
+from .pages.subjects import bound_page, chip_page, error_page, metric_page, rule_page, rules
 from .pages.terminal import print_page, text
 from .pages.tokens import activation_page, dtype_page, operator_page
 from .tiles.dtypes import DTYPES

@@ -11,15 +11,7 @@ from typing import Any
 from ._lazy import rich
 from .dialects.dst_first.tensor import Tensor
 from .dialects.gate import name_in
-from .dialects.history import (
-    BETA1,
-    VERSIONS,
-    at,
-    canonical_name,
-    history,
-    spelled,
-    versions_with,
-)
+from .dialects.history import BETA1, VERSIONS, at, canonical_name, history, spelled, versions_with
 from .dialects.serve import tables
 from .dialects.support import ACCEPTED, REFUSED, SUPPORTED
 from .dialects.value_returning.tensor import Tensor as ReturnedTensor

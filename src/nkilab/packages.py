@@ -114,17 +114,15 @@ def _checked(path: Path, top: Path) -> Path:
 
 def _taken_for_packages(path: Path) -> tuple[Path | None, Path | None]:
     """The outermost folders that relative and absolute imports begin in, of a file and what it reaches."""
-    relative: list[Path] = []
-    absolute: list[Path] = []
+    begun: list[tuple[bool, Path]] = []
     waiting, seen = [path], {path}
     while waiting:
         file = waiting.pop()
-        for node in _imports(file):
-            for package, names in _own(file, node):
-                (relative if getattr(node, "level", 0) else absolute).append(package)
-                reached = set(_files(package, names)) - seen
-                seen |= reached
-                waiting += sorted(reached)
+        for node, package, names in [(n, *place) for n in _imports(file) for place in _own(file, n)]:
+            begun.append((bool(getattr(node, "level", 0)), package))
+            waiting += sorted(reached := set(_files(package, names)) - seen)
+            seen |= reached
+    relative, absolute = ([p for is_relative, p in begun if is_relative is kind] for kind in (True, False))
     return min(relative, key=_depth, default=None), min(absolute, key=_depth, default=None)
 
 

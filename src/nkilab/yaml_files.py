@@ -33,7 +33,7 @@ def _bounded_parser() -> type:
 
     class Bounded(ruamel_yaml().parser.RoundTripParser):  # type: ignore[misc]
         # whether each collection around has an anchor; how many aliases there were
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
+        def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
             self.anchored: list[bool] = []
             self.aliases = 0
@@ -94,7 +94,7 @@ def line_of(node: Any, place: int | None = None) -> int:
     return int(node.lc.line if place is None else node.lc.item(place)[0]) + 1
 
 
-def key_line(node: Any, key: Any) -> int:
+def key_line(node: Any, key: object) -> int:
     """The line, from 1, of a key of a mapping that was read."""
     return int(node.lc.key(key)[0]) + 1
 

@@ -12,6 +12,7 @@ from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2, ramp, refusal
 
 from nkilab.errors import NkilabError, UseError
 
+TAKEN_BY_NKI = "subscripts are integers, slices and nl.ds"
 TAKEN = "subscripts are integers, slices, nl.ds and index grids"
 NAMED = {
     "True": ("a truth value", "write int(...) where a number is meant"),
@@ -47,7 +48,7 @@ def test_what_is_no_subscript_of_nki_is_refused_by_name(key: str, place: str) ->
     name["view"] = "tensor: float32[4, 5] in sbuf"
     what, hint = NAMED[key]
     assert str(caught.value).partition("subscript: ")[2] == (
-        f"a subscript of {name[place]} is {what}; {TAKEN}\n  hint: {hint}"
+        f"a subscript of {name[place]} is {what}; {TAKEN_BY_NKI}\n  hint: {hint}"
     )
 
 

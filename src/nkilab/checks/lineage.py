@@ -90,17 +90,13 @@ class Lineage:
 
     def stored(self, slot: int) -> set[tuple[int, int]]:
         """Tensors in HBM, and the box in each, where what a slot reads is stored element by element."""
-        places, wanted, known = set(), [slot], {slot}
+        wanted, results = [slot], dict[int, None]()
         while wanted:
-            row = int(self.track.slots.row[wanted.pop()])
-            for result in self._results_as_large(row):
-                storage = int(self.track.slots.storage[result])
-                if self.track.program.storages[storage].memory == HBM:
-                    places.add((storage, self._box(result)))
-                new = [s for s in self._readers(result) if s not in known]
-                known.update(new)
-                wanted += new
-        return places
+            new = set(self._results_as_large(int(self.track.slots.row[wanted.pop()]))) - results.keys()
+            results |= dict.fromkeys(new)
+            wanted += [reader for result in new for reader in self._readers(result)]
+        places = {(int(self.track.slots.storage[result]), self._box(result)) for result in results}
+        return {place for place in places if self.track.program.storages[place[0]].memory == HBM}
 
     def _results_as_large(self, row: int) -> Iterator[int]:
         """What a row writes that has as many elements as what it reads: neither reductions nor products."""

@@ -322,16 +322,8 @@ NOT_COVERED: tuple[tuple[str, str, str], ...] = (
         "front end of NKI 0.2",
         "which subscript is a tensor's is not known from the text",
     ),
-    (
-        "lambda and comprehensions",
-        _GUIDE,
-        "the documents do not say which of them the parser takes",
-    ),
-    (
-        "compiler options and environment variables",
-        "compiler reference",
-        "they are not the kernel's",
-    ),
+    ("lambda and comprehensions", _GUIDE, "the documents do not say which of them the parser takes"),
+    ("compiler options and environment variables", "compiler reference", "they are not the kernel's"),
     (
         "functions of other files keep to the same part of Python",
         _GUIDE,

@@ -36,11 +36,7 @@ def sarif(reports: Sequence[Report], version: str, folder: Path) -> dict[str, An
         for finding in report.silenced:
             entry = _result(finding, report.sources, place, folder)
             results.append({**entry, "suppressions": [{"kind": "inSource"}]})
-    driver = {
-        "name": "nkilab",
-        "version": version,
-        "rules": [_rule(RULES[name]) for name in used],
-    }
+    driver = {"name": "nkilab", "version": version, "rules": [_rule(RULES[name]) for name in used]}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": _SCHEMA, "version": VERSION, "runs": [run]}
 

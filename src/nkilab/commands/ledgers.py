@@ -75,10 +75,7 @@ def calibrate(ledger: str, output: str, target: str, as_json: bool) -> None:
 
 
 @click.command(
-    "neuron-profile",
-    cls=Verb,
-    context_settings={"ignore_unknown_options": True},
-    add_help_option=False,
+    "neuron-profile", cls=Verb, context_settings={"ignore_unknown_options": True}, add_help_option=False
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def neuron_profile(arguments: Sequence[str]) -> None:

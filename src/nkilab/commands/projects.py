@@ -29,13 +29,7 @@ def init(source: str, as_json: bool, folder: str) -> None:
         click.echo(printable(part("projects").summary_text(project)))
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "nkilab stubs typings",
-        "nkilab stubs typings --nki 0.3",
-    ],
-)
+@click.command(cls=Verb, examples=["nkilab stubs typings", "nkilab stubs typings --nki 0.3"])
 @click.option(
     "--nki", "version", default="", metavar="VERSION", type=VERSIONS,
     help="Names and parameters of exactly this version; of all versions if not given.",

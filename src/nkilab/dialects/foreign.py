@@ -30,6 +30,8 @@ _REFLECTED = {
 # Python's own functions that ask for one element, by the method that each calls.
 _ASKING = {"__int__": "int", "__float__": "float", "__complex__": "complex", "__index__": "index",
            "__round__": "round"}  # fmt: skip
+# Those that go through the elements one by one, or take a tile apart.
+_FOLDS = ("all", "any", "max", "min", "sorted", "sum")
 _REDUCTIONS = ("all", "max", "mean", "min", "prod", "sum", "var")
 _LOAD = "pass the array as an argument of the kernel, and load it"
 _WHEN = "a tile has its elements only when the kernel runs on the device"
@@ -65,10 +67,34 @@ def keep_from_host(cls: type, words: Mapping[str, Any]) -> None:
 
     def jax_array(self: Any) -> NoReturn:
         # a property, because JAX asks whether there is one before it knows what to do with it
-        _refuse(text_at(user_frame()).partition("(")[0] or "jax", [self], {}, words)
+        _refuse(_called(user_frame()) or "jax", [self], {}, words)
 
     def absolute(self: Any) -> NoReturn:
         _refuse("abs", [self], {}, words)
+
+    iterate_own: Callable[[Any], Any] = vars(cls)["__iter__"]
+
+    def iterate(self: Any) -> Any:
+        called = _called(user_frame())
+        if called in _FOLDS:
+            _refuse(called, [self], {}, words)
+        return iterate_own(self)
+
+    def length(self: Any) -> NoReturn:
+        called = _called(user_frame())
+        if called != "len":
+            _refuse(called, [self], {}, words)
+        raise HostUseError("a tile is no list", hint="write t.shape[0], its first extent").located(
+            place_of(user_frame()), "len", [self.describe()]
+        )
+
+    def reduce(self: Any) -> NoReturn:
+        frame = user_frame()
+        while frame.f_back is not None and frame.f_globals.get("__name__") in ("copy", "pickle"):
+            frame = frame.f_back
+        error = HostUseError(f"Python neither copies nor pickles a tile; {_WHEN}", hint="write nl.copy(tile)")
+        name = self.storage.name or name_of(self, frame) or "(unnamed)"
+        raise error.located(place_of(frame), _called(frame), [f"{name}: {self.layout}"])
 
     members: dict[str, Any] = {method: _asking(called) for method, called in _ASKING.items()}
     members |= {
@@ -77,6 +103,9 @@ def keep_from_host(cls: type, words: Mapping[str, Any]) -> None:
         "__torch_function__": classmethod(torch_function),
         "__jax_array__": property(jax_array),
         "__abs__": absolute,
+        "__iter__": iterate,
+        "__len__": length,
+        "__reduce__": reduce,
     }
     for name, member in members.items():
         setattr(cls, name, member)
@@ -154,6 +183,11 @@ def _hint(word: str, args: Sequence[Any], kwargs: Mapping[str, Any], frame: Fram
     axis = kwargs.get("axis", kwargs.get("dim", 1 if word in _REDUCTIONS else None))
     written += [f"axis={axis}"] if axis is not None else []
     return f"write nl.{word}({', '.join(written)})"
+
+
+def _called(frame: FrameType) -> str:
+    """The function that a frame calls, as it is written there."""
+    return text_at(frame).partition("(")[0]
 
 
 def _tiles_in(values: Any) -> Iterator[View]:

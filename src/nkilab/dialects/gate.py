@@ -47,11 +47,6 @@ class MissingLibraryError(UnservedImportError, ModuleNotFoundError):
 LIBRARIES = tuple(f"{BETA1_ROOT}.{name}" for name in ("kernels", "_private_kernels", "_pre_prod_kernels"))
 
 
-def library_of(name: str) -> str:
-    """The library of the vendor's that a module is, or is a part of; "" if none."""
-    return next((library for library in LIBRARIES if f"{name}.".startswith(f"{library}.")), "")
-
-
 def missing_library(name: str, kind: type[NkilabError] = MissingLibraryError) -> NkilabError:
     """The error that says what a library of kernels is, and where public copies are."""
     return kind(

@@ -6,12 +6,16 @@ from math import prod
 from operator import index as as_index
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from ..errors import UseError, shown
-from ..tiles.tile import Layout, View, layout
+from ..errors import LimitError, UseError, shown
+from ..machine import Machine
+from ..tiles.dtypes import DType
+from ..tiles.tile import PSUM, Layout, View, layout
 from ..tiles.views import derived
 from ..trace.affine import Affine
 
 V = TypeVar("V", bound=View)
+PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
+ARCHITECTURE = "trn1 architecture guide, SBUF"
 OUT_OF_BOUND = "err_tensor_access_out_of_bound"
 FULL = slice(None)
 # the first number that an address of 64 bits, of which one is the sign, does not count
@@ -262,10 +266,7 @@ def _integer(view: View, axis: int, subscript: Any) -> int:
 def _refuse_subscript(view: View, subscript: Any) -> NoReturn:
     word = type(subscript).__name__
     what, hint = _NO_SUBSCRIPT.get(word, (f"of type {word}", ""))
-    raise UseError(
-        f"a subscript of {view.describe()} is {what}; subscripts are integers, slices, nl.ds and index grids",
-        hint=hint,
-    )
+    raise UseError(f"a subscript of {view.describe()} is {what}; subscripts are {view.subscripts}", hint=hint)
 
 
 def place_number(value: Any, what: str) -> int:
@@ -395,3 +396,24 @@ def allocated_shape(shape: Any) -> tuple[int, ...]:
     if not plain or min(plain) < 1:
         raise UseError(f"shape is {list(plain)}; a tensor has at least one axis and one element along each")
     return plain
+
+
+def check_tile(machine: Machine, memory: str, extents: tuple[int, ...], dtype: DType) -> None:
+    """Refuse a tile that no memory on chip could hold, before anything is written to it.
+
+    Raises:
+        LimitError: if it has more partitions, or more bytes in each, than there are.
+    """
+    most, size = machine.limit("partitions"), prod(extents[1:]) * dtype.itemsize
+    if extents[0] > most:
+        raise LimitError(
+            PARTITION_LIMIT.format(extents[0], most), hint=f"split the partition axis into tiles of {most}",
+            source=ARCHITECTURE, key="err_num_partition_exceed_arch_limit",
+        )  # fmt: skip
+    is_psum = memory == PSUM
+    room = machine.psum_bytes_per_partition if is_psum else machine.limit("sbuf_bytes_per_partition")
+    if size > room:
+        raise LimitError(
+            f"the tile has {size:,} bytes per partition; {memory} of {machine.name} has {room:,}",
+            hint="split the free axes into tiles", source=ARCHITECTURE,
+        )  # fmt: skip

@@ -292,7 +292,7 @@ class _Plan:
         if len(rest) > len(names):
             most = len(first.positional)
             raise SpellingError(
-                f"{len(self.leading) + len(rest)} positional arguments are given; it takes {most}",
+                f"{len(self.leading) + len(rest)} positional arguments are given; it takes {most}"
             ).located(place_of(user_frame()), self.name.rpartition(".")[2])
         return first, dict(zip(names, rest, strict=False)) | dict(arguments)
 

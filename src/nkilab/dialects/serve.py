@@ -109,9 +109,6 @@ def modules_from(served: dict[str, dict[str, Any]], version: str = "") -> dict[s
 
 ROOTS = ("neuronxcc", "nki")
 
-for _cls, _words, _version in (
-    (Tensor, dst_first.LANGUAGE, ""),
-    (returned.Tensor, language.NAMES, BETA1),
-):
+for _cls, _words, _version in ((Tensor, dst_first.LANGUAGE, ""), (returned.Tensor, language.NAMES, BETA1)):
     hold_members(_cls, _words, _version)
     keep_from_host(_cls, _words)

@@ -50,7 +50,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "tensor.indirect": (
             "the documents leave open whether each group of 16 or 32 partitions has offsets of its own, and "
             "what the offsets count"
-        ),
+        )
     },
 }
 

@@ -199,12 +199,7 @@ def _is_harmless(value: Any, under_way: set[CodeType]) -> bool:
         or not all(map(_is_constant, defaults))
     ):
         return False
-    return _are_harmless(
-        function.whole.outer,
-        value.__globals__,
-        vars(builtins),
-        {*under_way, code},
-    )
+    return _are_harmless(function.whole.outer, value.__globals__, vars(builtins), {*under_way, code})
 
 
 def _is_constant(value: Any) -> bool:

@@ -186,7 +186,7 @@ def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Seque
             raise error.located(str(node_of(spec, "format", tensor).place), "format") if is_own else error
 
 
-def _check_names(outputs: Any, kernel_name: Any) -> None:
+def _check_names(outputs: Sequence[str], kernel_name: str) -> None:
     """Refuse outputs that are no list of names, and what no function is called.
 
     Raises:

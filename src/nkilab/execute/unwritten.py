@@ -7,6 +7,7 @@ count as unwritten in turn. A read is told of where more would depend on it than
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -83,17 +84,16 @@ def hand_on(
         unwritten: what `fill_operands` returned.
         part: booleans over the first result, where it was written; None for everywhere.
     """
-    for result in form.written_slots:
+    for result, (slot, missing) in product(form.written_slots, unwritten.items()):
         shape = operands[result].layout.shape
-        for slot, missing in unwritten.items():
-            if _is_by_element(form, slot, result):
-                bits = missing.reshape(shape)
-            else:
-                lanes = missing.reshape(len(missing), -1)[:, 0]
-                bits = np.broadcast_to(lanes.reshape(-1, *(1,) * (len(shape) - 1)), shape)
-            if part is not None and result == form.written_slots[0]:
-                bits = bits & part
-            operands[result].storage.written.remove_where(operands[result], bits)
+        if _is_by_element(form, slot, result):
+            bits = missing.reshape(shape)
+        else:
+            lanes = missing.reshape(len(missing), -1)[:, 0]
+            bits = np.broadcast_to(lanes.reshape(-1, *(1,) * (len(shape) - 1)), shape)
+        if part is not None and result == form.written_slots[0]:
+            bits = bits & part
+        operands[result].storage.written.remove_where(operands[result], bits)
 
 
 def fits(mask: np.ndarray, shape: tuple[int, ...]) -> bool:
@@ -102,7 +102,7 @@ def fits(mask: np.ndarray, shape: tuple[int, ...]) -> bool:
     return mask.ndim <= len(shape) and all(m in (1, n) for m, n in ends)
 
 
-def fill(session: Session, view: View, mask: Any = None, *, is_told: bool = True) -> None:
+def fill(session: Session, view: View, mask: np.ndarray | None = None, *, is_told: bool = True) -> None:
     """Put the value of never-written elements where the storage has any, and tell if `view` reads some.
 
     Where a mask over the result fits the view, what it leaves out counts as not read.

@@ -110,9 +110,7 @@ class TensorTensor(Instruction):
         return self.runs_on != "gpsimd" or PSUM not in memories(self.dst, self.data1, self.data2)
 
     @rule(
-        "op is power, which runs on gpsimd alone",
-        source=ALU,
-        broken_by={"op": "power", "engine": "vector"},
+        "op is power, which runs on gpsimd alone", source=ALU, broken_by={"op": "power", "engine": "vector"}
     )
     def engine_knows_the_operator(self) -> bool:
         return not (self.op.name == "power" and self.engine == "vector")
@@ -215,19 +213,13 @@ class TensorScalar(Instruction):
         )
 
     @rule(
-        "an operator of two inputs has no operand",
-        source="nki.isa.tensor_scalar",
-        broken_by={"op1": "add"},
+        "an operator of two inputs has no operand", source="nki.isa.tensor_scalar", broken_by={"op1": "add"}
     )
     def operands_are_given(self) -> bool:
         pairs = ((self.op0, self.operand0), (self.op1, self.operand1))
         return all(op is None or op.is_unary or operand is not None for op, operand in pairs)
 
-    @rule(
-        "operand1 is given without op1",
-        source="nki.isa.tensor_scalar",
-        broken_by={"operand1": 2.0},
-    )
+    @rule("operand1 is given without op1", source="nki.isa.tensor_scalar", broken_by={"operand1": 2.0})
     def operator_is_given(self) -> bool:
         return self.op1 is not None or self.operand1 is None
 
@@ -427,11 +419,7 @@ class Memset(Instruction):
 
     gpsimd_stays_in_sbuf = common_rules.gpsimd_stays_in_sbuf("dst", source="nki.isa.memset")
 
-    @call_rule(
-        "value is not a number",
-        source="nki.isa.memset",
-        broken_by={"value": "seven"},
-    )
+    @call_rule("value is not a number", source="nki.isa.memset", broken_by={"value": "seven"})
     def value_is_a_number(self, value: Any) -> bool:
         return isinstance(value, int | float | np.generic)
 

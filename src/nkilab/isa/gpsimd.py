@@ -65,9 +65,7 @@ class Iota(Instruction):
     pattern_fills_dst = common_rules.pattern_fills_dst("nki.isa.iota")
 
     @call_rule(
-        "offset or channel_multiplier is not an int32",
-        source="nki.isa.iota",
-        broken_by={"offset": 2**40},
+        "offset or channel_multiplier is not an int32", source="nki.isa.iota", broken_by={"offset": 2**40}
     )
     def values_are_int32(self, offset: Any, channel_multiplier: Any) -> bool:
         return is_int32(offset) and is_int32(channel_multiplier)

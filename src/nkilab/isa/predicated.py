@@ -196,10 +196,7 @@ class RangeSelect(Instruction):
     limits = (PARTITIONS,)
     example = Example(
         {"on_true_tile": [[1, 2, 3, 4], [5, 6, 7, 8]], "bound0": [[11], [10]], "bound1": [[13], [11]]},
-        {
-            "dst": [[FP32_MIN, 2, 3, FP32_MIN], [5, FP32_MIN, FP32_MIN, FP32_MIN]],
-            "reduce_res": [[3], [5]],
-        },
+        {"dst": [[FP32_MIN, 2, 3, FP32_MIN], [5, FP32_MIN, FP32_MIN, FP32_MIN]], "reduce_res": [[3], [5]]},
         {"comp_op0": "greater_equal", "comp_op1": "less", "range_start": 10},
     )
 
@@ -227,9 +224,7 @@ class RangeSelect(Instruction):
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS, reduce_cmd="idle")
 
     @call_rule(
-        "range_start is not a whole number",
-        source="nki.isa.range_select",
-        broken_by={"range_start": 0.5},
+        "range_start is not a whole number", source="nki.isa.range_select", broken_by={"range_start": 0.5}
     )
     def start_is_whole(self, range_start: Any) -> bool:
         return isinstance(range_start, int | float | np.generic) and float(range_start).is_integer()

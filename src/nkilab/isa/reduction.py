@@ -53,11 +53,7 @@ class TensorReduce(Instruction):
         """The axes of data that are reduced, ascending and non-negative."""
         return normalized_axes(self.axis, len(self.data.shape))
 
-    @rule(
-        "op may not reduce",
-        source=ALU,
-        broken_by={"op": "greater"},
-    )
+    @rule("op may not reduce", source=ALU, broken_by={"op": "greater"})
     def operator_reduces(self) -> bool:
         return self.op.reduces
 

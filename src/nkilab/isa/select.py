@@ -54,11 +54,7 @@ class AffineSelect(Instruction):
 
     pattern_fills_dst = common_rules.pattern_fills_dst("nki.isa.affine_select, tile size")
 
-    @rule(
-        "cmp_op is no comparison",
-        source="nki.isa.affine_select, cmp_op",
-        broken_by={"cmp_op": "add"},
-    )
+    @rule("cmp_op is no comparison", source="nki.isa.affine_select, cmp_op", broken_by={"cmp_op": "add"})
     def operator_compares(self) -> bool:
         return self.cmp_op.name in COMPARISONS
 
@@ -159,8 +155,7 @@ class SequenceBounds(Instruction):
     dst = Out("1 2 N", ("sbuf",), BOUNDS_DTYPES)
     segment_ids = In("1 N", ("sbuf",), BOUNDS_DTYPES)
     example = Example(
-        {"segment_ids": [[0, 1, 1, 2, 0, 3]]},
-        {"dst": [[[6, 1, 1, 3, 6, 5], [-1, 3, 3, 4, -1, 6]]]},
+        {"segment_ids": [[0, 1, 1, 2, 0, 3]]}, {"dst": [[[6, 1, 1, 3, 6, 5], [-1, 3, 3, 4, -1, 6]]]}
     )
 
     @classmethod

@@ -16,20 +16,7 @@ from ..tiles.dtypes import FLOAT32, TFLOAT32
 from ..tiles.tile import PSUM, SBUF, Layout
 from .array_tiles import TILING, pair, tiled
 from .costs import engine_step
-from .declare import (
-    Attr,
-    Example,
-    Flag,
-    Fresh,
-    Immediate,
-    In,
-    Instruction,
-    Limit,
-    Out,
-    Spelled,
-    Step,
-    rule,
-)
+from .declare import Attr, Example, Flag, Fresh, Immediate, In, Instruction, Limit, Out, Spelled, Step, rule
 
 SIZE = "nki.isa.nc_matmul, tile size"
 TRANSPOSE = "nki.isa.nc_transpose"

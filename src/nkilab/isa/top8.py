@@ -63,10 +63,7 @@ class Max8(Instruction):
     dst = Out("P 8")
     src = In("P F*")
     limits = (PARTITIONS, _free(MAX8))
-    example = Example(
-        {"src": [[3, -1, 9, 9, 0, 7, 5, 2, 4, 1]]},
-        {"dst": [[9, 9, 7, 5, 4, 3, 2, 1]]},
-    )
+    example = Example({"src": [[3, -1, 9, 9, 0, 7, 5, 2, 4, 1]]}, {"dst": [[9, 9, 7, 5, 4, 3, 2, 1]]})
 
     @rule("src has fewer than 8 elements per partition", source=MAX8, broken_by={"F": 7})
     def eight_at_least(self) -> bool:

@@ -109,8 +109,7 @@ TRN2 = Machine(
     network_hop_ns=documented(15000.0, "collectives page: 15 us from HBM to HBM of another server"),
     hbm_stacks=documented(4, "trn2 guide: four HBM stacks, two cores each"),
     tile_buffers=fitted(
-        6,
-        "tiled and blocked products under NKI 0.6 and Beta 1, transposes and additions of the course",
+        6, "tiled and blocked products under NKI 0.6 and Beta 1, transposes and additions of the course"
     ),
     spill_rest_rows=assumed(
         16,

@@ -11,15 +11,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from ..errors import UseError
-from .tile import (
-    SEQUENCER,
-    Storage,
-    View,
-    array_of,
-    compact_strides,
-    layout,
-    settle_elements,
-)
+from .tile import SEQUENCER, Storage, View, array_of, compact_strides, layout, settle_elements
 
 V = TypeVar("V", bound=View)
 

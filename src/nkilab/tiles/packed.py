@@ -12,14 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from .convert import round_eight_bits
-from .dtypes import (
-    FLOAT4_E2M1FN_X4,
-    FLOAT8_E4M3FN,
-    FLOAT8_E4M3FN_X4,
-    FLOAT8_E5M2,
-    FLOAT8_E5M2_X4,
-    DType,
-)
+from .dtypes import FLOAT4_E2M1FN_X4, FLOAT8_E4M3FN, FLOAT8_E4M3FN_X4, FLOAT8_E5M2, FLOAT8_E5M2_X4, DType
 
 # The 8-bit type of one of the four numbers.
 _EIGHT_BITS = {FLOAT8_E4M3FN_X4: FLOAT8_E4M3FN, FLOAT8_E5M2_X4: FLOAT8_E5M2}

@@ -25,18 +25,18 @@ def _loop(function: Callable[[float], float]) -> Any:
     return compiled(each, function.__name__ + sha256(Path(__file__).read_bytes()).hexdigest())
 
 
-def _of_each(function: Callable[[float], float], x: Any) -> Any:
+def _of_each(function: Callable[[float], float], x: np.typing.ArrayLike) -> Any:
     values = np.asarray(x, np.float64)
     out = np.empty(values.shape)
     _loop(function)(values.reshape(-1), out.reshape(-1))
     return out[()]
 
 
-def erf(x: Any) -> Any:
+def erf(x: np.typing.ArrayLike) -> Any:
     """The error function, element by element, float64."""
     return _of_each(math.erf, x)
 
 
-def erfc(x: Any) -> Any:
+def erfc(x: np.typing.ArrayLike) -> Any:
     """1 - erf(x) without the cancellation at large x, element by element, float64."""
     return _of_each(math.erfc, x)

@@ -284,6 +284,8 @@ class View:
     """
 
     __slots__ = ("_bytes", "_elements", "indices", "layout", "offset", "storage")
+    # what its subscripts may be, for messages
+    subscripts = "integers and slices"
 
     def __init__(
         self, storage: Storage, offset: int, layout: Layout, indices: tuple[Index, ...] = ()
@@ -347,6 +349,12 @@ def array_of(view: View) -> np.ndarray:
     if view.storage.place is not None:
         view.storage.place.recall(view.storage)
     return memory_of(view)
+
+
+def elements_text(view: View) -> str:
+    """The elements of a view as NumPy writes them, those that were never written as --."""
+    elements, written = array_of(view), view.storage.written
+    return str(elements if written.of(view) == "all" else np.ma.array(elements, mask=written.missing(view)))
 
 
 def memory_of(view: View) -> np.ndarray:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from .._lazy import torch
 from ..errors import UsageError
 
+Shape = tuple[int, ...]
 # Operators that move no element where a kernel reads and writes through access patterns.
 VIEWS = {
     "view", "_unsafe_view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "swapaxes",
@@ -65,7 +66,7 @@ class Operator:
     name: str
     node: str
     inputs: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[Shape, ...]
     flops: int
     points: int
     functions: int
@@ -93,30 +94,43 @@ class Graph:
     left_out: Mapping[str, int]
 
 
-def _sizes(value: Any) -> tuple[int, ...]:
+@runtime_checkable
+class _Node(Protocol):
+    """What is read of a node of torch.fx."""
+
+    name: str
+    op: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    meta: dict[str, Any]
+    all_input_nodes: list[_Node]
+
+
+def _sizes(value: Any) -> Shape:
     return tuple(int(n) for n in value.shape)
 
 
-def _product(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+def _product(shapes: list[Shape], result: Shape) -> int:
     return 2 * prod(result) * shapes[0][-1]
 
 
-def _by_second(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+def _by_second(shapes: list[Shape], result: Shape) -> int:
     # the second is a weight [out, in], or the first factor, behind what is added
     return 2 * prod(result) * shapes[1][-1]
 
 
-def _convolution(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+def _convolution(shapes: list[Shape], result: Shape) -> int:
     # weights are [out, in per group, window]
     return 2 * prod(result) * prod(shapes[1][1:])
 
 
-def _transposed(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> int:
+def _transposed(shapes: list[Shape], result: Shape) -> int:
     # weights are [in, out per group, window]
     return 2 * prod(shapes[0]) * prod(shapes[1][1:])
 
 
-def _einsum_flops(equation: str, shapes: list[tuple[int, ...]]) -> int | None:
+def _einsum_flops(equation: str, shapes: list[Shape]) -> int | None:
     """FLOP of a product of two tensors by its equation; None for anything else."""
     terms = equation.replace(" ", "").partition("->")[0].split(",")
     if len(terms) != 2 or "." in equation:
@@ -129,7 +143,7 @@ def _einsum_flops(equation: str, shapes: list[tuple[int, ...]]) -> int | None:
 
 
 def _attention(
-    node: Any, shapes: list[tuple[int, ...]], result: tuple[int, ...], size: int, constants: _Constants
+    node: _Node, shapes: list[Shape], result: Shape, size: int, constants: _Constants
 ) -> tuple[int, int, int, int]:
     """The work of attention on the scores that its mask leaves.
 
@@ -149,7 +163,7 @@ def _attention(
     return 2 * scores * (query[-1] + value[-1]), passes * scores, scores, 4 * scores * size
 
 
-def _argument(node: Any, name: str) -> Any:
+def _argument(node: _Node, name: str) -> Any:
     """What an operator is called with by the name of its schema."""
     for place, argument in enumerate(node.target._schema.arguments):
         if argument.name == name:
@@ -167,16 +181,16 @@ class _Constants:
         tensors = {**exported.state_dict, **exported.constants}
         self._values: dict[str, Any] = {node: tensors.get(name) for node, name in names.items()}
 
-    def value(self, node: Any) -> Any:
+    def value(self, node: object) -> Any:
         """The tensor of a node; None where it is none, or not known."""
-        if not hasattr(node, "all_input_nodes"):
+        if not isinstance(node, _Node):
             return None
         if node.name not in self._values:
             self._values[node.name] = self._computed(node)
         tensor = self._values[node.name]
         return None if getattr(tensor, "is_meta", False) else tensor
 
-    def _computed(self, node: Any) -> Any:
+    def _computed(self, node: _Node) -> Any:
         is_random = torch().Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if node.op != "call_function" or is_random:
             return None
@@ -187,7 +201,7 @@ class _Constants:
 
 
 # FLOP of products by the shapes of the tensors they read, and of the result.
-PRODUCTS: dict[str, Callable[[list[tuple[int, ...]], tuple[int, ...]], int]] = {
+PRODUCTS: dict[str, Callable[[list[Shape], Shape], int]] = {
     "mm": _product, "bmm": _product, "matmul": _product, "mv": _product, "dot": _product,
     "linear": _by_second, "addmm": _by_second, "baddbmm": _by_second,
     "conv1d": _convolution, "conv2d": _convolution, "conv3d": _convolution, "convolution": _convolution,
@@ -266,19 +280,19 @@ def _first_tensor(value: Any) -> Any:
     return first if hasattr(first, "element_size") else None
 
 
-def _read(node: Any) -> list[Any]:
+def _read(node: _Node) -> list[_Node]:
     """The nodes among the arguments of a node, one that is given twice twice."""
-    arrays: list[Any] = []
+    arrays: list[_Node] = []
     torch("fx").node.map_arg((node.args, node.kwargs), arrays.append)
     return arrays
 
 
-def _is_identity(node: Any, name: str) -> bool:
+def _is_identity(node: _Node, name: str) -> bool:
     """Whether a dropout drops nothing."""
     return name in DROPOUTS and not (_argument(node, "train") and _argument(node, "p"))
 
 
-def _name(node: Any) -> str:
+def _name(node: _Node) -> str:
     """The name of the operator of a node, without namespace and overload; "" for inputs."""
     if node.op != "call_function":
         return ""
@@ -288,7 +302,7 @@ def _name(node: Any) -> str:
 
 
 def _operator(
-    node: Any, name: str, value: Any, tensors: list[Any], inputs: tuple[str, ...], known: _Constants
+    node: _Node, name: str, value: Any, tensors: list[_Node], inputs: tuple[str, ...], known: _Constants
 ) -> Operator | None:
     """The work of a node; None where it is not known, or is about single numbers."""
     operands = [n.meta["val"] for n in tensors if hasattr(n.meta.get("val"), "shape")]
@@ -302,10 +316,10 @@ def _operator(
     return Operator(name, node.name, inputs, (*shapes, result), *work, is_narrow, _form(node))
 
 
-def _form(node: Any) -> str:
+def _form(node: _Node) -> str:
     """The arguments of a node that are no tensor or fraction, as text."""
 
-    def text_of(argument: Any) -> str:
+    def text_of(argument: object) -> str:
         if isinstance(argument, list | tuple):
             return f"[{', '.join(map(text_of, argument))}]"
         return str(argument) if isinstance(argument, int | str) else "_"
@@ -315,7 +329,7 @@ def _form(node: Any) -> str:
 
 
 def _work(
-    node: Any, name: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], size: int, known: _Constants
+    node: _Node, name: str, shapes: list[Shape], result: Shape, size: int, known: _Constants
 ) -> tuple[int, int, int, int] | None:
     """FLOP of products, elements that pass VectorE and ScalarE, bytes that go to HBM in between."""
     if name == "einsum":

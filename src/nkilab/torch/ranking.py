@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -191,7 +191,7 @@ class _Parts:
             )
         return Roofline(times, moved)
 
-    def alike(self, part: _Part) -> Any:
+    def alike(self, part: _Part) -> Hashable:
         """What parts have in common that are one kernel: operators with their work, and what reads what."""
         places = {name: number for number, name in enumerate((*part.inputs, *part.nodes))}
         operators = [self.graph.operators[node] for node in part.nodes]
@@ -229,7 +229,7 @@ def candidates(
             raise UsageError(f"{name} is {bound!r}; it is a whole number of at least 1")
     machine = machine_for(None, target)
     parts = _Parts(graph_of(model, args, kwargs), machine)
-    groups: dict[Any, list[_Part]] = {}
+    groups: dict[Hashable, list[_Part]] = {}
     parts_found = (part for node in parts.graph.operators for part in parts.ending_in(node, max_operators))
     for part in parts_found:
         if len(part.inputs) <= max_inputs and len(part.outputs) <= max_outputs:
@@ -239,7 +239,7 @@ def candidates(
     return Candidates(machine.label, tuple(rows), sum(apart.values()), dict(parts.graph.left_out))
 
 
-def _chosen(parts: _Parts, groups: dict[Any, list[_Part]], apart: dict[str, float]) -> list[Candidate]:
+def _chosen(parts: _Parts, groups: dict[Hashable, list[_Part]], apart: dict[str, float]) -> list[Candidate]:
     """Parts that share no operator, those first that save most for the tensors that cross their border."""
     rated = []
     for number, group in enumerate(groups.values()):

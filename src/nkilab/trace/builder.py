@@ -10,14 +10,7 @@ from ..errors import NkilabError, RuleError, UseError, shown
 from ..isa.declare import NUMBER, ON_CHIP, Instruction
 from ..tiles.coverage import Coverage
 from ..tiles.dtypes import NUMBERS
-from ..tiles.indirect import (
-    OutOfBoundsError,
-    check_scalars,
-    numbers_in,
-    rows_of,
-    scalar_values,
-    settled,
-)
+from ..tiles.indirect import OutOfBoundsError, check_scalars, numbers_in, rows_of, scalar_values, settled
 from ..tiles.tile import SEQUENCER, Storage, View
 from .origins import written_views
 from .session import Known, Session
@@ -28,7 +21,7 @@ from .source import name_of, place_of, user_frame, user_site
 FORMS = "forms"
 
 
-def stand_in(operand: Any) -> Any:
+def stand_in(operand: object) -> Any:
     """What a form sees of an operand that is no view: None, or the marker of a number.
 
     Raises:
@@ -41,7 +34,7 @@ def stand_in(operand: Any) -> Any:
     raise no_tensor("an operand", operand, "operands are tensors of the kernel or numbers")
 
 
-def no_tensor(name: str, value: Any, allowed: str) -> UseError:
+def no_tensor(name: str, value: object, allowed: str) -> UseError:
     """The error about a value that stands where a tensor of the kernel belongs, with the way to make it one.
 
     Args:

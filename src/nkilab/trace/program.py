@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from itertools import accumulate
 from math import copysign
 from typing import Any, NamedTuple
 
@@ -190,10 +192,14 @@ class Program:
             return
         known = self._tile_slots
         known += [list(form.tile_slots()) for form in self.forms[len(known) :]]
-        owners = ((n, spec, layout) for n, form in enumerate(forms, row) for _, spec, layout in known[form])
-        for (number, spec, layout), named, offset in zip(owners, stored, offsets, strict=True):
-            if named == storage and spec.is_written:
-                yield number, offset, layout
+        ends = [*accumulate(map(len, map(known.__getitem__, forms)))]
+        place = -1
+        for _ in range(stored.count(storage)):
+            place = stored.index(storage, place + 1)
+            index = bisect_right(ends, place)
+            _, spec, layout = known[forms[index]][place - ends[index]]
+            if spec.is_written:
+                yield row + index, offsets[place], layout
 
     def since(self, row: int, operand: int) -> tuple[np.ndarray, np.ndarray]:
         """Columns of the rows and of their tile operands from these numbers on."""

@@ -202,7 +202,25 @@ class Session:
         mark = (filename, lineno, key or message)
         if mark not in self.together.warned:
             self.together.warned.add(mark)
-            warnings.warn_explicit(printable(message), NkilabWarning, filename, lineno)
+            with _printable_warnings():
+                warnings.warn_explicit(printable(message), NkilabWarning, filename, lineno)
+
+
+@contextmanager
+def _printable_warnings() -> Iterator[None]:
+    """Have Python print warnings, and the line of source below them, as a terminal may get them."""
+    own = warnings.formatwarning
+
+    def formatted(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return printable(own(message, category, filename, lineno, line))
+
+    warnings.formatwarning = formatted
+    try:
+        yield
+    finally:
+        warnings.formatwarning = own
 
 
 def _put_on(mine: Storage, other: Storage) -> None:

@@ -157,9 +157,7 @@ def _measured(path: Path, entry: Any, line: int, space: Space) -> Measured:
 
 
 def recalibrated(
-    measured: Sequence[Measured],
-    objective: Confirmable,
-    progress: Callable[[int, int], None] | None = None,
+    measured: Sequence[Measured], objective: Confirmable, progress: Callable[[int, int], None] | None = None
 ) -> Recalibrated:
     """Constants of the chip that the measurements ask for.
 

@@ -47,11 +47,7 @@ def flops_of(form: Instruction) -> Flops:
     adjusted = round(hardware * _weight(form.machine, factors[0].dtype, factors[1:]))
     instructions = sum(step.label.startswith("MATMUL") for step in form.steps)
     return Flops(
-        hardware,
-        hardware * instructions,
-        adjusted,
-        hardware * only_transposes,
-        adjusted * only_transposes,
+        hardware, hardware * instructions, adjusted, hardware * only_transposes, adjusted * only_transposes
     )
 
 

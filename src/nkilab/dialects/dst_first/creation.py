@@ -18,7 +18,7 @@ from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current, running
 from .. import tile_functions as common
 from ..history import order
-from ..indexing import allocated_shape, whole_number
+from ..indexing import allocated_shape, check_tile, whole_number
 from ..outputs import shared_storage
 from ..places import placed
 from ..tile_functions import plain
@@ -26,8 +26,6 @@ from ..versions import require, version_of
 from .functions import RESULTS, a_tile
 from .regions import REGIONS, MemoryPointer, MemoryRegion, as_pair, at_address, region_of
 from .tensor import Tensor
-
-PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
 
 
 def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address: Any = None) -> Tensor:
@@ -103,14 +101,7 @@ def _tile(
     name: str,
     piece: MemoryPointer | None,
 ) -> Tensor:
-    most = session.machine.limit("partitions")
-    if extents[0] > most:
-        raise LimitError(
-            PARTITION_LIMIT.format(extents[0], most),
-            hint=f"split the partition axis into tiles of {most}",
-            source="trn1 architecture guide, SBUF",
-            key="err_num_partition_exceed_arch_limit",
-        )
+    check_tile(session.machine, region.memory, extents, dtype)
     storage = session.new_storage(extents, dtype, region.memory, "tile", name)
     if piece is not None:
         piece.space.place(storage, *piece.start)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
-import numpy as np
-
 from ...errors import SpellingError
 from ...isa.activations import ACTIVATIONS
 from ...isa.operators import OPERATORS
 from ...tiles.dtypes import DTYPES
+from ...tiles.tile import elements_text
 from ...trace.builder import no_tensor
 from ...trace.session import ask, current
 from ...trace.source import place_of, user_frame
@@ -167,7 +166,7 @@ def device_print(print_prefix: str, tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
         raise no_tensor("tensor", tensor, "it is a tensor of the kernel")
     if current().has_data:
-        print(f"{print_prefix}{np.array(tensor)}")
+        print(f"{print_prefix}{elements_text(tensor)}")
 
 
 @placed("par_dim")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import NkilabError, RuleError, SpellingError, UnsupportedError, UseError, shown
 from ...tiles.dtypes import NUMBERS, as_dtype
-from ...tiles.tile import HBM, View, array_of, whole_layout
+from ...tiles.tile import HBM, View, array_of, elements_text, whole_layout
 from ...tiles.views import reinterpreted, reshaped
 from ...trace.affine import REPEATS, Affine
 from ...trace.session import Session, current, running
@@ -30,6 +30,7 @@ class Tensor(View):
     """A tensor of an `nki` kernel: an HBM tensor, a tile, or a view of either."""
 
     __slots__ = ("__weakref__",)
+    subscripts = "integers, slices and nl.ds"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,9 +90,6 @@ class Tensor(View):
     def describe(self) -> str:
         """One line for messages: its name or that of the user's variable, dtype, shape and memory."""
         return described(self)
-
-    def __len__(self) -> int:
-        return self.layout.shape[0]
 
     def __iter__(self) -> NoReturn:
         raise SpellingError(
@@ -242,7 +240,7 @@ class Tensor(View):
     def __repr__(self) -> str:
         if not self.storage.is_known:
             return f"<{self.describe()}>"
-        return f"<{self.describe()}>\n{array_of(self)}"
+        return f"<{self.describe()}>\n{elements_text(self)}"
 
 
 class PartitionRow(Tensor):
@@ -262,9 +260,6 @@ class PartitionRow(Tensor):
     def ndim(self) -> int:
         """Number of free axes."""
         return len(self.layout.shape) - 1
-
-    def __len__(self) -> int:
-        return self.layout.shape[1]
 
     def __getitem__(self, key: Any) -> Tensor:
         return self._subscripted((slice(None), *(key if isinstance(key, tuple) else (key,))))

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import LimitError, NkilabError, RuleError, UseError
+from ...errors import NkilabError, RuleError, UseError
 from ...isa.elementwise import Memset
 from ...tiles.dtypes import as_dtype
 from ...tiles.tile import HBM, PSUM, SBUF, compact_strides, layout
 from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
-from ..indexing import allocated_shape, whole_number
+from ..indexing import allocated_shape, check_tile, whole_number
 from ..outputs import shared_storage
 from ..places import placed
 from .direct_allocation import Allocator, allocate, ignores_addresses, is_direct, refuse_mixing
 from .tensor import Tensor
-
-PARTITION_LIMIT = "number of partitions {} exceed architecture limitation of {}"
-ARCHITECTURE = "trn1 architecture guide, SBUF"
 
 
 class Buffer:
@@ -100,14 +97,7 @@ def _allocate(session: Session, shape: Any, dtype: Any, buffer: Any, name: str) 
         storage = shared_storage(session, plain, element_type, chosen.scope, name)
         return Tensor(storage, 0, layout(plain, compact_strides(plain), element_type, HBM, None, 0))
     axis = marked[0] if marked else 0
-    most = session.machine.limit("partitions")
-    if plain[axis] > most:
-        raise LimitError(
-            PARTITION_LIMIT.format(plain[axis], most),
-            hint=f"split the partition axis into tiles of {most}",
-            source=ARCHITECTURE,
-            key="err_num_partition_exceed_arch_limit",
-        )
+    check_tile(session.machine, chosen.memory, plain[axis:], element_type)
     if isinstance(chosen, Allocator):
         return allocate(session, plain, axis, element_type, chosen, name)
     if is_direct(session):

@@ -14,7 +14,7 @@ from ...isa.elementwise import Memset, Reciprocal, TensorCopy, TensorScalar
 from ...isa.operators import OPERATORS, Operator, operator_named
 from ...isa.tensor_engine import NcTranspose
 from ...tiles.dtypes import BOOL, FLOAT32, NUMBERS, DType, as_dtype, promoted, weak_dtype
-from ...tiles.tile import HBM, PSUM, SBUF
+from ...tiles.tile import HBM, PSUM, SBUF, elements_text
 from ...tiles.views import broadcast, reshaped
 from ...trace.builder import no_tensor
 from ...trace.session import current
@@ -455,4 +455,4 @@ def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
             return
         tile = cropped(tile, box)
     if current().has_data:
-        print(f"{prefix}{np.array(inside_bounds(tile))}")
+        print(f"{prefix}{elements_text(inside_bounds(tile))}")

@@ -77,12 +77,8 @@ def finish(
         raise error.located(place_of(user_frame()), cls.name) from None
     if cls.accumulates:
         values = (False,)
-    if (
-        cls is NcTranspose
-        and element_type is not None
-        and isinstance(data, Tensor)
-        and element_type is not data.layout.dtype
-    ):
+    own_type = data.layout.dtype if isinstance(data, Tensor) else element_type
+    if cls is NcTranspose and element_type not in (None, own_type):
         # hw: the array transposes without a cast; another instruction converts
         moved = fresh(session, cls, operands, attributes, values, mask=mask)
         return fresh(session, TensorCopy, [None, settled(moved)], ("unknown",), (), dtype=element_type)

@@ -36,29 +36,29 @@ class Entry:
         group: what names the loops whenever they are entered.
 
     Attributes:
-        lines: of the reductions.
         begun: per destination, storage, offset and layout, which elements of the storage iterations wrote by
             now; None where all of the destination takes part.
+        marks: per operator what the rows of the reductions are marked with; see `Marks.reduced`.
         tiles: per line the tile of a running value that is assigned nowhere.
     """
 
-    __slots__ = ("begun", "group", "lines", "tiles")
+    __slots__ = ("begun", "group", "marks", "tiles")
 
     def __init__(self, group: tuple[int, ...]) -> None:
         self.group = group
-        self.lines: set[Site] = set()
+        self.marks: dict[str, tuple[tuple[int, ...], str]] = {}
         self.begun: dict[tuple[int, int, Layout], Coverage | None] = {}
         self.tiles: dict[Site, Tensor] = {}
 
 
 def _entry(session: Session, around: tuple[int, ...], where: Site) -> Entry:
     """The entry of the loops in which a line stands; lines that met in one go on with each other's values."""
-    entry: Entry | None = session.keyed.get(("reductions", around))
-    if entry is None or where not in entry.lines:
+    entry: Entry | None = session.keyed.get((around, where))
+    if entry is None:
         groups = session.keyed.setdefault("reductions", {})
-        entry = entry or session.keyed.setdefault(("reductions", around), Entry(groups.get(where, around)))
+        entry = session.keyed.setdefault(("reductions", around), Entry(groups.get(where, around)))
         groups.setdefault(where, entry.group)
-        entry.lines.add(where)
+        session.keyed[around, where] = entry
     return entry
 
 
@@ -113,8 +113,9 @@ class LoopReduction:
 
     def __init__(self, tile: Tensor, op: Operator, loop_indices: Any, dtype: DType | None, mask: Any) -> None:
         indices = loop_indices if isinstance(loop_indices, tuple | list) else [loop_indices]
-        if not all(isinstance(i, LoopIndex) for i in indices):
-            raise RuleError("loop_indices holds something that is no loop variable of affine_range")
+        for index in indices:
+            if not isinstance(index, LoopIndex):
+                raise RuleError("loop_indices holds something that is no loop variable of affine_range")
         self.tile = tile
         self.op = op
         self.dtype = dtype
@@ -162,7 +163,8 @@ class LoopReduction:
         It is rounded into dst as often as iterations end, but never from a rounded value.
         """
         element_type = dst.layout.dtype
-        begun = self._begun(session, dst)
+        states, place = self.entry.begun, (dst.storage.number, dst.offset, dst.layout)
+        begun = states[place] if place in states else self._begin(session, dst)
         if element_type is FLOAT32 or not element_type.is_float or self.mask is not None:
             self._combine(session, dst, begun)
             return
@@ -196,6 +198,9 @@ class LoopReduction:
             begun: which elements of its storage hold that; None if those of dst all do.
         """
         tile, rest = self.tile, None
+        if begun is None and self.mask is None:
+            self._write(session, TensorTensor, [inside_bounds(dst), dst, tile], (self.op, "unknown"))
+            return
         if self.mask is not None:
             box, rest = box_of(self.mask, tile.shape)
             if box is None:
@@ -218,17 +223,16 @@ class LoopReduction:
         mask: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         row = record(session, cls, operands, attributes, (), mask, self.where)
-        session.program.marks.reduced[row] = (self.entry.group, self.op.name)
+        marks, name = self.entry.marks, self.op.name
+        session.program.marks.reduced[row] = marks.get(name) or marks.setdefault(
+            name, (self.entry.group, name)
+        )
 
-    def _begun(self, session: Session, dst: Tensor) -> Coverage | None:
+    def _begin(self, session: Session, dst: Tensor) -> Coverage | None:
         """What iterations wrote of a storage since the loops were entered; None if all of dst takes part."""
-        key = (dst.storage.number, dst.offset, dst.layout)
-        states = self.entry.begun
-        if key in states:
-            return states[key]
         begun = None if self._others(session, dst.storage).touch(dst) else Coverage(dst.storage)
         # without a mask the first iteration writes all of dst
-        states[key] = None if self.mask is None else begun
+        self.entry.begun[dst.storage.number, dst.offset, dst.layout] = None if self.mask is None else begun
         return begun
 
     def _others(self, session: Session, storage: Storage) -> Others:

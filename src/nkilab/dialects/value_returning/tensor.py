@@ -12,7 +12,7 @@ from ...errors import NkilabError, UseError
 from ...isa.declare import NUMBER, Instruction
 from ...isa.elementwise import TensorCopy
 from ...tiles.dtypes import FLOAT32, TFLOAT32, DType, as_dtype
-from ...tiles.tile import HBM, PSUM, SBUF, Index, Layout, Storage, View, array_of
+from ...tiles.tile import HBM, PSUM, SBUF, Index, Layout, Storage, View, array_of, elements_text
 from ...tiles.views import reinterpreted
 from ...trace.builder import check_form, record
 from ...trace.session import Known, Session, current, running
@@ -132,6 +132,7 @@ class Tensor(View):
     """
 
     __slots__ = ("__weakref__", "overhang", "pending")
+    subscripts = "integers, slices, nl.ds and index grids"
 
     def __init__(
         self, storage: Storage, offset: int, layout: Layout, indices: tuple[Index, ...] = ()
@@ -168,9 +169,6 @@ class Tensor(View):
     def describe(self) -> str:
         """One line for messages: its name or that of the user's variable, dtype, shape and memory."""
         return described(self if self.pending is None else self.pending.result())
-
-    def __len__(self) -> int:
-        return self.layout.shape[0]
 
     def __getitem__(self, key: Any) -> Tensor:
         if self.pending is not None:
@@ -248,7 +246,7 @@ class Tensor(View):
     def __repr__(self) -> str:
         if self.pending is not None or not has_data(self):
             return f"<{self.describe()}>"
-        return f"<{self.describe()}>\n{array_of(self)}"
+        return f"<{self.describe()}>\n{elements_text(self)}"
 
     __hash__ = object.__hash__
 

@@ -7,20 +7,7 @@ from abc import ABC, abstractmethod
 from math import prod
 
 from ..tree.expr import Expr, Whole, expr
-from ..tree.nodes import (
-    HBM,
-    Alloc,
-    At,
-    Buffer,
-    Comment,
-    Cut,
-    Kernel,
-    Loop,
-    Number,
-    Statement,
-    Tally,
-    View,
-)
+from ..tree.nodes import HBM, Alloc, At, Buffer, Comment, Cut, Kernel, Loop, Number, Statement, Tally, View
 
 LONGEST = 100
 

@@ -24,10 +24,9 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
     held = known.sizes
     for tensor, rank in ((t, r) for t in cascade.tensors.values() for r in t.ranks):
         if rank not in held:
-            raise SpecError(
-                f"rank {rank} of {tensor.name} has no extent",
-                hint=_ways_to_give(rank),
-            ).located(str(tensor.place), "einsum.shape")
+            raise SpecError(f"rank {rank} of {tensor.name} has no extent", hint=_ways_to_give(rank)).located(
+                str(tensor.place), "einsum.shape"
+            )
     for einsum, block in known.walk():
         _check(einsum, block, known)
     return known
@@ -108,18 +107,20 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
     """
     gathers = [g.access for a in (einsum.output, *einsum.accesses) for g in a.gathers]
     inside = [(access, False) for access in (einsum.output, *gathers)]
-    for access, may_leave in [*inside, *((a, True) for a in einsum.accesses)]:
-        affine = [(rank, i) for rank, i in cascade.axes(access) if isinstance(i, Affine)]
-        for rank, index in affine:
-            size = cascade.sizes[rank]
-            low, high = bounds(index.at(cascade.sizes), extents)
-            if high < 0 or low >= size or (not may_leave and (low < 0 or high >= size)):
-                where = f"runs from {low} to {high}" if low < high else "lies outside"
-                error = SpecError(
-                    f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements",
-                    hint="change the extents, or the index",
-                )
-                raise located(error, einsum, access)
+    accesses = [*inside, *((a, True) for a in einsum.accesses)]
+    axes = [(a, may_leave, rank, i) for a, may_leave in accesses for rank, i in cascade.axes(a)]
+    for access, may_leave, rank, index in axes:
+        if not isinstance(index, Affine):
+            continue
+        size = cascade.sizes[rank]
+        low, high = bounds(index.at(cascade.sizes), extents)
+        if high < 0 or low >= size or (not may_leave and (low < 0 or high >= size)):
+            where = f"runs from {low} to {high}" if low < high else "lies outside"
+            error = SpecError(
+                f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements",
+                hint="change the extents, or the index",
+            )
+            raise located(error, einsum, access)
 
 
 def _extent_names(einsum: Einsum) -> list[str]:

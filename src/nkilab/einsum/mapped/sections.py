@@ -114,8 +114,7 @@ def _refused(spec: Spec, einsum: Einsum, what: str) -> UnsupportedError:
     """The error for a mapping of what it has no words for, at the first place that gives it."""
     node = _first_given(spec, einsum.name)
     error = UnsupportedError(
-        f"{what}, and no plan keeps what is given for it",
-        hint=f"leave {node.path or 'the mapping'} out",
+        f"{what}, and no plan keeps what is given for it", hint=f"leave {node.path or 'the mapping'} out"
     )
     is_entry = node.path.endswith("]") or not node.key_place.line
     place = node.place if is_entry else node.key_place

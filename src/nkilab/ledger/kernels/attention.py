@@ -93,8 +93,5 @@ def attention_fused(q, k, v):
     for i in nl.affine_range(size // ROWS):
         powers, share = powers_of(scores_of(q_all, k_all, i))
         product = weighted(transposed(powers), values)
-        nl.store(
-            out[i * ROWS : (i + 1) * ROWS],
-            nisa.tensor_scalar(product, op0=np.multiply, operand0=share),
-        )
+        nl.store(out[i * ROWS : (i + 1) * ROWS], nisa.tensor_scalar(product, op0=np.multiply, operand0=share))
     return out

@@ -36,11 +36,7 @@ def report_html(run: Run) -> str:
 
 
 def page(
-    template: str,
-    scripts: tuple[str, ...],
-    title: str,
-    blocks: dict[str, str],
-    more_style: str = "",
+    template: str, scripts: tuple[str, ...], title: str, blocks: dict[str, str], more_style: str = ""
 ) -> str:
     """A template with its marks filled: @title@, @policy@, @style@, @script@ and those of `blocks`."""
     script = "\n".join(["(() => {", '"use strict";', *map(asset, scripts), "})();", ""]) if scripts else ""
