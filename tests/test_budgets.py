@@ -23,9 +23,9 @@ INSTEAD = {
 
 
 def function(text: str) -> ast.FunctionDef:
-    (made,) = ast.parse(text).body
-    assert isinstance(made, ast.FunctionDef)
-    return made
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    return function
 
 
 def test_no_module_is_longer_than_its_limit() -> None:

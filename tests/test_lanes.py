@@ -67,11 +67,11 @@ def test_a_failure_is_raised_where_somebody_waits_and_only_there(two: Lanes) -> 
     assert seen == [2]
 
 
-@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("is_single", [False, True])
 def test_a_kernel_of_large_tiles_computes_what_numpy_does(
-    alone: bool, monkeypatch: pytest.MonkeyPatch
+    is_single: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if alone:
+    if is_single:
         monkeypatch.setattr("nkilab.execute.threads._lanes", None)
         monkeypatch.setenv("NKILAB_SYNC", "1")
     with nkilab.activate():

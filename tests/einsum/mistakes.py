@@ -26,11 +26,11 @@ class Mistake:
     @property
     def text(self) -> str:
         """The changed specification."""
-        held = self.base
+        base_text = self.base
         for old, new in self.edits:
-            assert held.count(old) == 1, (self.row, old, held.count(old))
-            held = held.replace(old, new)
-        return held
+            assert base_text.count(old) == 1, (self.row, old, base_text.count(old))
+            base_text = base_text.replace(old, new)
+        return base_text
 
 
 def product(row: str, *edits: str, name: str = "") -> Mistake:

@@ -35,8 +35,8 @@ Z[m, n] = E[m, n] . R[m] ;; M mul
 """
 
 
-def gemm(dialect: str = "nki", **given: Any) -> CompiledEinsum:
-    return compile_einsum("mk,kn->mn", sizes={"M": 130, "K": 40, "N": 33}, dialect=dialect, **given)
+def gemm(dialect: str = "nki", **options: Any) -> CompiledEinsum:
+    return compile_einsum("mk,kn->mn", sizes={"M": 130, "K": 40, "N": 33}, dialect=dialect, **options)
 
 
 def product_arrays() -> list[np.ndarray]:
@@ -152,13 +152,13 @@ def test_the_cells_of_the_notebook_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sizes = {"M": 37, "N": 19} if text == SOFTMAX else {}
-    held = json.loads(compile_einsum(text, dialect=dialect, sizes=sizes).notebook())
-    assert (held["nbformat"], held["nbformat_minor"]) == (4, 5)
-    titles = [c["source"][0].strip("# \n") for c in held["cells"] if c["cell_type"] == "markdown"]
+    notebook = json.loads(compile_einsum(text, dialect=dialect, sizes=sizes).notebook())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    titles = [c["source"][0].strip("# \n") for c in notebook["cells"] if c["cell_type"] == "markdown"]
     assert titles == [
         "Kernel description", "Einsum", "Generated NKI function", "Test", "Benchmark", "Profile",
     ]  # fmt: skip
-    cells = ["".join(c["source"]) for c in held["cells"] if c["cell_type"] == "code"]
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
     assert "einsum:" in cells[0]
     names = {"__name__": "__main__"}
     said = io.StringIO()

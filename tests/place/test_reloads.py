@@ -87,9 +87,9 @@ def test_instructions_without_a_tile_first_stand_beside_reloads() -> None:
 
         @nki.jit
         def kernel(seeds, *tensors):
-            held = nl.ndarray((1, 1), dtype=nl.uint32, buffer=nl.sbuf)
-            nisa.dma_copy(dst=held, src=seeds)
-            nisa.set_rng_seed(held)
+            tile = nl.ndarray((1, 1), dtype=nl.uint32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=seeds)
+            nisa.set_rng_seed(tile)
             return adds.function(*tensors)
 
         program = compiled(traced(kernel, ((1, 1), "uint32"), *[TILE] * 25))
@@ -123,13 +123,13 @@ def test_the_line_moves_whose_loads_cost_the_fewest_bytes() -> None:
     with activate():
         program = compiled_of(added_up(2, kept=6), 26)
     assert loads_of(program) == 2 * 6 + 20
-    (found,) = plan(program).findings
-    assert found.message.startswith(
+    (finding,) = plan(program).findings
+    assert finding.message.startswith(
         "sbuf does not hold all live tiles: trn2 has 212984 bytes per partition, so 6 loads are made again; "
     )
-    assert "20 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in found.message
+    assert "20 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in finding.message
     # the first of them is loaded in the first row
-    assert "6 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in found.message
+    assert "6 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in finding.message
 
 
 def test_loads_of_two_lines_that_are_too_many_at_different_times_both_move() -> None:
@@ -237,5 +237,5 @@ def test_what_is_read_in_halves_is_loaded_in_halves(tiles: int, loads: int, size
     with activate(target="trn1"):
         program = compiled(traced(halves(3), ((tiles, 128, 2048), "float32")))
     forms = [program.form_of(row) for row in range(len(program))]
-    found = [form.layouts[0].shape for form in forms if form.name == "dma_copy"][:-2]
-    assert found == [(128, size)] * loads
+    shapes = [form.layouts[0].shape for form in forms if form.name == "dma_copy"][:-2]
+    assert shapes == [(128, size)] * loads

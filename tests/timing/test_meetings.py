@@ -35,14 +35,14 @@ class Core:
 
     def came(self) -> Came:
         """Who has come to a meeting since it was last asked, and when."""
-        moment, found = self.clock.moment, []
+        moment, finishes = self.clock.moment, []
         here = int(moment.first_met)
         while here != NOBODY:
             node = self.clock.nodes[here]
-            found.append((here, float(max(node.start, node.ready))))
+            finishes.append((here, float(max(node.start, node.ready))))
             here = int(node.next)
         moment.first_met = moment.last_met = NOBODY
-        return found
+        return finishes
 
     def timeline(self) -> Timeline:
         return ended(self.program, self.work, self.clock)
