@@ -8,7 +8,7 @@ import pytest
 
 import nkilab
 from nkilab.errors import NkilabError, printable, shown
-from tests.program import call, outcome_of
+from tests.command_line import call, outcome_of
 
 KERNEL = """\
 import nki

@@ -10,8 +10,8 @@ import pytest
 from nkilab.errors import NkilabError
 from nkilab.files.neff import packed, unpacked
 from nkilab.machine import MACHINES, machine_named
+from tests.command_line import call, outcome_of
 from tests.place.handmade import Kernel
-from tests.program import call, outcome_of
 
 KERNEL = """\
 import nki

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nkilab
-from tests.program import KERNEL, SOURCE, call, outcome_of, script
+from tests.command_line import KERNEL, SOURCE, call, outcome_of, script
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nkilab.machine import MACHINES
-from tests.program import KERNEL, SOURCE, call, outcome_of, script
+from tests.command_line import KERNEL, SOURCE, call, outcome_of, script
 
 
 @pytest.fixture

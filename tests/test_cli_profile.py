@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.program import KERNEL, call, outcome_of, script
+from tests.command_line import KERNEL, call, outcome_of, script
 
 ADDED = ("kernels.py:added", "--arg", "f32[64,512]", "--arg", "f32[64,512]")
 

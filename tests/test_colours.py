@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.program import SOURCE, call, read_terminal
+from tests.command_line import SOURCE, call, read_terminal
 
 pty = pytest.importorskip("pty")
 # a foreground or background colour among the attributes of a sequence

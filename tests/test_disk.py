@@ -17,7 +17,7 @@ from nkilab.cli import main
 from nkilab.command_line import FOLDER, OUTPUT
 from nkilab.disk import check_outputs, write_whole, write_whole_folder
 from nkilab.errors import FileError, UsageError
-from tests.program import KERNEL, SOURCE, call, inside, outcome_of
+from tests.command_line import KERNEL, SOURCE, call, inside, outcome_of
 
 ARG = ("--arg", "f32[64,512]")
 # How the help of what is written begins.

@@ -10,8 +10,8 @@ import pytest
 
 from nkilab.cli import VERBS
 from nkilab.neuron_profile import command as neuron_profile
+from tests.command_line import inside, script
 from tests.ledger.test_regret import LEDGER as GRID
-from tests.program import inside, script
 from tests.tune.kernels import written
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"

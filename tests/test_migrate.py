@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nkilab.errors import FileError, NkilabError, UsageError
 from nkilab.migrate import migration, report_text
 from nkilab.migrate.rules import RULES
-from tests.program import call, outcome_of
+from tests.command_line import call, outcome_of
 
 HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 BETA1 = "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n"

@@ -17,8 +17,8 @@ from nkilab.errors import UnsupportedError, UsageError
 from nkilab.isa import REGISTRY
 from nkilab.isa.declare import ANY_DTYPE
 from nkilab.ops import SHOWN, STATUSES, is_served, matrix, status_of
+from tests.command_line import call, outcome_of
 from tests.exercised import exercised
-from tests.program import call, outcome_of
 
 SPELLINGS = (BETA1, "nki")
 INSTRUCTIONS = sorted(n for s in SPELLINGS for n in SUPPORTED[s] if n.removeprefix("isa.") in REGISTRY)

@@ -11,7 +11,7 @@ import pytest
 
 from nkilab.errors import UsageError
 from nkilab.projects import make_project, origin, summary_text, template
-from tests.program import call
+from tests.command_line import call
 
 HINT = (
     "\n  hint: pass --nkilab SOURCE: a git address, the address of a wheel, or a folder or wheel on this "

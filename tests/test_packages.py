@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import call, outcome_of
+from tests.command_line import call, outcome_of
 
 HEAD = "import nki\nimport nki.language as nl\nimport nki.isa as nisa\n"
 KERNEL = """

@@ -11,7 +11,7 @@ import pytest
 
 from nkilab.errors import UsageError
 from nkilab.projects import PLACES, make_project, template
-from tests.program import SOURCE, call, outcome_of
+from tests.command_line import SOURCE, call, outcome_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 # pytest finds the plugin of an installed nkilab by itself, under the name nkilab

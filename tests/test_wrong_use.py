@@ -14,7 +14,7 @@ import pytest
 
 from nkilab.cli import main
 from nkilab.errors import did_you_mean, nearest
-from tests.program import SOURCE, call, inside, script
+from tests.command_line import SOURCE, call, inside, script
 from tests.test_json import KERNELS, LEDGER
 
 PRINTS = 'print("the user\'s module prints")\n'

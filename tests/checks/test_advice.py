@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nkilab.checks.declare import RULES
-from tests.program import call, script
+from tests.command_line import call, script
 
 ADVICE = [r for r in RULES.values() if r.severity == "advice" and r.family == "advice"]
 

@@ -14,7 +14,7 @@ from nkilab.checking import Options, report_of
 from nkilab.checks.declare import FAMILIES, RULES, Example, Rule, rule
 from nkilab.checks.report import Report
 
-every_rule = pytest.mark.parametrize("held", RULES.values(), ids=list(RULES))
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 # what no kernel can break with our own table, and what takes several ranks
 WITHOUT_EXAMPLE = {"race", "race-two-ranks"}
 

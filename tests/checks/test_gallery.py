@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent / "gallery"
 for module in sorted(FOLDER.glob("[!_]*.py")):
     import_module(f"tests.checks.gallery.{module.stem}")
 CASES = case.CASES
-every_case = pytest.mark.parametrize("held", CASES, ids=[c.name for c in CASES])
+every_case = pytest.mark.parametrize("planted_case", CASES, ids=[c.name for c in CASES])
 
 
 def reported(planted_case: case.Case, table: Mapping[str, Dependence] | None = None) -> Report:

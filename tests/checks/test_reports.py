@@ -19,7 +19,7 @@ from nkilab.checks.terminal import text_of
 from nkilab.errors import UsageError
 from tests.checks.gallery import cores, memory, races
 from tests.checks.gallery.case import CASES
-from tests.program import call, outcome_of, script
+from tests.command_line import call, outcome_of, script
 
 assert cores
 assert memory

@@ -11,8 +11,8 @@ import pytest
 
 from nkilab.ledger import own_rows
 from nkilab.timing import MODEL_VERSION
+from tests.command_line import SOURCE
 from tests.docs.pages import DOCS, PAGES, name_of, script
-from tests.program import SOURCE
 
 reference = script(DOCS / "site" / "reference.py")
 COMMAND = "python docs/site/reference.py {}; read the difference"

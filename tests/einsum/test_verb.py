@@ -9,8 +9,8 @@ import pytest
 
 from nkilab.einsum.verb import sizes_of
 from nkilab.errors import UsageError
+from tests.command_line import call
 from tests.einsum.specs import PRODUCT
-from tests.program import call
 
 SIZES = ("--size", "M=130", "--size", "K=40", "--size", "N=33")
 

@@ -14,6 +14,7 @@ import pytest
 import nkilab
 from nkilab.errors import UsageError, UseError
 from nkilab.tracebacks import is_users_file
+from tests.command_line import SOURCE, call, script
 from tests.frameworks.kernels import (
     appended,
     copied,
@@ -24,7 +25,6 @@ from tests.frameworks.kernels import (
     sines,
     sum_and_difference,
 )
-from tests.program import SOURCE, call, script
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

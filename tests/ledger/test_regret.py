@@ -11,7 +11,7 @@ import pytest
 from nkilab.ledger.regret import Grid, grids_of, regret_bar
 from nkilab.ledger.row import Call, Row, Source
 from nkilab.ledger.score import Compared
-from tests.program import call, outcome_of
+from tests.command_line import call, outcome_of
 from tests.tune.kernels import KERNEL
 
 ROW = Row(

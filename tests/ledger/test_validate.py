@@ -16,7 +16,7 @@ from nkilab.ledger.predict import recosted
 from nkilab.machine import machine_named
 from nkilab.machine.model import assumed
 from nkilab.validate import compare
-from tests.program import call
+from tests.command_line import call
 
 from .rows import compared, row
 from .serving import kernel

@@ -10,7 +10,7 @@ from nkilab import activate
 from nkilab.place import plan
 from nkilab.place.compiler_passes import compiled
 from nkilab.trace.program import Program
-from tests.place.test_compiled import traced
+from tests.place.test_compiler_passes import traced
 
 TILE = ((128, 2048), "float32")  # 8 KiB per partition
 

@@ -13,7 +13,7 @@ from nkilab.dialects.history import BETA1, VERSIONS
 from nkilab.dialects.serve import tables
 from nkilab.errors import UsageError
 from nkilab.stubs import stub_texts, write_stubs
-from tests.program import call, script
+from tests.command_line import call, script
 
 NKI = """\
 import nki

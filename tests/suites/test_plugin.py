@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from nkilab.suites.budgets import Budget, budget_of
-from tests.program import SOURCE
+from tests.command_line import SOURCE
 
 pytest_plugins = ["pytester"]
 # pytest finds the plugin of an installed nkilab by itself, under the name nkilab

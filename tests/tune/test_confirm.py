@@ -21,7 +21,7 @@ from nkilab.tune.samplers import sampler_named
 from nkilab.tune.space import read_space, space_of
 from nkilab.tune.study import search
 from nkilab.tune.verdict import interval_of
-from tests.program import call, outcome_of
+from tests.command_line import call, outcome_of
 from tests.tune.kernels import written
 
 HEAD = "schema: nkilab.measured/1\npoints:\n"

@@ -16,7 +16,7 @@ from nkilab._lazy import part
 from nkilab.einsum import compile
 from nkilab.tune.report import time_left
 from nkilab.tune.study import Progress
-from tests.program import SOURCE, call, outcome_of, read_piece
+from tests.command_line import SOURCE, call, outcome_of, read_piece
 from tests.test_wrong_use import piped
 from tests.tune.kernels import FAULTS, ODD, SPACE, written
 from tests.views.test_schemas import check

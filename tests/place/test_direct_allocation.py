@@ -13,7 +13,7 @@ from nkilab.files.neff import packed, unpacked
 from nkilab.place import DEPENDENCES, dependences, plan
 from nkilab.place.compiler_passes import compiled
 from nkilab.trace.program import Program
-from tests.place.test_compiled import traced
+from tests.place.test_compiler_passes import traced
 
 
 @pytest.fixture(autouse=True)
