@@ -327,7 +327,7 @@ def missing_address(x):
 
 
 SPACE = "on trn2 it begins below 212984 and ends at 229376"
-HELD = "held: float32[4, 8, 6] in sbuf"
+BLOCKS = "held: float32[4, 8, 6] in sbuf"
 REFUSED = [
     (tile_beside_an_address, RuleError,
      "ndarray: a tile in sbuf has no address; in a kernel that gives addresses every tile has one"),
@@ -350,11 +350,11 @@ REFUSED = [
      "sbuf.mod_alloc: num_free_tiles is (0,); it holds a tile or more along each block axis"),
     (counts_of_another_rank, RuleError,
      "ndarray: a number of tiles is (2,), for 1 block axes; the tensor has 2"),
-    (fifth_block, UseError, f"subscript: index 4 is outside axis 0 of {HELD}, which has 4 elements"),
+    (fifth_block, UseError, f"subscript: index 4 is outside axis 0 of {BLOCKS}, which has 4 elements"),
     (grid_of_blocks, RuleError,
-     f"subscript: an index grid runs over the blocks of {HELD}, whose tiles have addresses"),
-    (part_of_every_block, UseError, f"subscript: a subscript of {HELD} cuts several blocks at once"),
-    (all_blocks_assigned, RuleError, f"assignment: {HELD} has block axes; an instruction takes a tile"),
+     f"subscript: an index grid runs over the blocks of {BLOCKS}, whose tiles have addresses"),
+    (part_of_every_block, UseError, f"subscript: a subscript of {BLOCKS} cuts several blocks at once"),
+    (all_blocks_assigned, RuleError, f"assignment: {BLOCKS} has block axes; an instruction takes a tile"),
     (missing_address, NkilabError, "sbuf.mod_alloc: missing 1 required keyword-only argument: 'base_addr'"),
 ]  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Nodes that meet others, and HBM that another core takes a part of, by hand on the chip with round numbers.
 
-A test stands for the other cores: it says when a meeting is complete, and what HBM gives.
+A test stands for the other cores: it says when a rendezvous is complete, and what HBM gives.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Came = list[tuple[int, float]]
 class Core:
     """A clock of a program some of whose rows meet others."""
 
-    def __init__(self, k: Kernel, *meeting: int) -> None:
+    def __init__(self, k: Kernel, *rendezvous: int) -> None:
         self.program = k.program
         self.run_on, self.work, self.clock = opened(k.program, plan(k.program))
-        for row in meeting:
+        for row in rendezvous:
             self.clock.nodes[row].meets = True
 
     def run(self, number: int = NOBODY, at: float = 0.0, until: float = FOREVER) -> float:
@@ -34,7 +34,7 @@ class Core:
         return float(self.run_on(self.clock, number, at, until))
 
     def came(self) -> Came:
-        """Who has come to a meeting since it was last asked, and when."""
+        """Who has come to a rendezvous since it was last asked, and when."""
         moment, finishes = self.clock.moment, []
         here = int(moment.first_met)
         while here != NOBODY:

@@ -16,7 +16,7 @@ from nkilab.tune.limits import limited
 from nkilab.tune.outcome import TIMED, Outcome
 
 POINT = {"n": 1}
-TOLD = "it takes more than 0.05 seconds; --point-seconds says how many it may"
+OUT_OF_TIME = "it takes more than 0.05 seconds; --point-seconds says how many it may"
 
 
 def quick(point):
@@ -37,7 +37,9 @@ def asleep(point):
 
 @pytest.mark.parametrize("evaluate", [for_ever, asleep])
 def test_a_point_that_never_comes_back_fails(evaluate):
-    assert limited(evaluate, POINT, 0.05) == Outcome(POINT, "failed", reason="out of time", message=TOLD)
+    assert limited(evaluate, POINT, 0.05) == Outcome(
+        POINT, "failed", reason="out of time", message=OUT_OF_TIME
+    )
 
 
 def test_it_fails_in_a_thread_too():
@@ -45,7 +47,7 @@ def test_it_fails_in_a_thread_too():
     thread = Thread(target=lambda: outcomes.append(limited(for_ever, POINT, 0.05)))
     thread.start()
     thread.join(30)
-    assert [outcome.message for outcome in outcomes] == [TOLD]
+    assert [outcome.message for outcome in outcomes] == [OUT_OF_TIME]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0, 1e30, float("inf")])

@@ -59,7 +59,7 @@ class Tile:
     Args:
         size: in units.
         first, last: rows between which it needs its place.
-        held: its first segment.
+        segment: its first one.
         address: start of the first piece.
         pieces: how many it lies in.
     """
