@@ -53,7 +53,7 @@ def bound_names(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def banned_names(path: Path) -> list[str]:
-    """The banned names that a module binds, in capitals and behind `_` or `test_` too, as "path:line: name"."""
+    """The banned names that a module binds, in any case, also behind `_` or `test_`, as "path:line: name"."""
     return [
         f"{path}:{line}: {name}"
         for line, name in bound_names(path)
