@@ -327,7 +327,7 @@ def missing_address(x):
 
 
 SPACE = "on trn2 it begins below 212984 and ends at 229376"
-BLOCKS = "held: float32[4, 8, 6] in sbuf"
+BLOCKS = "blocks: float32[4, 8, 6] in sbuf"
 REFUSED = [
     (tile_beside_an_address, RuleError,
      "ndarray: a tile in sbuf has no address; in a kernel that gives addresses every tile has one"),
