@@ -188,7 +188,7 @@ def test_a_call_rule_broken_on_the_second_call_of_a_form_is_found(cls: Any, brok
 
 @every
 def test_the_worked_example_holds(cls: type[Instruction]) -> None:
-    operands = cls.example.given
+    operands = cls.example.operands
     shapes = {name: np.shape(value) for name, value in {**operands, **cls.example.expected}.items()}
     use = smallest_use(cls, cls.example.attributes)
     for name, spec in operands_of(cls).items():
