@@ -34,11 +34,11 @@ def pytest_runtest_call(item: Any) -> Generator[None, Any, Any]:
             own = copy.deepcopy((args, kwargs))
             begin = time.perf_counter()
             plain = launch(kernel, *own, machine, **how)
-            alone = time.perf_counter() - begin
+            seconds = time.perf_counter() - begin
             begin = time.perf_counter()
             launched = checked(kernel, args, kwargs, machine, **how)
             rows = sum(len(program) for program in plain.programs)
-            COSTS.append((kernel.name, alone, time.perf_counter() - begin, rows))
+            COSTS.append((kernel.name, seconds, time.perf_counter() - begin, rows))
             return launched
 
         api.WORLD.launching = measured
@@ -48,9 +48,9 @@ def pytest_runtest_call(item: Any) -> Generator[None, Any, Any]:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the figures, the dearest checks first, and the ratio of the sums."""
     terminalreporter.section("cost of checking")
-    for name, alone, checked, rows in sorted(COSTS, key=lambda held: -held[2] / held[1]):
-        figures = f"{1e3 * alone:9.1f} ms alone, {1e3 * checked:9.1f} ms checked"
-        terminalreporter.write_line(f"{name:<48} {rows:>8} rows {figures}: {checked / alone:5.2f} x")
+    for name, plain, checked, rows in sorted(COSTS, key=lambda cost: -cost[2] / cost[1]):
+        figures = f"{1e3 * plain:9.1f} ms alone, {1e3 * checked:9.1f} ms checked"
+        terminalreporter.write_line(f"{name:<48} {rows:>8} rows {figures}: {checked / plain:5.2f} x")
     if COSTS:
-        ratio = sum(held[2] for held in COSTS) / sum(held[1] for held in COSTS)
+        ratio = sum(cost[2] for cost in COSTS) / sum(cost[1] for cost in COSTS)
         terminalreporter.write_line(f"{len(COSTS)} launches, all checked / all alone: {ratio:.2f} x")

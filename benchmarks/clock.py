@@ -49,9 +49,9 @@ def main() -> None:
     with nkilab.activate():
         for m, n in TILES:
             began = perf_counter()
-            made = program(m, n)
+            compiled_program = program(m, n)
             traced_in = perf_counter() - began
-            rows, planned_in, simulated_in = measured(made)
+            rows, planned_in, simulated_in = measured(compiled_program)
             results.append((rows, planned_in, simulated_in))
             times = f"trace {traced_in:.3f} s, plan {planned_in:.4f} s, simulate {simulated_in:.4f} s"
             print(f"{rows} rows: {times}, {peak_gib():.2f} GiB")

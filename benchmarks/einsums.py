@@ -89,30 +89,30 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--search", type=float, default=0.0)
     parser.add_argument("--target", default="trn2")
-    given = parser.parse_args()
-    entries = {e["name"]: e for e in YAML(typ="safe").load(given.corpus.read_text(encoding="utf-8"))}
+    arguments = parser.parse_args()
+    entries = {e["name"]: e for e in YAML(typ="safe").load(arguments.corpus.read_text(encoding="utf-8"))}
     print(
         f"{'cascade':20} {'us':>11} {'roof us':>10} {'times':>6} {'own roof':>9} {'bound':>10} "
         f"{'s':>6}  taken"
     )
-    for name in given.names or SHAPES:
+    for name in arguments.names or SHAPES:
         sizes = {k: int(v) for k, v in (p.split("=") for p in SHAPES[name][0].split())}
         dtypes = SHAPES[name][1]
         began = perf_counter()
         try:
-            held = nkilab.einsum.compile(
+            compiled = nkilab.einsum.compile(
                 cascade_of(entries[name]),
                 sizes=sizes,
                 dtypes=dtypes,
-                search=given.search,
-                target=given.target,
+                search=arguments.search,
+                target=arguments.target,
             )
-            took, own = held.estimate.latency_us, held.engine_roofline_us
+            took, own = compiled.estimate.latency_us, compiled.engine_roofline_us
         except (NkilabError, AssertionError) as error:
             print(f"{name:20} {str(error)[:120]}", flush=True)
             continue
-        roof = held.roofline
-        taken = held.changes[-1] if given.search else ""
+        roof = compiled.roofline
+        taken = compiled.changes[-1] if arguments.search else ""
         print(
             f"{name:20} {took:11.1f} {roof.least_us:10.1f} {took / roof.least_us:6.2f} {took / own:9.2f} "
             f"{roof.bound:>10} {perf_counter() - began:6.1f}  {taken}",

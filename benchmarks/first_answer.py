@@ -23,14 +23,14 @@ WARM_RUNS = 5
 
 def estimate(cache: str) -> tuple[float, float]:
     """Seconds on the wall and of processors, of all processes, that one run takes."""
-    given = {**os.environ, "NKILAB_CACHE_DIR": cache}
-    given.pop("NUMBA_CACHE_DIR", None)
+    environment = {**os.environ, "NKILAB_CACHE_DIR": cache}
+    environment.pop("NUMBA_CACHE_DIR", None)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), perf_counter()
     subprocess.run(
         [sys.executable, "-m", "nkilab", "estimate", KERNEL, *ARGUMENTS],
         check=True,
         stdout=subprocess.DEVNULL,
-        env=given,
+        env=environment,
     )
     wall, after = perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

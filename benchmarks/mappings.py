@@ -89,17 +89,17 @@ def searched(name: str, seconds: float) -> dict[str, Any]:
     tensors = (*entry.cascade.inputs, *entry.cascade.outputs)
     dtypes = {t: "int32" if t in entry.integers else dtype for t in tensors}
     rules = einsum.compile(entry.cascade, sizes=sizes, dtypes=dtypes)
-    found = einsum.compile(entry.cascade, sizes=sizes, dtypes=dtypes, search=seconds)
-    is_other = found.source != rules.source
+    compiled = einsum.compile(entry.cascade, sizes=sizes, dtypes=dtypes, search=seconds)
+    is_other = compiled.source != rules.source
     return {
         "rules": rules.estimate.latency_us,
-        "found": (found if is_other else rules).estimate.latency_us,
-        "tried": len(found.alternatives),
-        "taken": NOTES.split(found.changes[-1].partition("taken: ")[2])[0],
+        "found": (compiled if is_other else rules).estimate.latency_us,
+        "tried": len(compiled.alternatives),
+        "taken": NOTES.split(compiled.changes[-1].partition("taken: ")[2])[0],
     }
 
 
-def told(name: str, seconds: float, end: Connection) -> None:
+def send_outcome(name: str, seconds: float, end: Connection) -> None:
     """Send what became of a cascade to the other end of a pipe: figures, or why there are none."""
     try:
         end.send(searched(name, seconds))
@@ -110,16 +110,16 @@ def told(name: str, seconds: float, end: Connection) -> None:
 def in_a_process(name: str, seconds: float, limit: float) -> dict[str, Any] | str:
     """The same in a process of its own, which finds compiled code loaded; why not if it fails."""
     mine, its = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=told, args=(name, seconds, its))
+    process = FORK.Process(target=send_outcome, args=(name, seconds, its))
     process.start()
     its.close()
     try:
-        held: dict[str, Any] | str = mine.recv() if mine.poll(limit) else f"takes more than {limit:g} s"
+        outcome: dict[str, Any] | str = mine.recv() if mine.poll(limit) else f"takes more than {limit:g} s"
     except EOFError:
-        held = "it ended without a word"
+        outcome = "it ended without a word"
     process.kill()
     process.join()
-    return held
+    return outcome
 
 
 def main(seconds: float, limit: float, names: list[str]) -> None:
@@ -129,15 +129,15 @@ def main(seconds: float, limit: float, names: list[str]) -> None:
     print("|---|---|---|---|---|---|")
     gains, failed = [], []
     for name in names:
-        held = in_a_process(name, seconds, limit)
-        if isinstance(held, str):
-            failed.append(f"{name}: {held}")
+        row = in_a_process(name, seconds, limit)
+        if isinstance(row, str):
+            failed.append(f"{name}: {row}")
             print(f"not searched: {failed[-1]}", file=sys.stderr, flush=True)
             continue
-        gains.append(held["rules"] / held["found"] - 1)
+        gains.append(row["rules"] / row["found"] - 1)
         print(
-            f"| {name} | {held['rules']:,.1f} | {held['found']:,.1f} | {gains[-1]:.1%} | {held['tried']} | "
-            f"{held['taken']} |",
+            f"| {name} | {row['rules']:,.1f} | {row['found']:,.1f} | {gains[-1]:.1%} | {row['tried']} | "
+            f"{row['taken']} |",
             flush=True,
         )
     if gains:
@@ -154,5 +154,5 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=10, help="of search for a cascade")
     parser.add_argument("--limit", type=float, default=120, help="seconds that a cascade may take in all")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    given = parser.parse_args()
-    main(given.seconds, given.limit, given.names or [e.name for e in corpus() if e.name in BENCH])
+    arguments = parser.parse_args()
+    main(arguments.seconds, arguments.limit, arguments.names or [e.name for e in corpus() if e.name in BENCH])

@@ -26,16 +26,16 @@ def module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def predicted(folder: Path, row: dict[str, str]) -> nkilab.Estimate:
     """The estimate of a baseline, from the shapes of its task."""
     task, kernel = (module(folder / row[column].split("/AccelOpt/")[1]) for column in ("task", "kernel"))
-    given = task.transform_to_nki_inputs(task.get_inputs())
-    specs = [nkilab.spec(a.shape, a.dtype) if hasattr(a, "shape") else a for a in given]
+    inputs = task.transform_to_nki_inputs(task.get_inputs())
+    specs = [nkilab.spec(a.shape, a.dtype) if hasattr(a, "shape") else a for a in inputs]
     return nkilab.estimate(kernel.kernel, *specs, target="trn1")
 
 
@@ -49,16 +49,16 @@ def main(folder: Path, names: list[str]) -> None:
             if names and not any(name in row["case_name"] for name in names):
                 continue
             profile = json.loads(row["profile"])
-            made = predicted(folder, row)
+            prediction = predicted(folder, row)
             measured = profile["latency"] * 1000
-            errors.append(made.latency_us / measured - 1)
+            errors.append(prediction.latency_us / measured - 1)
             moved = [
                 sum(values[f"hbm_{way}_bytes"] for way in ("read", "write"))
                 - values["spill_save_bytes"] - values["spill_reload_bytes"]
-                for values in (profile, made.summary.values)
+                for values in (profile, prediction.summary.values)
             ]  # fmt: skip
             print(
-                f"{row['case_name']:40} {measured:12.0f} {made.latency_us:10.0f} {errors[-1]:+7.1%}"
+                f"{row['case_name']:40} {measured:12.0f} {prediction.latency_us:10.0f} {errors[-1]:+7.1%}"
                 f"  {moved[0]:,.0f}  {moved[1]:,.0f}"
             )
     print(f"mean error of {len(errors)}: {sum(map(abs, errors)) / len(errors):.1%}")

@@ -29,8 +29,8 @@ def main() -> None:
             return lambda repeats: nkilab.simulate(kernel)(x, repeats)
 
         def traced(kernel: object) -> Callable[[int], object]:
-            held = api.as_kernel(kernel)
-            return lambda repeats: launch(held, (shape, repeats), {}, machine, has_data=False)
+            nki_kernel = api.as_kernel(kernel)
+            return lambda repeats: launch(nki_kernel, (shape, repeats), {}, machine, has_data=False)
 
         kinds = {
             "dst-first": computed(dst_first),

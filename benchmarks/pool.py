@@ -91,12 +91,12 @@ def main() -> None:
             for _ in range(RUNS):
                 here.append(spent(lambda f=launched: f(None)))
                 apart.append(spent(lambda f=launched: f(processes)))
-            clock, alone = (median(column) for column in list(zip(*here, strict=True))[:2])
+            clock, alone_seconds = (median(column) for column in list(zip(*here, strict=True))[:2])
             shared, own, busiest = (median(column) for column in zip(*apart, strict=True))
             print(
                 f"{name}: {clock:.3f} s here, {shared:.3f} s in two processes, {clock / shared:.2f} times as "
-                f"fast; processor time {alone:.3f} s here, {busiest:.3f} s of the busier process and "
-                f"{own:.3f} s of this one, {alone / (busiest + own):.2f} times"
+                f"fast; processor time {alone_seconds:.3f} s here, {busiest:.3f} s of the busier process and "
+                f"{own:.3f} s of this one, {alone_seconds / (busiest + own):.2f} times"
             )
 
 

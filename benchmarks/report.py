@@ -36,7 +36,7 @@ ZOOMING = """async () => {
 }"""
 
 
-def made(tiles: int) -> Profile:
+def profile_of(tiles: int) -> Profile:
     """The profile of a tiled product."""
     with activate():
         from nkilab.ledger.kernels import matmul
@@ -67,17 +67,17 @@ def draw(path: Path) -> None:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(path.as_uri())
         page.wait_for_function("document.documentElement.dataset.state === 'drawn'")
-        found = page.evaluate(ZOOMING)
+        frames = page.evaluate(ZOOMING)
         browser.close()
-    bar("first timeline after navigation", found["drawn"] / 1000, "s", "3 s")
-    bar("median frame while zooming", found["frame"], "ms", "50 ms")
-    bar("of that, median drawing", found["draw"], "ms", "50 ms")
+    bar("first timeline after navigation", frames["drawn"] / 1000, "s", "3 s")
+    bar("median frame while zooming", frames["frame"], "ms", "50 ms")
+    bar("of that, median drawing", frames["draw"], "ms", "50 ms")
 
 
 def main() -> None:
     """Make, measure, draw."""
     tiles = int(sys.argv[1]) if len(sys.argv) > 1 else 40
-    for what, make in {"in rhythm": made, "by chance": made_by_chance}.items():
+    for what, make in {"in rhythm": profile_of, "by chance": made_by_chance}.items():
         print(f"events {what}:")
         measure(make(tiles))
 

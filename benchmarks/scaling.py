@@ -25,8 +25,8 @@ def predicted(kernel: Any, ranks: int, *specs: Any) -> tuple[float, tuple[float,
     """Microseconds, their interval, classes of equal ranks, and seconds to trace and simulate."""
     began = perf_counter()
     group = ncc.ReplicaGroup([list(range(ranks))])
-    made = nkilab.estimate(kernel, *specs, group, ranks=ranks)
-    return made.latency_us, made.interval_us, max(1, len(made.cores)), perf_counter() - began
+    estimated = nkilab.estimate(kernel, *specs, group, ranks=ranks)
+    return estimated.latency_us, estimated.interval_us, max(1, len(estimated.cores)), perf_counter() - began
 
 
 def product_on_data(ranks: int) -> float:
@@ -44,14 +44,14 @@ def product_on_data(ranks: int) -> float:
 
 def main(picture: str) -> None:
     """Print a table, and draw it if a file is named."""
-    found: dict[str, list[tuple[int, float, tuple[float, float]]]] = {"product": [], "all-reduce": []}
+    series: dict[str, list[tuple[int, float, tuple[float, float]]]] = {"product": [], "all-reduce": []}
     print("ranks  product us (interval)        all-reduce us (interval)     classes  simulated s  on data s")
     for ranks in RANKS:
         specs = [nkilab.spec((K // ranks, n), "float32") for n in (M, N)]
         product = predicted(reduced_product, ranks, *specs)
         reduction = predicted(summed, ranks, nkilab.spec((1024, 1024), "float32"))
-        found["product"].append((ranks, *product[:2]))
-        found["all-reduce"].append((ranks, *reduction[:2]))
+        series["product"].append((ranks, *product[:2]))
+        series["all-reduce"].append((ranks, *reduction[:2]))
         data = f"{product_on_data(ranks):9.2f}" if ranks <= WITH_DATA else ""
         cells = [f"{us:9.1f} ({low:.1f} to {high:.1f})" for us, (low, high), *_ in (product, reduction)]
         print(
@@ -59,13 +59,13 @@ def main(picture: str) -> None:
         )
     if picture:
         with open(picture, "w", encoding="utf-8") as file:
-            file.write(svg(found))
+            file.write(svg(series))
 
 
-def svg(found: dict[str, list[tuple[int, float, tuple[float, float]]]]) -> str:
+def svg(series: dict[str, list[tuple[int, float, tuple[float, float]]]]) -> str:
     """The table as a picture on logarithmic axes, intervals as bars."""
-    top = max(high for rows in found.values() for _, _, (_, high) in rows)
-    low = min(low for rows in found.values() for _, _, (low, _) in rows)
+    top = max(high for rows in series.values() for _, _, (_, high) in rows)
+    low = min(low for rows in series.values() for _, _, (low, _) in rows)
 
     def x(ranks: int) -> float:
         return 70 + 520 * np.log2(ranks) / np.log2(RANKS[-1])
@@ -84,7 +84,7 @@ def svg(found: dict[str, list[tuple[int, float, tuple[float, float]]]]) -> str:
             for us in (low, (low * top) ** 0.5, top)
         ),
     ]
-    for (name, rows), colour in zip(found.items(), ("#0072b2", "#d55e00"), strict=True):
+    for (name, rows), colour in zip(series.items(), ("#0072b2", "#d55e00"), strict=True):
         line = " ".join(f"{x(r):.1f},{y(us):.1f}" for r, us, _ in rows)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [

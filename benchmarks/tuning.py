@@ -66,13 +66,13 @@ def main() -> None:
         from nkilab.ledger.kernels import matmul
 
         machine = api.machine_for(None)
-        given = (nkilab.spec((2048, 2048), "float32"),) * 2
+        specs = (nkilab.spec((2048, 2048), "float32"),) * 2
         kernels = {"blocked": matmul.blocked, "blocked_tiles": matmul.blocked_tiles}
         for name, kernel in kernels.items():
-            objective = KernelObjective(kernel, [Case(given)], machine)
+            objective = KernelObjective(kernel, [Case(specs)], machine)
             for point in points:
                 objective.evaluate(point)
-            first = evaluated(lambda k=kernel: KernelObjective(k, [Case(given)], machine), points)
+            first = evaluated(lambda k=kernel: KernelObjective(k, [Case(specs)], machine), points)
             other = changed(machine, {"dma_issue_ns": 0.1})
             again = evaluated(lambda o=objective, m=other: o.under(m), points)
             bar(
@@ -82,54 +82,54 @@ def main() -> None:
                 "at least 50",
             )
             bar(f"{name}, the same under other constants", len(points) / again, "points/s", "none")
-            compared(kernel, Case(given), machine, points)
-            parts(api.as_kernel(kernel), given, machine, points)
+            compared(kernel, Case(specs), machine, points)
+            parts(api.as_kernel(kernel), specs, machine, points)
 
 
 def compared(kernel: Any, case: Case, machine: Machine, points: list[Any]) -> None:
     """How much longer points take where every iteration of every loop is run, one beside the other."""
     spent = {True: 0.0, False: 0.0}
-    made = [
+    objectives = [
         (is_wanted, KernelObjective(kernel, [case], machine, repeats=Repeats(is_wanted=is_wanted)))
         for _ in range(RUNS)
         for is_wanted in spent
     ]
     for point in points:
-        runs = [(way, cpu(lambda o=o, p=point: o.evaluate(p))) for way, o in made]
+        runs = [(way, cpu(lambda o=o, p=point: o.evaluate(p))) for way, o in objectives]
         for way in spent:
             spent[way] += min(seconds for w, seconds in runs if w is way)
     bar("  the same with every iteration run", spent[False] / spent[True], "times as long", "none")
 
 
-def parts(kernel: Any, given: tuple[Any, ...], machine: Any, points: list[Any]) -> None:
+def parts(kernel: Any, specs: tuple[Any, ...], machine: Any, points: list[Any]) -> None:
     """Milliseconds of each part of an evaluation, on average."""
     spent = dict.fromkeys(("trace", "compiler", "placement", "clock", "summary"), 0.0)
     rows, known = 0, {REPEATS: Repeats()}
     for point in points:
-        held: dict[str, Any] = {}
+        state: dict[str, Any] = {}
 
-        def traced(point: Any = point, held: Any = held) -> None:
-            launched = launch(kernel, given, dict(point), machine, has_data=False, keyed=known)
-            held["program"] = launched.program
+        def traced(point: Any = point, state: Any = state) -> None:
+            launched = launch(kernel, specs, dict(point), machine, has_data=False, keyed=known)
+            state["program"] = launched.program
 
-        def left(held: Any = held) -> None:
-            held["program"].kept = (-1, None)
-            held["compiled"] = compiled(held["program"])
+        def left(state: Any = state) -> None:
+            state["program"].kept = (-1, None)
+            state["compiled"] = compiled(state["program"])
 
-        def placed(held: Any = held) -> None:
-            held["plan"] = plan(held["compiled"])
+        def placed(state: Any = state) -> None:
+            state["plan"] = plan(state["compiled"])
 
-        def timed(held: Any = held) -> None:
-            held["timeline"] = simulate(held["compiled"], held["plan"])
+        def timed(state: Any = state) -> None:
+            state["timeline"] = simulate(state["compiled"], state["plan"])
 
-        def summed(held: Any = held) -> None:
-            summarize(held["compiled"], held["plan"], held["timeline"])
+        def summed(state: Any = state) -> None:
+            summarize(state["compiled"], state["plan"], state["timeline"])
 
         for name, action in zip(spent, (traced, left, placed, timed, summed), strict=True):
             spent[name] += min(cpu(action) for _ in range(RUNS))
-        rows += len(held["program"])
-    told = ", ".join(f"{name} {1000 * seconds / len(points):.1f} ms" for name, seconds in spent.items())
-    print(f"  {rows / len(points):.0f} instructions a point: {told}")
+        rows += len(state["program"])
+    shares = ", ".join(f"{name} {1000 * seconds / len(points):.1f} ms" for name, seconds in spent.items())
+    print(f"  {rows / len(points):.0f} instructions a point: {shares}")
 
 
 def workers() -> None:
@@ -140,19 +140,24 @@ def workers() -> None:
     too, whether a second worker makes work: its sum is to be that of one worker.
     """
     points = list(MANY.points())
-    held: dict[int, list[Timing]] = {1: [], 2: []}
+    timings: dict[int, list[Timing]] = {1: [], 2: []}
     pairs: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(RUNS):
-        for count in held:
-            held[count].append(search_on(count, points))
+        for count in timings:
+            timings[count].append(search_on(count, points))
             pairs[count].append(apart(count))
-    least = {n: Timing(*(min(column) for column in zip(*runs, strict=True))) for n, runs in held.items()}
+    least = {n: Timing(*(min(column) for column in zip(*runs, strict=True))) for n, runs in timings.items()}
     one, two = least[1], least[2]
     print(f"{len(points)} points; load {os.getloadavg()[0]:.1f}; the least of {RUNS} runs each")
     for count, timing in least.items():
         print(f"  workers {count}: {timing}")
-    alone, beside = (min(pairs[n]) for n in pairs)
-    bar("two separate searches side by side, the machine's limit", 2 * alone / beside, "times one", "none")
+    one_seconds, two_seconds = (min(pairs[n]) for n in pairs)
+    bar(
+        "two separate searches side by side, the machine's limit",
+        2 * one_seconds / two_seconds,
+        "times one",
+        "none",
+    )
     bar("speed-up from one worker to two, both warm", one.warm_wall / two.warm_wall, "times", "2, idle")
     bar("  of the whole search, with the start of the workers", one.wall / two.wall, "times", "none")
     bar("processor time of two workers, both warm", two.warm_spent / one.warm_spent, "times one", "1")
@@ -181,13 +186,13 @@ class Timing(NamedTuple):
 
 def search_on(count: int, points: list[Any]) -> Timing:
     """Evaluate points in so many processes that begin with nothing."""
-    made = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+    executor = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
 
     def spent() -> float:
-        return sum(map(processor_seconds, made._processes))
+        return sum(map(processor_seconds, executor._processes))
 
     began, own = perf_counter(), process_time()
-    pool = Pooled(WORK, lambda: made, count)
+    pool = Pooled(WORK, lambda: executor, count)
     half, at_half = perf_counter(), 0.0
     for number, _ in enumerate(pool.evaluate(points), 1):
         if number == len(points) // 2:
@@ -200,10 +205,10 @@ def search_on(count: int, points: list[Any]) -> Timing:
 
 def apart(count: int) -> float:
     """Seconds until so many processes have each evaluated every point, for itself."""
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as made:
-        list(made.map(float, range(count)))
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        list(pool.map(float, range(count)))
         began = perf_counter()
-        searches = [made.submit(search_alone) for _ in range(count)]
+        searches = [pool.submit(search_alone) for _ in range(count)]
         for one in searches:
             one.result()
         return perf_counter() - began

@@ -160,11 +160,11 @@ class Instruction:
         cls.rules = [v for v in cls.__dict__.values() if isinstance(v, Rule)]
         REGISTRY[cls.name] = cls
 
-    def __init__(self, chip: Chip, line: str, given: dict[str, Any]) -> None:
-        self.chip, self.line, self.given = chip, line, given
+    def __init__(self, chip: Chip, line: str, values: dict[str, Any]) -> None:
+        self.chip, self.line, self.values = chip, line, values
         self.sizes: dict[str, int] = {}
         for name, operand in self.operands.items():
-            self._check(name, given[name], operand)
+            self._check(name, values[name], operand)
         for axis, constant in self.limits.items():
             size, most = self.sizes[axis], getattr(chip, constant)
             if size > most:
@@ -180,15 +180,15 @@ class Instruction:
                 raise self.error(f"axis {axis} of {name} is {size}; before it is {self.sizes[axis]}")
 
     def error(self, problem: str) -> KernelError:
-        tiles = "".join(f"\n  {name} = {self.given[name]}" for name in self.operands)
+        tiles = "".join(f"\n  {name} = {self.values[name]}" for name in self.operands)
         return KernelError(f"{self.line}: {self.name}: {problem}{tiles}")
 
     def run(self) -> None:
-        self.compute(**{k: v.array if isinstance(v, Tile) else v for k, v in self.given.items()})
+        self.compute(**{k: v.array if isinstance(v, Tile) else v for k, v in self.values.items()})
 
     def touched(self) -> list[tuple[Tile, bool]]:
         """Its tiles, and whether it writes them."""
-        return [(self.given[name], operand.is_written) for name, operand in self.operands.items()]
+        return [(self.values[name], operand.is_written) for name, operand in self.operands.items()]
 
 
 class DmaCopy(Instruction):
@@ -204,8 +204,8 @@ class DmaCopy(Instruction):
 
     def cost(self) -> Cost:
         # a queue for loads and one for stores: a store does not hold up the loads behind it
-        queue = "load" if self.given["dst"].memory == "sbuf" else "store"
-        moved = self.given["src"].array.nbytes
+        queue = "load" if self.values["dst"].memory == "sbuf" else "store"
+        moved = self.values["src"].array.nbytes
         return Cost(queue, moved / self.chip.dma_bytes_per_ns, self.chip.dma_latency_ns)
 
 
@@ -223,7 +223,7 @@ class NcMatmul(Instruction):
 
     def cost(self) -> Cost:
         # a column of moving per cycle, at least 64; float32 takes four passes
-        passes = self.given["moving"].array.itemsize
+        passes = self.values["moving"].array.itemsize
         cycles = max(64, self.sizes["N"]) * passes
         return Cost("tensor", cycles / self.chip.tensor_ghz, self.chip.tensor_result_ns)
 
@@ -239,7 +239,7 @@ class TensorTensor(Instruction):
 
     @rule("data1 and data2 are both in psum; at least one must be in sbuf", data1="psum", data2="psum")
     def one_input_in_sbuf(self) -> bool:
-        return "sbuf" in (self.given["data1"].memory, self.given["data2"].memory)
+        return "sbuf" in (self.values["data1"].memory, self.values["data2"].memory)
 
     def compute(self, dst, data1, data2, op):
         dst[...] = op(data1, data2)
@@ -275,11 +275,11 @@ def tracing(chip: Chip = TRN2) -> Iterator[Program]:
         _open.pop()
 
 
-def traced(cls: type[Instruction], given: dict[str, Any]) -> None:
+def traced(cls: type[Instruction], values: dict[str, Any]) -> None:
     """Check, compute, append. The frame two further up is the kernel's."""
     frame = sys._getframe(2)
     line = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-    row = cls(_open[-1].chip, line, given)
+    row = cls(_open[-1].chip, line, values)
     row.run()
     _open[-1].rows.append(row)
 
@@ -307,8 +307,8 @@ nl = SimpleNamespace(
 
 
 def dst_first(cls: type[Instruction]) -> Callable[..., None]:
-    def function(**given: Any) -> None:
-        traced(cls, given)
+    def function(**values: Any) -> None:
+        traced(cls, values)
 
     return function
 
@@ -316,11 +316,11 @@ def dst_first(cls: type[Instruction]) -> Callable[..., None]:
 def value_returning(cls: type[Instruction]) -> Callable[..., Tile]:
     out = cls.operands["dst"]
 
-    def function(**given: Any) -> Tile:
-        inputs = [(cls.operands[k].axes, v.shape) for k, v in given.items() if k in cls.operands]
+    def function(**values: Any) -> Tile:
+        inputs = [(cls.operands[k].axes, v.shape) for k, v in values.items() if k in cls.operands]
         sizes = {axis: size for axes, shape in inputs for axis, size in zip(axes, shape)}
         dst = ndarray([sizes[axis] for axis in out.axes], buffer=out.memories[0])
-        traced(cls, {"dst": dst, **given})
+        traced(cls, {"dst": dst, **values})
         return dst
 
     return function
@@ -381,11 +381,11 @@ Span = tuple[int, int]  # bytes of each partition, from and up to
 
 def lifetimes(program: Program) -> dict[Tile, Span]:
     """First and last row of every tile on the chip."""
-    found: dict[Tile, Span] = {}
+    spans: dict[Tile, Span] = {}
     for number, row in enumerate(program.rows):
         for tile in (tile.root for tile, _ in row.touched() if tile.memory != "hbm"):
-            found[tile] = (found.get(tile, (number,))[0], number)
-    return found
+            spans[tile] = (spans.get(tile, (number,))[0], number)
+    return spans
 
 
 def placed(program: Program) -> dict[Tile, Span]:
@@ -568,8 +568,8 @@ def laws() -> None:
         assert np.array_equal(tiles["dst"].array, arrays["dst"]), cls.name
         for rule in cls.rules:
             moved = {k: Tile(k, arrays[k], memory) for k, memory in rule.broken_by.items()}
-            given = {**cls.example, **tiles, **moved}
-            assert rule.sentence in refused(lambda cls=cls, given=given: cls(TRN2, "law", given))
+            values = {**cls.example, **tiles, **moved}
+            assert rule.sentence in refused(lambda cls=cls, values=values: cls(TRN2, "law", values))
 
 
 def main() -> None:
@@ -592,10 +592,10 @@ def main() -> None:
             ndarray((128, 1024)),
             ndarray((128, 1024), buffer=nl.psum),
         )
-        told = refused(lambda: nisa.nc_matmul(dst=sums, stationary=weights, moving=moving))
-    assert "nc_matmul: N is 1024; trn2 allows 512 (psum_columns)" in told
-    assert "\n  dst = psum3: float32[128, 1024] in psum" in told
-    print(f"{told}\n")
+        message = refused(lambda: nisa.nc_matmul(dst=sums, stationary=weights, moving=moving))
+    assert "nc_matmul: N is 1024; trn2 allows 512 (psum_columns)" in message
+    assert "\n  dst = psum3: float32[128, 1024] in psum" in message
+    print(f"{message}\n")
 
     # One turn of the loop, by hand: 64 KiB of weights and 256 KiB of rhs come, then it is multiplied,
     # added, stored. The bias comes meanwhile. Pieces of the critical path leave no gap.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .sources import ROOT, SOURCES, name_of, nodes, tree
+from .vocabulary import banned_names
 
 FILE = Path(__file__).with_name("budgets.toml")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -164,11 +165,20 @@ def table_share(name: str) -> float:
     return rows / len(path.read_text(encoding="utf-8").splitlines())
 
 
+def banned_name_counts() -> Counter[str]:
+    """How often a banned name stands by itself, by folder or module."""
+    counts: Counter[str] = Counter()
+    for path in SOURCES:
+        counts[name_of(path).split("/")[0]] += len(banned_names(path))
+    return +counts
+
+
 @cache
 def figures() -> dict[str, dict[str, int]]:
     """Every figure that has a recorded ceiling, by table of the file."""
     limits = {kind: over_limit(kind) for kind in budgets()["limits"] if kind != "module_lines"}
-    return {"lines": line_counts(), "any": dict(any_counts()), **limits}
+    counts = {"any": dict(any_counts()), "banned_names": dict(banned_name_counts())}
+    return {"lines": line_counts(), **counts, **limits}
 
 
 def _key_and_number(line: str) -> tuple[str, int] | None:

@@ -39,11 +39,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compares a text with the file of a name in the folder `golden` beside the test, or rewrites it."""
     folder = Path(request.path).parent / "golden"
 
-    def check(name: str, found: str) -> None:
+    def check(name: str, text: str) -> None:
         if request.config.getoption("--update-golden"):
             folder.mkdir(exist_ok=True)
-            (folder / name).write_text(found, encoding="utf-8")
-        assert found == (folder / name).read_text(encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8")
+        assert text == (folder / name).read_text(encoding="utf-8")
 
     return check
 

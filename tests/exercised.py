@@ -33,13 +33,13 @@ TABLES = {"ACTIVATIONS": ACTIVATIONS, "OPERATORS": OPERATORS}
 @cache
 def exercised() -> dict[str, frozenset[str]]:
     """Names in the tables of `history` per spelling."""
-    found: dict[str, set[str]] = {"beta1": set(), "nki": set()}
+    names_by_dialect: dict[str, set[str]] = {"beta1": set(), "nki": set()}
     for path in sorted(TESTS.rglob("*.py")):
         text = path.read_text()
         if path.name.startswith("test_") and any(word in text for word in ASSERTIONS):
             for spelling, name in names_in(ast.parse(text), text):
-                found[spelling].add(name)
-    return {spelling: frozenset(names) for spelling, names in found.items()}
+                names_by_dialect[spelling].add(name)
+    return {spelling: frozenset(names) for spelling, names in names_by_dialect.items()}
 
 
 def names_in(tree: ast.Module, text: str) -> Iterator[tuple[str, str]]:
@@ -53,8 +53,8 @@ def names_in(tree: ast.Module, text: str) -> Iterator[tuple[str, str]]:
     constants = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     constants |= {name for table in imported & set(TABLES) for name in TABLES[table]}
     for function in tree.body:
-        held = "\n".join(lines[function.lineno - 1 : function.end_lineno])
-        if "# refused" in held:
+        function_text = "\n".join(lines[function.lineno - 1 : function.end_lineno])
+        if "# refused" in function_text:
             continue
         for node in ast.walk(function):
             yield from names_of(node, bound, constants)

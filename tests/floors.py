@@ -35,22 +35,22 @@ def shares(measured: coverage.Coverage) -> dict[str, tuple[int, int]]:
     return {home: (count, ran[home]) for home, count in sorted(statements.items()) if count}
 
 
-def complaints(found: dict[str, tuple[int, int]], floors: dict[str, int]) -> list[str]:
+def complaints(measured: dict[str, tuple[int, int]], floors: dict[str, int]) -> list[str]:
     """What lies below its floor, or has none."""
-    below = [f"{home} has no floor" for home in found.keys() - floors.keys()]
-    below += [f"{home} has a floor and no statement" for home in floors.keys() - found.keys()]
-    for home in found.keys() & floors.keys():
-        count, ran = found[home]
+    below = [f"{home} has no floor" for home in measured.keys() - floors.keys()]
+    below += [f"{home} has a floor and no statement" for home in floors.keys() - measured.keys()]
+    for home in measured.keys() & floors.keys():
+        count, ran = measured[home]
         if 100 * ran < floors[home] * count:
             below.append(f"{home} is covered to {100 * ran / count:.1f} %; its floor is {floors[home]} %")
     return sorted(below)
 
 
-def raised(text: str, found: dict[str, tuple[int, int]]) -> str:
+def raised(text: str, measured: dict[str, tuple[int, int]]) -> str:
     """The file with the floors of folders that the tests cover further, and of new folders."""
     before, _, _ = text.partition("[coverage]\n")
     floors = tomllib.loads(text)["coverage"]
-    shares = {home: 100 * ran // count for home, (count, ran) in found.items()}
+    shares = {home: 100 * ran // count for home, (count, ran) in measured.items()}
     rows = [f"{home} = {max(share, floors.get(home, 0))}" for home, share in shares.items()]
     return "\n".join([f"{before}[coverage]", *rows]) + "\n"
 
@@ -62,14 +62,14 @@ def main() -> int:
     measured.load()
     # processes that ended after pytest did
     measured.combine(keep=False, strict=False)
-    found = shares(measured)
+    by_folder = shares(measured)
     print(f"{'folder':12} {'lines':>7} {'covered':>8} {'share':>7} {'floor':>6}")
-    for home, (count, ran) in found.items():
+    for home, (count, ran) in by_folder.items():
         print(f"{home:12} {count:7} {ran:8} {100 * ran / count:6.1f}% {floors.get(home, 'none'):>5}%")
     if "--raise" in sys.argv:
-        FILE.write_text(raised(FILE.read_text(encoding="utf-8"), found), encoding="utf-8")
+        FILE.write_text(raised(FILE.read_text(encoding="utf-8"), by_folder), encoding="utf-8")
         return 0
-    below = complaints(found, floors)
+    below = complaints(by_folder, floors)
     print("\n".join(below + ["write tests, or say in the commit why a floor comes down"] * bool(below)))
     return 1 if below else 0
 

@@ -60,12 +60,12 @@ def test_estimate_takes_arrays_and_specs_alike():
 
 
 def test_estimate_knows_how_sure_it_is_and_where_it_stands():
-    found = nkilab.estimate(doubled, nkilab.spec((64, 256), "bf16"))
-    low, high = found.interval_us
-    assert low < found.latency_us < high
-    assert 0 < found.window_us <= found.latency_us < found.profile_us
-    assert (found.kernel_name, found.target) == ("doubled", "trn2")
-    assert repr(found) == "Estimate(kernel_name='doubled', target='trn2')"
+    estimated = nkilab.estimate(doubled, nkilab.spec((64, 256), "bf16"))
+    low, high = estimated.interval_us
+    assert low < estimated.latency_us < high
+    assert 0 < estimated.window_us <= estimated.latency_us < estimated.profile_us
+    assert (estimated.kernel_name, estimated.target) == ("doubled", "trn2")
+    assert repr(estimated) == "Estimate(kernel_name='doubled', target='trn2')"
 
 
 def test_a_longer_kernel_takes_longer():
@@ -175,7 +175,7 @@ class Named(np.ndarray):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "array",
     [
         ramp(8, 8)[::2, ::2],
         ramp(4, 4)[::-1, ::-1],
@@ -187,8 +187,8 @@ class Named(np.ndarray):
     ],
     ids=["steps", "backwards", "fortran", "big-endian", "repeated", "unaligned", "subclass"],
 )
-def test_an_array_is_read_however_it_lies(given):
-    np.testing.assert_array_equal(nkilab.simulate(copied)(given), np.array(given.tolist(), np.float32))
+def test_an_array_is_read_however_it_lies(array):
+    np.testing.assert_array_equal(nkilab.simulate(copied)(array), np.array(array.tolist(), np.float32))
 
 
 @pytest.mark.parametrize("target", [3, ["trn1"], 2.5])

@@ -9,10 +9,10 @@ import pytest
 
 from nkilab.errors import FileError
 from nkilab.files import neff
+from tests.command_line import SOURCE, call, script
 from tests.dialects.spellings import nki1 as nki
 from tests.dialects.spellings import nl1 as nl
 from tests.dialects.spellings import program_of
-from tests.program import SOURCE, call, script
 
 BETA1 = """\
 import numpy as np

@@ -8,7 +8,7 @@ import pytest
 
 import nkilab
 from nkilab.errors import NkilabError, printable, shown
-from tests.program import call, told
+from tests.command_line import call, outcome_of
 
 KERNEL = """\
 import nki
@@ -35,7 +35,7 @@ def folder(tmp_path):
 
 def test_arrays_that_no_memory_holds_are_refused_with_their_bytes(folder):
     # 10**12 elements of 4 bytes are 3,725.3 GiB
-    status, output, error = told(call("check", "k.py:kernel", "--arg", LARGE, folder=folder))
+    status, output, error = outcome_of(call("check", "k.py:kernel", "--arg", LARGE, folder=folder))
     assert (status, output) == (1, "")
     assert error.startswith(
         "nkilab: the elements of float32[1000000, 1000000] need 3,725.3 GiB; this computer has "
@@ -44,7 +44,7 @@ def test_arrays_that_no_memory_holds_are_refused_with_their_bytes(folder):
 
 
 def test_an_estimate_of_arrays_that_no_memory_holds_needs_none(folder):
-    status, output, _ = told(call("estimate", "k.py:kernel", "--arg", LARGE, folder=folder))
+    status, output, _ = outcome_of(call("estimate", "k.py:kernel", "--arg", LARGE, folder=folder))
     assert status == 0
     assert output.startswith("kernel on trn2: ")
 
@@ -85,7 +85,7 @@ COUNTS = [
 
 @pytest.mark.parametrize(("arguments", "text"), COUNTS, ids=[" ".join(a[:3]) for a, _ in COUNTS])
 def test_a_count_that_never_ends_is_refused_with_its_reason(folder, arguments, text):
-    assert told(call(*arguments, folder=folder)) == (2, "", text)
+    assert outcome_of(call(*arguments, folder=folder)) == (2, "", text)
 
 
 DEEP = "{}:{}: lists and mappings stand in each other more than 32 deep\n"
@@ -116,7 +116,7 @@ def test_yaml_that_nests_or_repeats_too_much_is_refused_at_once(folder, name):
             "see docs/tune.md for the format",
         ),
     ):
-        status, output, error = told(call(*arguments, folder=folder))
+        status, output, error = outcome_of(call(*arguments, folder=folder))
         assert (status, output) == (1, "")
         assert error == f"{message}  hint: {hint}\n"
     # the readers of a whole tree take 30 s for the first of them
@@ -125,7 +125,7 @@ def test_yaml_that_nests_or_repeats_too_much_is_refused_at_once(folder, name):
 
 def test_an_anchor_that_is_referred_to_plainly_is_read(folder):
     (folder / "space.yaml").write_text("base: &base [1, 2]\nagain: *base\n", "utf-8")
-    _, _, error = told(call("validate", "space.yaml", folder=folder))
+    _, _, error = outcome_of(call("validate", "space.yaml", folder=folder))
     assert "alias" not in error
 
 

@@ -12,7 +12,7 @@ from .budgets import FILE, ROOT, SOURCES, budgets, depth, figures, lowered, name
 TESTS = Path(__file__).parent
 LOWER = "run `python -m tests.budgets --lower` and commit tests/budgets.toml"
 # How far below its ceiling a figure may lie before the ceiling has to follow: not every change moves it.
-SLACK = {"lines": 300, "any": 10}
+SLACK = {"lines": 300, "any": 10, "banned_names": 40}
 # What a module must have of table rows to count as a table
 TABLE_SHARE = 0.7
 INSTEAD = {
@@ -23,9 +23,9 @@ INSTEAD = {
 
 
 def function(text: str) -> ast.FunctionDef:
-    (made,) = ast.parse(text).body
-    assert isinstance(made, ast.FunctionDef)
-    return made
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    return function
 
 
 def test_no_module_is_longer_than_its_limit() -> None:

@@ -10,8 +10,8 @@ import pytest
 from nkilab.errors import NkilabError
 from nkilab.files.neff import packed, unpacked
 from nkilab.machine import MACHINES, machine_named
+from tests.command_line import call, outcome_of
 from tests.place.handmade import Kernel
-from tests.program import call, told
 
 KERNEL = """\
 import nki
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_chip_is_fitted_and_the_file_is_a_target(folder: Path) -> None:
-    status, output, complaint = told(
+    status, output, complaint = outcome_of(
         call("calibrate", "--from", "mine.yaml", "-o", "ours.yaml", folder=folder)
     )
     assert (status, complaint) == (0, "")
@@ -61,26 +61,26 @@ def test_a_chip_is_fitted_and_the_file_is_a_target(folder: Path) -> None:
     times = {}
     for target in ("trn2", "ours.yaml"):
         arguments = ("estimate", "kernels.py:double", "--arg", "f32[128,512]", "--target", target, "--json")
-        status, output, complaint = told(call(*arguments, folder=folder))
+        status, output, complaint = outcome_of(call(*arguments, folder=folder))
         assert (status, complaint) == (0, "")
-        held = json.loads(output)
-        times[held["target"]] = held["latency_us"]
+        document = json.loads(output)
+        times[document["target"]] = document["latency_us"]
     assert set(times) == {"trn2", "trn2 (ours.yaml)"}
     assert abs(times["trn2 (ours.yaml)"] - 25) < 0.3 * abs(times["trn2"] - 25)
 
 
 def test_json_tells_rows_constants_and_errors(folder: Path) -> None:
-    status, output, _ = told(
+    status, output, _ = outcome_of(
         call("calibrate", "--from", "mine.yaml", "-o", "ours.yaml", "--json", folder=folder)
     )
-    held = json.loads(output)
-    assert (status, held["schema"], held["chip"]) == (0, "nkilab.calibrate/1", "trn2")
-    assert [one["id"] for one in held["rows"]] == ["small", "large"]
-    errors = [abs(one["after"] / one["measured"] - 1) for one in held["rows"]]
-    assert held["mape"]["after"] == pytest.approx(sum(errors) / 2)
-    assert held["mape"]["after"] < held["mape"]["before"]
+    document = json.loads(output)
+    assert (status, document["schema"], document["chip"]) == (0, "nkilab.calibrate/1", "trn2")
+    assert [one["id"] for one in document["rows"]] == ["small", "large"]
+    errors = [abs(one["after"] / one["measured"] - 1) for one in document["rows"]]
+    assert document["mape"]["after"] == pytest.approx(sum(errors) / 2)
+    assert document["mape"]["after"] < document["mape"]["before"]
     written = machine_named(str(folder / "ours.yaml"))
-    for name, value in held["constants"].items():
+    for name, value in document["constants"].items():
         assert value["before"] == MACHINES["trn2"][name]
         assert written[name] == pytest.approx(value["after"], rel=1e-5)
 
@@ -104,7 +104,9 @@ def test_what_cannot_be_fitted_is_told_and_nothing_is_written(
     folder: Path, expected: int, arguments: tuple[str, ...], old: str, new: str, message: str
 ) -> None:
     (folder / "mine.yaml").write_text(LEDGER.replace(old, new))
-    status, output, complaint = told(call("calibrate", "--from", "mine.yaml", *arguments, folder=folder))
+    status, output, complaint = outcome_of(
+        call("calibrate", "--from", "mine.yaml", *arguments, folder=folder)
+    )
     assert (status, output, complaint) == (expected, "", f"nkilab: {message}\n")
     assert sorted(p.name for p in folder.iterdir() if p.suffix in (".yaml", ".txt")) == ["mine.yaml"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nkilab
-from tests.program import KERNEL, SOURCE, call, script, told
+from tests.command_line import KERNEL, SOURCE, call, outcome_of, script
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_verb_or_option_that_does_not_exist_is_wrong_usage():
 
 
 def test_version_is_that_of_the_package():
-    assert told(call("--version")) == (0, f"nkilab, version {nkilab.__version__}\n", "")
+    assert outcome_of(call("--version")) == (0, f"nkilab, version {nkilab.__version__}\n", "")
 
 
 # run
@@ -78,7 +78,11 @@ def test_version_is_that_of_the_package():
 def test_run_passes_everything_after_the_script_on(tmp_path):
     path = script(tmp_path, "import sys\nprint(sys.argv, __name__, __file__)\n")
     done = call("run", path, "--target", "x", "-m", "--json", "-h", folder=tmp_path)
-    assert told(done) == (0, f"{[str(path), '--target', 'x', '-m', '--json', '-h']} __main__ {path}\n", "")
+    assert outcome_of(done) == (
+        0,
+        f"{[str(path), '--target', 'x', '-m', '--json', '-h']} __main__ {path}\n",
+        "",
+    )
 
 
 def test_run_takes_a_module_by_name(tmp_path):
@@ -86,7 +90,7 @@ def test_run_takes_a_module_by_name(tmp_path):
     package.mkdir()
     script(package, "")
     script(package, "import sys\nprint(sys.argv[1:], __name__, __package__)\n", "tool.py")
-    assert told(call("run", "-m", "pack.tool", "-x", "1", folder=tmp_path)) == (
+    assert outcome_of(call("run", "-m", "pack.tool", "-x", "1", folder=tmp_path)) == (
         0,
         "['-x', '1'] __main__ pack\n",
         "",
@@ -99,7 +103,7 @@ def test_run_lets_a_script_import_its_neighbours_and_the_names_of_nki(kernels):
         "import numpy as np\nfrom kernels import added\nx = np.ones((2, 3), np.float32)\nprint(added(x, "
         "x))\n",
     )
-    assert told(call("run", path, folder="/")) == (0, "imported\n[[2. 2. 2.]\n [2. 2. 2.]]\n", "")
+    assert outcome_of(call("run", path, folder="/")) == (0, "imported\n[[2. 2. 2.]\n [2. 2. 2.]]\n", "")
 
 
 @pytest.mark.parametrize(
@@ -112,18 +116,18 @@ def test_run_lets_a_script_import_its_neighbours_and_the_names_of_nki(kernels):
 )  # fmt: skip
 def test_run_returns_the_status_of_the_script(tmp_path, ending, status, error):
     path = script(tmp_path, f"import sys\nprint('begun')\n{ending}\n")
-    assert told(call("run", path)) == (status, "begun\n", error)
+    assert outcome_of(call("run", path)) == (status, "begun\n", error)
 
 
 def test_run_refuses_a_script_that_is_not_there(tmp_path):
     expected = "nkilab: nowhere.py is no file\n  hint: pass the path of a Python script\n"
-    assert told(call("run", "nowhere.py", folder=tmp_path)) == (2, "", expected)
+    assert outcome_of(call("run", "nowhere.py", folder=tmp_path)) == (2, "", expected)
     assert call("run", tmp_path).returncode == 2
 
 
 def test_run_refuses_a_module_that_is_not_there(tmp_path):
     expected = "nkilab: there is no module no_such_module\n  hint: pass one that python3 -m would run\n"
-    assert told(call("run", "-m", "no_such_module", folder=tmp_path)) == (2, "", expected)
+    assert outcome_of(call("run", "-m", "no_such_module", folder=tmp_path)) == (2, "", expected)
 
 
 def test_run_shows_a_syntax_error_as_python_does(tmp_path):
@@ -167,7 +171,7 @@ def test_run_shows_the_users_frames_alone_of_an_exception_of_his_kernel(tmp_path
 
 def test_run_tells_an_error_of_ours_in_one_message(tmp_path):
     path = script(tmp_path, RAISING.format("return nl.store(tile, tile)"))
-    assert told(call("run", path)) == (
+    assert outcome_of(call("run", path)) == (
         1,
         "",
         "host.py:11: store: dst is in sbuf; store needs it in hbm\n"
@@ -177,7 +181,7 @@ def test_run_tells_an_error_of_ours_in_one_message(tmp_path):
 
 def test_run_names_the_nearest_name_that_is_served(tmp_path):
     path = script(tmp_path, RAISING.format("return nl.affine_rang(3)"))
-    assert told(call("run", path)) == (
+    assert outcome_of(call("run", path)) == (
         1,
         "",
         "host.py:11: neuronxcc.nki.language: nkilab serves no name affine_rang here\n"
@@ -231,10 +235,10 @@ def test_run_holds_a_kernel_to_a_version_and_a_chip(tmp_path):
 
 def test_run_refuses_a_version_or_chip_that_does_not_exist(tmp_path):
     path = script(tmp_path, "print('ran')\n")
-    assert told(call("run", "--nki", "9.9", path)) == (
+    assert outcome_of(call("run", "--nki", "9.9", path)) == (
         2, "", "nkilab: NKI version is 9.9; it is one of beta1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7\n",
     )  # fmt: skip
-    assert told(call("run", "--target", "tpu", path)) == (
+    assert outcome_of(call("run", "--target", "tpu", path)) == (
         2, "",
         "nkilab: target is tpu; it is one of trn1, trn2, trn3, inf2, trn1n, trn3pre, gen2, gen3, gen4\n"
         "  hint: a chip with constants of its own is the path of a machine file, MACHINE.yaml\n",
@@ -249,7 +253,7 @@ def test_run_stops_where_another_distribution_provides_a_name(tmp_path, root):
     (package / {"nki": "language.py", "neuronxcc": "nki.py"}[root]).write_text("")
     path = script(tmp_path, "print('ran')\n")
     done = call("run", path, env={"PYTHONPATH": f"{SOURCE}{os.pathsep}{package.parent}"})
-    assert told(done) == (
+    assert outcome_of(done) == (
         2,
         "",
         f"nkilab: {root} is installed at {package / '__init__.py'}; nkilab serves the name only where "
@@ -277,15 +281,15 @@ def captured(tmp_path):
         "np.float32), "
         "np.ones((64, 512), np.float32))\n"
     )
-    made = tmp_path / "made"
-    made.mkdir()
-    (made / "kernels.py").write_text(KERNEL)
-    assert call("run", script(made, host), folder=made).returncode == 0
+    capture_folder = tmp_path / "made"
+    capture_folder.mkdir()
+    (capture_folder / "kernels.py").write_text(KERNEL)
+    assert call("run", script(capture_folder, host), folder=capture_folder).returncode == 0
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for name in ("k.neff", "k.ntff"):
-        (made / name).rename(elsewhere / name)
-    (made / "kernels.py").unlink()
+        (capture_folder / name).rename(elsewhere / name)
+    (capture_folder / "kernels.py").unlink()
     return elsewhere
 
 
@@ -322,7 +326,7 @@ def test_view_prints_and_writes_the_vendors_formats(captured):
     assert 1e-5 < metrics["total_time"] < 1e-4
     assert 0 < metrics["dma_active_time_percent"] < 1
     done = profile(captured, "view", "--output-format", "json", "-n", "k.neff", "-s", "k.ntff")
-    assert told(done) == (0, "wrote ntff.json\n", "")
+    assert outcome_of(done) == (0, "wrote ntff.json\n", "")
     whole = json.loads((captured / "ntff.json").read_text())
     assert list(whole) == ["summary", "instruction", "dma"]
     assert whole["summary"][0] == metrics
@@ -334,12 +338,12 @@ def test_view_prints_and_writes_the_vendors_formats(captured):
 
 def test_view_writes_where_it_is_told(captured):
     done = profile(captured, "view", "--output-format=json", "--output-file=p.json", "-n", "k.neff")
-    assert told(done) == (0, "wrote p.json\n", "")
+    assert outcome_of(done) == (0, "wrote p.json\n", "")
     assert json.loads((captured / "p.json").read_text())["summary"]
     for kind, package in (("perfetto", "perfetto"), ("parquet", "pyarrow")):
         pytest.importorskip(package)
         done = profile(captured, "view", "--output-format", kind, "--output-file", kind, "-n", "k.neff")
-        assert told(done) == (0, f"wrote {kind}\n", "")
+        assert outcome_of(done) == (0, f"wrote {kind}\n", "")
         assert (captured / kind).exists()
 
 
@@ -363,15 +367,15 @@ def test_a_file_that_is_foreign_or_damaged_is_refused_in_one_message(captured, v
 
 
 def test_a_trace_of_another_program_is_refused(captured):
-    made = captured.parent / "made"
-    (made / "kernels.py").write_text(KERNEL)
+    capture_folder = captured.parent / "made"
+    (capture_folder / "kernels.py").write_text(KERNEL)
     host = (
         "import numpy as np\nfrom kernels import doubled\nimport neuronxcc.nki as nki\n"
         "nki.benchmark(doubled, save_neff_name='k.neff', save_trace_name='k.ntff')(np.ones((64, 8), "
         "np.float32))\n"
     )
-    assert call("run", script(made, host), folder=made).returncode == 0
-    done = profile(captured, "view", "-n", "k.neff", "-s", made / "k.ntff")
+    assert call("run", script(capture_folder, host), folder=capture_folder).returncode == 0
+    done = profile(captured, "view", "-n", "k.neff", "-s", capture_folder / "k.ntff")
     assert (done.returncode, done.stdout) == (1, "")
     assert "k.ntff is the timeline of another program: kernel doubled, sha256 " in done.stderr
 
@@ -402,28 +406,28 @@ def test_explain_of_an_unknown_name_suggests_the_nearest():
 
 
 def test_doctor_names_versions_and_who_serves_the_names():
-    found = json.loads(call("doctor", "--json").stdout)
-    assert found["schema"] == "nkilab.doctor/1"
-    assert found["nkilab"] == nkilab.__version__
-    assert found["names"] == {"neuronxcc": "served by nkilab", "nki": "served by nkilab"}
+    document = json.loads(call("doctor", "--json").stdout)
+    assert document["schema"] == "nkilab.doctor/1"
+    assert document["nkilab"] == nkilab.__version__
+    assert document["names"] == {"neuronxcc": "served by nkilab", "nki": "served by nkilab"}
     assert call("doctor").stdout.startswith(f"nkilab {nkilab.__version__} on Python ")
 
 
 def test_demo_runs_checks_times_and_writes(tmp_path):
     done = call("demo", "--output", "files", "--json", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    assert found["schema"] == "nkilab.demo/1"
-    assert all(k["matches_numpy"] and k["estimate"]["latency_us"] > 0 for k in found["kernels"])
+    document = json.loads(done.stdout)
+    assert document["schema"] == "nkilab.demo/1"
+    assert all(k["matches_numpy"] and k["estimate"]["latency_us"] > 0 for k in document["kernels"])
     assert sorted(p.name for p in (tmp_path / "files").iterdir()) == sorted(
-        Path(f).name for k in found["kernels"] for f in k["files"]
+        Path(f).name for k in document["kernels"] for f in k["files"]
     )
 
 
 def test_demo_refuses_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "taken").write_text("")
     done = call("demo", "--output", "taken", folder=tmp_path)
-    assert told(done) == (
+    assert outcome_of(done) == (
         2, "", "nkilab: taken is a file; a folder is to be written there\n  hint: name another folder\n"
     )  # fmt: skip
 
@@ -436,7 +440,7 @@ def test_a_plain_python_serves_the_names_once_the_pth_line_runs(kernels):
     code = f"{line}\nimport sys\nassert 'nkilab.api' not in sys.modules\n"
     code += "import kernels\nprint(kernels.doubled)\n"
     done = call(folder=kernels, env={"NKILAB": "1"}, python=("-c", code))
-    assert told(done) == (0, "imported\n<nki kernel doubled>\n", "")
+    assert outcome_of(done) == (0, "imported\n<nki kernel doubled>\n", "")
     done = call(folder=kernels, env={"NKILAB": "0"}, python=("-c", code))
     assert done.returncode == 1
     assert done.stderr.endswith("ModuleNotFoundError: No module named 'neuronxcc'\n")
@@ -452,4 +456,4 @@ def test_a_plain_python_takes_its_version_from_the_environment(tmp_path):
 
 def test_the_names_are_not_served_before_anybody_asks(tmp_path):
     code = "import nkilab, sys\ntry:\n    import nki\nexcept ModuleNotFoundError as e:\n    print(e)\n"
-    assert told(call(folder=tmp_path, python=("-c", code))) == (0, "No module named 'nki'\n", "")
+    assert outcome_of(call(folder=tmp_path, python=("-c", code))) == (0, "No module named 'nki'\n", "")

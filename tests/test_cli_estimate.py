@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nkilab.machine import MACHINES
-from tests.program import KERNEL, SOURCE, call, script, told
+from tests.command_line import KERNEL, SOURCE, call, outcome_of, script
 
 
 @pytest.fixture
@@ -26,24 +26,28 @@ def test_estimate_prints_json_alone_and_its_schema_is_stable(kernels):
     done = estimate(kernels, "kernels.py:added", "--arg", "f32[64,512]", "--arg", "y=bf16[64,512]", "--json")
     assert done.returncode == 0
     assert done.stderr == "imported\n"
-    found = json.loads(done.stdout)
-    assert list(found) == [
+    document = json.loads(done.stdout)
+    assert list(document) == [
         "schema", "kernel", "target", "model_version", "latency_us", "interval_us", "window_us", "profile_us",
         "notes", "instructions", "summary", "cores", "together",
     ]  # fmt: skip
-    assert (found["schema"], found["kernel"], found["target"]) == ("nkilab.estimate/1", "added", "trn2")
-    assert found["instructions"] == {"dma_copy": 3, "tensor_tensor": 1}
-    assert found["interval_us"][0] < found["latency_us"] < found["interval_us"][1]
+    assert (document["schema"], document["kernel"], document["target"]) == (
+        "nkilab.estimate/1",
+        "added",
+        "trn2",
+    )
+    assert document["instructions"] == {"dma_copy": 3, "tensor_tensor": 1}
+    assert document["interval_us"][0] < document["latency_us"] < document["interval_us"][1]
 
 
 def test_estimate_takes_several_targets_a_grid_and_keywords(kernels):
     args = ["kernels.py:doubled", "--arg", "x=f32[256,128]", "--kw", "factor=3", "--grid", "4", "--json"]
     done = estimate(kernels, *args, "--target", "trn1, trn2,gen4")
-    found = json.loads(done.stdout)
-    assert [f["target"] for f in found] == ["trn1", "trn2", "trn3"]
+    document = json.loads(done.stdout)
+    assert [f["target"] for f in document] == ["trn1", "trn2", "trn3"]
     # on trn1 the compiler makes an ACTIVATE of a multiplication by a number (place/balance.py)
     scales = ["activation", "tensor_scalar", "tensor_scalar"]
-    assert [f["instructions"] for f in found] == [{"dma_copy": 8, scale: 4} for scale in scales]
+    assert [f["instructions"] for f in document] == [{"dma_copy": 8, scale: 4} for scale in scales]
 
 
 def test_several_targets_are_columns_of_one_table(kernels):
@@ -54,10 +58,10 @@ def test_several_targets_are_columns_of_one_table(kernels):
     rows = [[cell.strip() for cell in line.strip("│┃").split("│")] for line in done.stdout.splitlines()]
     by_name = {row[0]: row[1:] for row in rows if len(row) == 1 + len(targets)}
     for place, target in enumerate(targets):
-        alone = json.loads(estimate(kernels, *args, "--target", target, "--json").stdout)
-        assert by_name["predicted latency"][place] == f"{alone['latency_us']:.2f} us"
-        assert by_name["at least"][place] == f"{alone['interval_us'][0]:.2f} us"
-        assert by_name["bound by"][place] == alone["summary"]["bound"]
+        document = json.loads(estimate(kernels, *args, "--target", target, "--json").stdout)
+        assert by_name["predicted latency"][place] == f"{document['latency_us']:.2f} us"
+        assert by_name["at least"][place] == f"{document['interval_us'][0]:.2f} us"
+        assert by_name["bound by"][place] == document["summary"]["bound"]
     assert "doubled on trn1, trn2, trn3 (timing model" in done.stdout
 
 
@@ -138,7 +142,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("args", "message"), FAULTS, ids=[" ".join(a) for a, _ in FAULTS])
 def test_estimate_tells_a_fault_of_the_kernel_in_one_message_and_exits_1(kernels, args, message):
-    assert told(estimate(kernels, *args)) == (1, "imported\n", message + "\n")
+    assert outcome_of(estimate(kernels, *args)) == (1, "imported\n", message + "\n")
 
 
 def test_estimate_of_an_array_with_pickles_or_garbage_is_refused(kernels):
@@ -147,7 +151,7 @@ def test_estimate_of_an_array_with_pickles_or_garbage_is_refused(kernels):
     for name in ("objects.npy", "garbage.npy"):
         done = estimate(kernels, DOUBLED, "--arg", f"@{name}")
         message = f"nkilab: {name} holds no array\n  hint: save it with numpy.save, without pickles\n"
-        assert told(done) == (1, "", message)
+        assert outcome_of(done) == (1, "", message)
 
 
 def test_estimate_shows_why_a_file_does_not_import(kernels):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.program import KERNEL, call, script, told
+from tests.command_line import KERNEL, call, outcome_of, script
 
 ADDED = ("kernels.py:added", "--arg", "f32[64,512]", "--arg", "f32[64,512]")
 
@@ -35,8 +35,12 @@ def test_profile_prints_text(kernels):
 def test_profile_prints_json_alone(kernels):
     done = profile(kernels, *ADDED, "--json")
     assert (done.returncode, done.stderr) == (0, "imported\n")
-    found = json.loads(done.stdout)
-    assert (found["schema"], found["kernel"], found["target"]) == ("nkilab.profile/1", "added", "trn2")
+    document = json.loads(done.stdout)
+    assert (document["schema"], document["kernel"], document["target"]) == (
+        "nkilab.profile/1",
+        "added",
+        "trn2",
+    )
 
 
 def test_profile_of_several_chips_prints_each(kernels):
@@ -46,7 +50,7 @@ def test_profile_of_several_chips_prints_each(kernels):
 
 def test_profile_writes_a_report_and_says_so(kernels):
     done = profile(kernels, *ADDED, "--html", "report.html")
-    assert told(done) == (0, "imported\n", "nkilab: wrote report.html\n")
+    assert outcome_of(done) == (0, "imported\n", "nkilab: wrote report.html\n")
     assert (kernels / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
@@ -64,12 +68,12 @@ WRONG_USAGE = [
 
 @pytest.mark.parametrize(("args", "message"), WRONG_USAGE)
 def test_profile_tells_wrong_usage_before_it_runs_anything(kernels, args, message):
-    assert told(profile(kernels, *ADDED, *args)) == (2, "", f"nkilab: {message}\n")
+    assert outcome_of(profile(kernels, *ADDED, *args)) == (2, "", f"nkilab: {message}\n")
 
 
 def test_a_report_that_cannot_be_written_leaves_nothing_behind(kernels):
     done = profile(kernels, *ADDED, "--html", "no/such/report.html")
-    assert told(done) == (
+    assert outcome_of(done) == (
         2,
         "",
         "nkilab: the folder of no/such/report.html does not exist\n"
@@ -88,22 +92,22 @@ def test_profile_writes_traces_and_tables(kernels):
     pytest.importorskip("perfetto")
     pytest.importorskip("pyarrow")
     done = profile(kernels, *ADDED, "--trace", "t.json", "--parquet", "tables", "--html", "r.html")
-    assert told(done) == (
+    assert outcome_of(done) == (
         0, "imported\n", "nkilab: wrote r.html\nnkilab: wrote t.json\nnkilab: wrote tables\n"
     )  # fmt: skip
     assert json.loads((kernels / "t.json").read_text())["traceEvents"]
     assert (kernels / "tables" / "Summary.parquet").is_file()
-    assert told(profile(kernels, *ADDED, "--trace", "t.pftrace"))[0] == 0
+    assert outcome_of(profile(kernels, *ADDED, "--trace", "t.pftrace"))[0] == 0
     assert (kernels / "t.pftrace").stat().st_size > 1000
     # a second time into the same folder
-    assert told(profile(kernels, *ADDED, "--parquet", "tables"))[0] == 0
+    assert outcome_of(profile(kernels, *ADDED, "--parquet", "tables"))[0] == 0
     assert not [path for path in kernels.iterdir() if path.name.startswith(".")]
 
 
 def test_files_of_one_name_are_refused(kernels):
     done = profile(kernels, *ADDED, "--trace", "same", "--html", "./same")
     message = "nkilab: --html and --trace both name same\n  hint: give each file a name of its own\n"
-    assert told(done) == (2, "", message)
+    assert outcome_of(done) == (2, "", message)
 
 
 HOST = """
@@ -170,8 +174,8 @@ def test_diff_compares_two_kernels(kernels):
     assert lines[0] == "imported"
     assert lines[1].startswith("doubled factor=3.0 takes as long as doubled: ")
     done = diff(kernels, "kernels.py:doubled", "kernels.py:doubled", *args, "--json")
-    found = json.loads(done.stdout)
-    assert (found["schema"], found["speedup"]) == ("nkilab.diff/1", 1.0)
+    document = json.loads(done.stdout)
+    assert (document["schema"], document["speedup"]) == ("nkilab.diff/1", 1.0)
 
 
 def test_diff_reads_neffs_and_writes_a_page(kernels):
@@ -182,19 +186,19 @@ def test_diff_reads_neffs_and_writes_a_page(kernels):
     )
     assert call("run", script(kernels, host), folder=kernels).returncode == 0
     done = diff(kernels, "a.neff", "b.neff", "--html", "d.html")
-    assert told(done) == (0, "", "nkilab: wrote d.html\n")
+    assert outcome_of(done) == (0, "", "nkilab: wrote d.html\n")
     assert (kernels / "d.html").read_text().count("<svg") == 2
     done = diff(kernels, "a.neff", "gone.neff")
-    assert told(done) == (1, "", "nkilab: gone.neff cannot be read: no such file or directory\n")
+    assert outcome_of(done) == (1, "", "nkilab: gone.neff cannot be read: no such file or directory\n")
 
 
 def test_what_if_shows_the_change(kernels):
     done = profile(kernels, *ADDED, "--what-if", "dma_bandwidth=2x")
     assert done.stdout.splitlines()[1].startswith("with dma_bandwidth=2x it is ")
     done = profile(kernels, *ADDED, "--what-if", "dma_bandwidth=2x", "--json")
-    found = json.loads(done.stdout)
-    assert (found["changes"], found["schema"]) == ("dma_bandwidth=2x", "nkilab.diff/1")
-    assert found["speedup"] > 1
+    document = json.loads(done.stdout)
+    assert (document["changes"], document["schema"]) == ("dma_bandwidth=2x", "nkilab.diff/1")
+    assert document["speedup"] > 1
 
 
 def test_what_if_refuses_files_of_one_run_before_it_runs(kernels):
@@ -203,8 +207,8 @@ def test_what_if_refuses_files_of_one_run_before_it_runs(kernels):
         "nkilab: --trace and --what-if are both given; a trace file shows one run\n"
         "  hint: leave one of them out, or write both runs with --html\n"
     )
-    assert told(done) == (2, "", message)
-    assert told(profile(kernels, *ADDED, "--what-if", "psum_banks"))[0] == 2
+    assert outcome_of(done) == (2, "", message)
+    assert outcome_of(profile(kernels, *ADDED, "--what-if", "psum_banks"))[0] == 2
 
 
 def test_a_kernel_that_is_only_measured_has_a_report_too(kernels):

@@ -76,8 +76,8 @@ def test_code_that_is_kept_is_compiled_once_and_belongs_to_this_user_alone(
 ) -> None:
     assert summed() == 3
     assert capfd.readouterr().err == ""
-    for made in (kept, *list(kept.parents)[:3]):
-        assert not stat.S_IMODE(os.stat(made).st_mode) & 0o077
+    for kept_path in (kept, *list(kept.parents)[:3]):
+        assert not stat.S_IMODE(os.stat(kept_path).st_mode) & 0o077
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -100,8 +100,10 @@ def test_damaged_code_is_compiled_again_and_the_folder_named(
 ) -> None:
     kept.write_bytes(DAMAGES[damage](kept.read_bytes()))
     assert summed() == 3
-    told = f"nkilab: compiled code is not kept in {kept.parent}: {kept.name} is damaged, and compiled again\n"
-    assert capfd.readouterr().err == told + COMPILING
+    message = (
+        f"nkilab: compiled code is not kept in {kept.parent}: {kept.name} is damaged, and compiled again\n"
+    )
+    assert capfd.readouterr().err == message + COMPILING
     assert summed() == 3
     assert capfd.readouterr().err == ""
 
@@ -147,8 +149,10 @@ def test_code_that_somebody_else_may_have_planted_does_not_run(
         reason = "other users may write to it"
     assert summed() == 3
     assert not (tmp_path / "mark").exists()
-    told = f"nkilab: compiled code is not kept in {kept.parent}: {kept.name} cannot be read: {reason}\n{HINT}"
-    assert capfd.readouterr().err == told + COMPILING
+    message = (
+        f"nkilab: compiled code is not kept in {kept.parent}: {kept.name} cannot be read: {reason}\n{HINT}"
+    )
+    assert capfd.readouterr().err == message + COMPILING
 
 
 def test_the_trap_of_these_tests_works(tmp_path: Path) -> None:
@@ -165,8 +169,8 @@ def test_a_folder_that_others_may_write_is_not_used(
     place.chmod(mode)
     assert (summed(), summed()) == (3, 3)
     # told once, compiled each time
-    told = f"nkilab: compiled code is not kept in {place}: other users may write to it\n{HINT}"
-    assert capfd.readouterr().err == told + 2 * COMPILING
+    message = f"nkilab: compiled code is not kept in {place}: other users may write to it\n{HINT}"
+    assert capfd.readouterr().err == message + 2 * COMPILING
     assert list(place.iterdir()) == []
 
 
@@ -177,8 +181,8 @@ def test_a_folder_of_another_user_is_not_used(place: Path, capfd: pytest.Capture
     place.mkdir(parents=True)
     os.chown(place, 12345, -1)
     assert summed() == 3
-    told = f"nkilab: compiled code is not kept in {place}: it belongs to another user\n{HINT}"
-    assert capfd.readouterr().err == told + COMPILING
+    message = f"nkilab: compiled code is not kept in {place}: it belongs to another user\n{HINT}"
+    assert capfd.readouterr().err == message + COMPILING
 
 
 @needs_owners
@@ -188,11 +192,11 @@ def test_a_folder_that_anybody_may_replace_is_not_used_and_one_in_a_sticky_folde
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
     assert summed() == 3
-    told = (
+    message = (
         f"nkilab: compiled code is not kept in {place}: anybody may replace it, "
         f"as {tmp_path / 'cache'} may be written by all\n{HINT}"
     )
-    assert capfd.readouterr().err == told + COMPILING
+    assert capfd.readouterr().err == message + COMPILING
     assert list(place.iterdir()) == []
     (tmp_path / "cache").chmod(0o1777)
     code_cache._checked.cache_clear()
@@ -207,8 +211,8 @@ def test_a_folder_that_may_not_be_written_costs_a_compilation_only(
     # the superuser may write everywhere
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert summed() == 3
-    told = f"nkilab: compiled code is not kept in {place}: it may not be written\n{HINT}"
-    assert capfd.readouterr().err == told + COMPILING
+    message = f"nkilab: compiled code is not kept in {place}: it may not be written\n{HINT}"
+    assert capfd.readouterr().err == message + COMPILING
 
 
 def test_a_file_in_the_place_of_the_folder_costs_a_compilation_only(
@@ -216,8 +220,8 @@ def test_a_file_in_the_place_of_the_folder_costs_a_compilation_only(
 ) -> None:
     (tmp_path / "cache").write_text("")
     assert summed() == 3
-    told = f"nkilab: compiled code is not kept in {place}: not a directory\n{HINT}"
-    assert capfd.readouterr().err == told + COMPILING
+    message = f"nkilab: compiled code is not kept in {place}: not a directory\n{HINT}"
+    assert capfd.readouterr().err == message + COMPILING
 
 
 def test_a_user_without_a_home_folder_compiles_each_time(
@@ -229,8 +233,8 @@ def test_a_user_without_a_home_folder_compiles_each_time(
     monkeypatch.setenv("USERPROFILE", "")
     monkeypatch.chdir(tmp_path)
     assert summed() == 3
-    told = "nkilab: compiled code is not kept: this user has no home folder for caches\n" + HINT
-    assert capfd.readouterr().err == told + COMPILING
+    message = "nkilab: compiled code is not kept: this user has no home folder for caches\n" + HINT
+    assert capfd.readouterr().err == message + COMPILING
     assert list(tmp_path.iterdir()) == []
 
 
@@ -250,6 +254,6 @@ def test_a_disk_that_takes_no_more_costs_a_compilation_only(place: Path) -> None
         [sys.executable, "-c", FULL], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
-    told = f"nkilab: compiled code is not kept in {place}: file too large\n{HINT}"
-    assert (done.stdout, done.stderr) == ("3\n", COMPILING + told)
+    message = f"nkilab: compiled code is not kept in {place}: file too large\n{HINT}"
+    assert (done.stdout, done.stderr) == ("3\n", COMPILING + message)
     assert list(place.iterdir()) == []

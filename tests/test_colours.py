@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.program import SOURCE, call, read_terminal
+from tests.command_line import SOURCE, call, read_terminal
 
 pty = pytest.importorskip("pty")
 # a foreground or background colour among the attributes of a sequence
@@ -19,9 +19,9 @@ COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-9]|4[0-9]|9[0-7])(?:;\d+)*m")
 def on_terminal(*words, **environment):
     """What the program writes where standard output is a terminal."""
     ours, theirs = pty.openpty()
-    held = {**os.environ, "PYTHONPATH": SOURCE, "TERM": "xterm-256color", **environment}
+    variables = {**os.environ, "PYTHONPATH": SOURCE, "TERM": "xterm-256color", **environment}
     process = subprocess.Popen(
-        [sys.executable, "-m", "nkilab", *words], stdout=theirs, stderr=theirs, env=held, close_fds=True
+        [sys.executable, "-m", "nkilab", *words], stdout=theirs, stderr=theirs, env=variables, close_fds=True
     )
     os.close(theirs)
     text = read_terminal(ours)

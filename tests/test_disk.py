@@ -17,7 +17,7 @@ from nkilab.cli import main
 from nkilab.command_line import FOLDER, OUTPUT
 from nkilab.disk import check_outputs, write_whole, write_whole_folder
 from nkilab.errors import FileError, UsageError
-from tests.program import KERNEL, SOURCE, call, inside, told
+from tests.command_line import KERNEL, SOURCE, call, inside, outcome_of
 
 ARG = ("--arg", "f32[64,512]")
 # How the help of what is written begins.
@@ -74,7 +74,7 @@ def test_no_output_replaces_an_input(what: str, folder: Path, capsys: pytest.Cap
 
 def test_the_message_names_option_and_path(folder: Path) -> None:
     done = call(*PROFILE, "--html", "soft.svg", folder=folder)
-    assert told(done) == (
+    assert outcome_of(done) == (
         2, "", "nkilab: --html is soft.svg, which the command reads\n  hint: name another file\n"
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ def test_no_driver_of_an_einsum_replaces_its_specification(folder: Path) -> None
 def test_no_output_replaces_a_source_that_is_imported(folder: Path) -> None:
     done = call(*PROFILE, "--html", "helper.py", folder=folder)
     problem = "nkilab: helper.py is the source of the module helper\n  hint: name another file\n"
-    assert told(done) == (1, "imported\n", problem)
+    assert outcome_of(done) == (1, "imported\n", problem)
     assert (folder / "helper.py").read_text() == "FACTOR = 2.0\n"
 
 

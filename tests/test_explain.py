@@ -252,12 +252,12 @@ def test_a_name_like_no_other_lists_the_instructions() -> None:
 
 
 def test_data_has_a_schema_the_text_and_its_parts() -> None:
-    told = json.loads(json.dumps(explanation_data("nl.rsqrt")))
-    assert told["schema"] == "nkilab.explain/1"
-    assert told["name"] == "nl.rsqrt"
-    assert told["page"] == explanation("rsqrt")
-    assert [page["kind"] for page in told["pages"]] == ["operator", "activation function"]
-    opening = told["pages"][1]["sections"][0]["blocks"]
+    document = json.loads(json.dumps(explanation_data("nl.rsqrt")))
+    assert document["schema"] == "nkilab.explain/1"
+    assert document["name"] == "nl.rsqrt"
+    assert document["page"] == explanation("rsqrt")
+    assert [page["kind"] for page in document["pages"]] == ["operator", "activation function"]
+    opening = document["pages"][1]["sections"][0]["blocks"]
     assert opening[0] == {"type": "text", "words": "`1 / sqrt(x)`."}
     assert "valid input: `2**-87` to `2**97`" in opening[1]["items"]
 

@@ -24,11 +24,11 @@ def test_entries_come_off_by_key_then_number(given_entries: list[tuple[float, in
 
 @given(ENTRIES, st.integers(1, 5))
 def test_entries_may_come_and_go_in_turns(given_entries: list[tuple[float, int]], pace: int) -> None:
-    heap, held = [Entry() for _ in given_entries], []
+    heap, pushed = [Entry() for _ in given_entries], []
     for turn, (key, number) in enumerate(given_entries):
-        push(heap, len(held), key, number)
-        held = sorted([*held, (key, number)])
-        assert (heap[0].key, heap[0].number) == held[0]
+        push(heap, len(pushed), key, number)
+        pushed = sorted([*pushed, (key, number)])
+        assert (heap[0].key, heap[0].number) == pushed[0]
         if turn % pace == 0:
-            drop_first(heap, len(held))
-            held.pop(0)
+            drop_first(heap, len(pushed))
+            pushed.pop(0)

@@ -201,7 +201,7 @@ IMPORTS = (
 @pytest.mark.parametrize("statement", IMPORTS)
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_an_import_of_the_vendors_kernels_says_what_they_are(name, statement):
-    told = (
+    message = (
         f"neuronxcc.nki.{name} belongs to the vendor's library of kernels, which neuronx-cc brings; nkilab "
         "has no copy\n"
         "  hint: take the kernel from aws-neuron/nki-samples or aws-neuron/nki-library on GitHub, or put a "
@@ -213,13 +213,13 @@ def test_an_import_of_the_vendors_kernels_says_what_they_are(name, statement):
         for kind in (ImportError, ModuleNotFoundError):
             with pytest.raises(kind) as caught:
                 exec(code, {"__name__": "kernel"})
-            assert str(caught.value) == f"kernel.py:1: import: {told}"
+            assert str(caught.value) == f"kernel.py:1: import: {message}"
         assert importlib.util.find_spec(f"neuronxcc.nki.{name}") is None
         served_nki = importlib.import_module("neuronxcc.nki")
         assert not hasattr(served_nki, name)
         with pytest.raises(AttributeError) as missing:
             getattr(served_nki, name)
-        assert str(missing.value).partition(": neuronxcc.nki: ")[2] == told
+        assert str(missing.value).partition(": neuronxcc.nki: ")[2] == message
 
 
 def test_kernels_that_the_user_has_on_the_path_are_imported(tmp_path, monkeypatch):
@@ -249,8 +249,8 @@ def test_a_plain_script_finds_the_kernels_that_lie_on_its_path(tmp_path):
     text = (
         "from neuronxcc.nki.kernels.attention import NAME; import neuronxcc.nki as nki; print(NAME, nki.jit)"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, check=False,
         env={**os.environ, "NKILAB": "1", "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
-    assert told.stdout.startswith("mine <function "), told.stderr
+    assert done.stdout.startswith("mine <function "), done.stderr

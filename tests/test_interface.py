@@ -28,11 +28,11 @@ def listed(start):
 
 @pytest.mark.parametrize("module", ["nkilab", "nkilab.einsum", "nkilab.jax", "nkilab.torch", "nkilab.tune"])
 def test_python_names_are_those_listed(module):
-    held = nkilab
+    member = nkilab
     for part in module.split(".")[1:]:
-        held = getattr(held, part)
-    assert listed(f"`{module}`:") == sorted(held.__all__)
-    assert all(hasattr(held, name) for name in held.__all__)
+        member = getattr(member, part)
+    assert listed(f"`{module}`:") == sorted(member.__all__)
+    assert all(hasattr(member, name) for name in member.__all__)
 
 
 def test_what_interfaces_return_has_the_attributes_listed():
@@ -43,9 +43,9 @@ def test_what_interfaces_return_has_the_attributes_listed():
     words = listed("An `Estimate` has")
     for name, value in (("CompiledEinsum", compiled), ("Finding", finding)):
         cut = words.index(name)
-        held, words = words[cut + 1 :], words[:cut]
-        assert held == sorted(held)
-        assert [word for word in held if not hasattr(value, word)] == []
+        attributes, words = words[cut + 1 :], words[:cut]
+        assert attributes == sorted(attributes)
+        assert [word for word in attributes if not hasattr(value, word)] == []
     assert words.pop() == "Profile"
     assert [word for word in words if not hasattr(estimate, word)] == []
     assert f"predicted {estimate.latency_us:.1f} us" in compiled.report
@@ -78,9 +78,9 @@ def test_what_pytest_sees_is_what_is_listed():
 
 
 def test_entry_points_are_those_listed():
-    held = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert held["scripts"] == {"nkilab": "nkilab.cli:main"}
-    assert held["entry-points"] == {"pytest11": {"nkilab": "nkilab.suites.plugin"}}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"nkilab": "nkilab.cli:main"}
+    assert project["entry-points"] == {"pytest11": {"nkilab": "nkilab.suites.plugin"}}
     assert listed("Entry point of the group") == ["pytest11", "nkilab", "nkilab.suites.plugin"]
 
 
@@ -88,7 +88,7 @@ def test_environment_variables_that_are_read_are_those_listed():
     """What is read by name, or by a constant: environ.get(X), environ[X], os.getenv(X), is_set(X)."""
     # the line that Python runs at its start reads the first
     assert 'os.environ.get("NKILAB")' in (ROOT / "src" / "nkilab.pth").read_text()
-    found = {"NKILAB"}
+    variables = {"NKILAB"}
     constants = {
         target.id: node.value.value
         for path in SOURCES
@@ -99,18 +99,18 @@ def test_environment_variables_that_are_read_are_those_listed():
     }
     for path in SOURCES:
         for node in nodes(path):
-            given = None
+            argument = None
             if isinstance(node, ast.Call) and READS.search(dotted(node.func)):
-                given = node.args[0]
+                argument = node.args[0]
             elif isinstance(node, ast.Subscript) and dotted(node.value).endswith("environ"):
-                given = node.slice
-            if isinstance(given, ast.Constant):
-                found.add(given.value)
-            elif isinstance(given, ast.Name) and given.id in constants:
-                found.add(constants[given.id])
+                argument = node.slice
+            if isinstance(argument, ast.Constant):
+                variables.add(argument.value)
+            elif isinstance(argument, ast.Name) and argument.id in constants:
+                variables.add(constants[argument.id])
     rows = set(re.findall(r"^\| `([A-Z_]+)` \|", TEXT, re.M))
     # these are put together for children
-    assert rows == found - {"PATH", "PYTHONPATH"}
+    assert rows == variables - {"PATH", "PYTHONPATH"}
 
 
 def test_schemas_that_are_named_exist():

@@ -71,9 +71,9 @@ class Calls:
 
     def some(self, tile: int, quarter: int, width: int) -> View:
         """Some columns of a tile: all, or from a quarter on."""
-        held = self.tiles[tile].layout.shape[1]
-        start = quarter * held // 4
-        return columns(self.tiles[tile], start, min(held, start + width))
+        extent = self.tiles[tile].layout.shape[1]
+        start = quarter * extent // 4
+        return columns(self.tiles[tile], start, min(extent, start + width))
 
 
 def program(random: Random) -> Program:
@@ -104,21 +104,27 @@ def same(one: Any, two: Any) -> bool:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_plans_and_timelines_do_not_depend_on_how_they_are_computed(seed: int) -> None:
-    made = program(Random(seed))
+    compiled_program = program(Random(seed))
     plans, timelines = [], []
     for way in WAYS:
         with jobs_run(way):
-            plans.append(outcome(lambda: plan(made)))
+            plans.append(outcome(lambda: plan(compiled_program)))
             if not isinstance(plans[-1], str):
-                timelines.append(simulate(made, plans[-1]))
+                timelines.append(simulate(compiled_program, plans[-1]))
     assert same(*plans)
     assert not timelines or timelines[0] == timelines[1]
 
 
 def test_some_of_these_programs_spill_and_some_do_not_fit() -> None:
     plans = [outcome(partial(plan, program(Random(seed)))) for seed in range(40)]
-    assert sum(isinstance(made, str) for made in plans) > 2
-    assert sum(not isinstance(made, str) and len(made.transfers) > 5 for made in plans) > 10
+    assert sum(isinstance(plan_or_message, str) for plan_or_message in plans) > 2
+    assert (
+        sum(
+            not isinstance(plan_or_message, str) and len(plan_or_message.transfers) > 5
+            for plan_or_message in plans
+        )
+        > 10
+    )
 
 
 def test_more_reuses_and_edges_than_expected_find_room() -> None:

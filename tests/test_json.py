@@ -10,8 +10,8 @@ import pytest
 
 from nkilab.cli import VERBS
 from nkilab.neuron_profile import command as neuron_profile
+from tests.command_line import inside, script
 from tests.ledger.test_regret import LEDGER as GRID
-from tests.program import inside, script
 from tests.tune.kernels import written
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
@@ -116,19 +116,19 @@ CASES = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """What the cases read, NEFFs of the demo among it."""
-    held = tmp_path_factory.mktemp("json")
-    written(held)
-    (held / "kernels.py").rename(held / "copied.py")
+    folder = tmp_path_factory.mktemp("json")
+    written(folder)
+    (folder / "kernels.py").rename(folder / "copied.py")
     texts = {
         "kernels.py": KERNELS, "host.py": HOST, "beta.py": BETA, "mine.yaml": LEDGER,
         "wrong.yaml": LEDGER.replace("25", "2500").replace("split: fit", "split: judge"),
         "grid.yaml": GRID.replace("kernels.py", "copied.py"),
     }  # fmt: skip
     for name, text in texts.items():
-        script(held, text, name)
-    np.save(held / "x.npy", np.ones((4, 4), np.float32))
-    assert inside("demo", "--output", "files", folder=held) == 0
-    return held
+        script(folder, text, name)
+    np.save(folder / "x.npy", np.ones((4, 4), np.float32))
+    assert inside("demo", "--output", "files", folder=folder) == 0
+    return folder
 
 
 def check(value):
@@ -150,21 +150,21 @@ def test_standard_output_holds_json_alone_by_a_published_schema(folder, capfd, c
         arguments = [name if word == "WHAT" else word for word in arguments]
     assert inside(*arguments, "--json", folder=folder) == status, capfd.readouterr().err
     printed = capfd.readouterr().out
-    found = json.loads(printed)
-    for value in found if isinstance(found, list) else [found]:
+    document = json.loads(printed)
+    for value in document if isinstance(document, list) else [document]:
         check(value)
 
 
 def test_run_writes_what_was_launched(folder, capfd):
     assert inside("run", "--check", "--json", "run.json", "host.py", folder=folder) == 3
     assert capfd.readouterr().out == "the user's module prints\n"
-    held = json.loads((folder / "run.json").read_text())
-    check(held)
-    assert (held["script"], held["arguments"], held["status"]) == ("host.py", [], 3)
+    document = json.loads((folder / "run.json").read_text())
+    check(document)
+    assert (document["script"], document["arguments"], document["status"]) == ("host.py", [], 3)
     # by hand: three launches, the third as the first; each transfer is rows * 64 * 4 bytes, in and out
-    moved = [one["summary"]["metrics"]["dma_transfer_total_bytes"] for one in held["launches"]]
+    moved = [one["summary"]["metrics"]["dma_transfer_total_bytes"] for one in document["launches"]]
     assert moved == [2 * 64 * 64 * 4, 2 * 128 * 64 * 4, 2 * 64 * 64 * 4]
-    assert [one["kernel"] for one in held["checks"]] == ["double"] * 3
+    assert [one["kernel"] for one in document["checks"]] == ["double"] * 3
 
 
 def test_every_verb_has_json_and_a_case():

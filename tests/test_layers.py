@@ -64,8 +64,8 @@ def home(path: Path) -> str:
     return path.relative_to(ROOT).with_suffix("").parts[0]
 
 
-def imports(given: Iterable[ast.AST]) -> list[ast.Import | ast.ImportFrom]:
-    return [node for node in given if isinstance(node, ast.Import | ast.ImportFrom)]
+def imports(trees: Iterable[ast.AST]) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in trees if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def targets(path: Path) -> Iterator[str]:
@@ -124,8 +124,8 @@ def test_heavy_packages_are_imported_through_lazy_alone() -> None:
             assert not roots_of(node) & heavy, f"{name_of(path)}: {ast.unparse(node)}"
         for node in running:
             if isinstance(node, ast.Call) and dotted(node.func).endswith("import_module"):
-                given = node.args[0]
-                name = given.value if isinstance(given, ast.Constant) else ""
+                argument = node.args[0]
+                name = argument.value if isinstance(argument, ast.Constant) else ""
                 assert str(name).split(".")[0] not in HEAVY, f"{name_of(path)}: {ast.unparse(node)}"
 
 

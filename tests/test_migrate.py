@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nkilab.errors import FileError, NkilabError, UsageError
 from nkilab.migrate import migration, report_text
 from nkilab.migrate.rules import RULES
-from tests.program import call, told
+from tests.command_line import call, outcome_of
 
 HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 BETA1 = "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n"
@@ -26,14 +26,14 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def found(text, to="", since=""):
+def migration_of(text, to="", since=""):
     Path("kernel.py").write_text(text)
     return migration("kernel.py", to, since)
 
 
-def lines(held):
+def lines(migrated):
     """Line, severity and what stands there, of every change."""
-    return [(c.line, c.severity, c.what) for c in held.changes]
+    return [(c.line, c.severity, c.what) for c in migrated.changes]
 
 
 def body(*statements, head=HEAD):
@@ -42,15 +42,15 @@ def body(*statements, head=HEAD):
 
 
 def test_a_file_without_nki_has_nothing_to_change(folder):
-    held = found("import numpy as np\nprint(np.arange(3))\n")
-    assert not held.is_needed
-    assert report_text(held) == "kernel.py: uses no name of nki or neuronxcc.nki"
+    migration = migration_of("import numpy as np\nprint(np.arange(3))\n")
+    assert not migration.is_needed
+    assert report_text(migration) == "kernel.py: uses no name of nki or neuronxcc.nki"
 
 
 def test_a_file_of_the_newest_version_has_nothing_to_change(folder):
     text = body("t = nl.load(x)", "nisa.activation(t, nl.exp, t)", "nl.store(x, t)")
-    held = found(text)
-    assert report_text(held) == (
+    migration = migration_of(text)
+    assert report_text(migration) == (
         "kernel.py: written for NKI 0.6 (also accepted by 0.3, 0.4, 0.5, 0.7; --from names another); "
         "to NKI 0.6\n"
         "nothing to change"
@@ -58,11 +58,11 @@ def test_a_file_of_the_newest_version_has_nothing_to_change(folder):
 
 
 def test_a_report_shows_line_what_why_and_what_to_write(folder):
-    held = found(body("i = nl.arange(128)[:, None]", head=BETA1))
-    assert report_text(held).split("\n\n")[0] == (
+    migration = migration_of(body("i = nl.arange(128)[:, None]", head=BETA1))
+    assert report_text(migration).split("\n\n")[0] == (
         "kernel.py: written for NKI Beta 1 (neuronxcc.nki); to NKI 0.6"
     )
-    assert report_text(held).split("\n\n")[-2:] == [
+    assert report_text(migration).split("\n\n")[-2:] == [
         "kernel.py:6: nl.arange: NKI 0.6 has no nl.arange; NKI 0.1 removed it\n"
         "  i = nl.arange(128)[:, None]\n"
         "  hint: index with slices or nl.ds, or with t.ap(pattern)\n"
@@ -98,33 +98,33 @@ FROM_0_2 = [
 
 
 def test_a_name_of_the_files_own_is_no_memory(folder):
-    held = found(body("sbuf = t\n    sbuf.view(nl.float32)"), "0.3", "0.2")
-    assert [line for line in lines(held) if "sbuf" in line[2]] == []
+    migration = migration_of(body("sbuf = t\n    sbuf.view(nl.float32)"), "0.3", "0.2")
+    assert [line for line in lines(migration) if "sbuf" in line[2]] == []
 
 
 @pytest.mark.parametrize(("statement", "severity", "what", "rewritten"), FROM_0_2)
 def test_a_breaking_change_of_0_3_is_found(folder, statement, severity, what, rewritten):
-    held = found(body(statement), "0.3", "0.2")
-    assert (6, severity, what) in lines(held)
+    migration = migration_of(body(statement), "0.3", "0.2")
+    assert (6, severity, what) in lines(migration)
     expected = body(rewritten) if rewritten else body(statement)
-    assert held.rewritten == expected
+    assert migration.rewritten == expected
 
 
 def test_a_second_run_finds_nothing_left(folder):
     text = "".join(f"    {row[3]}\n" for row in FROM_0_2 if row[3])
-    held = found(HEAD + "@nki.jit\ndef kernel(x):\n" + text, "0.3", "0.2")
-    assert held.changes == ()
+    migration = migration_of(HEAD + "@nki.jit\ndef kernel(x):\n" + text, "0.3", "0.2")
+    assert migration.changes == ()
 
 
 def test_results_in_hbm_move_to_shared_hbm(folder):
     text = body("out = nl.ndarray((2, 3), nl.float32, buffer=nl.hbm)", "return out")
-    held = found(text, "0.3", "0.2")
-    assert lines(held) == [(6, "must", "out is returned and lies in hbm")]
-    assert held.rewritten == text.replace("nl.hbm", "nl.shared_hbm")
+    migration = migration_of(text, "0.3", "0.2")
+    assert lines(migration) == [(6, "must", "out is returned and lies in hbm")]
+    assert migration.rewritten == text.replace("nl.hbm", "nl.shared_hbm")
 
 
 def test_a_tile_in_hbm_that_is_not_returned_stays(folder):
-    assert found(body("t = nl.ndarray((2, 3), nl.float32, buffer=nl.hbm)"), "0.3", "0.2").changes == ()
+    assert migration_of(body("t = nl.ndarray((2, 3), nl.float32, buffer=nl.hbm)"), "0.3", "0.2").changes == ()
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_a_tile_in_hbm_that_is_not_returned_stays(folder):
     ],
 )  # fmt: skip
 def test_keywords_of_jit_that_are_gone_are_taken_out(folder, decorator, rewritten):
-    held = found(HEAD + decorator + "\ndef kernel(x):\n    pass\n", "0.3", "0.2")
-    assert {(c.line, c.severity) for c in held.changes} == {(4, "must")}
-    assert held.rewritten == HEAD + rewritten + "\ndef kernel(x):\n    pass\n"
+    migration = migration_of(HEAD + decorator + "\ndef kernel(x):\n    pass\n", "0.3", "0.2")
+    assert {(c.line, c.severity) for c in migration.changes} == {(4, "must")}
+    assert migration.rewritten == HEAD + rewritten + "\ndef kernel(x):\n    pass\n"
 
 
 SILENT = [
@@ -162,26 +162,26 @@ SILENT = [
 
 @pytest.mark.parametrize(("statement", "since", "to", "why"), SILENT)
 def test_what_changes_silently_is_marked(folder, statement, since, to, why):
-    held = found(body(statement), to, since)
-    assert why in [c.why for c in held.changes if c.severity == "silent"]
-    assert held.is_needed
+    migration = migration_of(body(statement), to, since)
+    assert why in [c.why for c in migration.changes if c.severity == "silent"]
+    assert migration.is_needed
 
 
 def test_a_given_engine_is_no_change(folder):
-    assert found(body("nisa.rng(t, engine=nisa.engine.gpsimd)"), "0.5", "0.4").changes == ()
+    assert migration_of(body("nisa.rng(t, engine=nisa.engine.gpsimd)"), "0.5", "0.4").changes == ()
 
 
 def test_a_product_into_zeros_of_psum_changes_silently(folder):
     text = body("p = nl.zeros((2, 3), nl.float32, buffer=nl.psum)", "nisa.nc_matmul(p, t, t)")
-    held = found(text, "0.3", "0.2")
-    assert lines(held) == [(7, "silent", "nisa.nc_matmul into a PSUM tile of nl.zeros")]
-    assert found(text.replace("t, t)", "t, t, accumulate=True)"), "0.4", "0.3").changes == ()
+    migration = migration_of(text, "0.3", "0.2")
+    assert lines(migration) == [(7, "silent", "nisa.nc_matmul into a PSUM tile of nl.zeros")]
+    assert migration_of(text.replace("t, t)", "t, t, accumulate=True)"), "0.4", "0.3").changes == ()
 
 
 def test_an_integer_on_the_first_axis_of_a_tile_changes_silently(folder):
     text = body("t = nl.ndarray((2, 3, 4), nl.float32, buffer=nl.sbuf)", "nisa.tensor_copy(u, t[0])")
-    assert (7, "silent", "t[0] takes one row of an on-chip tile") in lines(found(text, "0.3", "0.2"))
-    assert found(text.replace("t[0]", "t[0:1]"), "0.3", "0.2").changes == ()
+    assert (7, "silent", "t[0] takes one row of an on-chip tile") in lines(migration_of(text, "0.3", "0.2"))
+    assert migration_of(text.replace("t[0]", "t[0:1]"), "0.3", "0.2").changes == ()
 
 
 FROM_BETA1 = [
@@ -204,8 +204,8 @@ FROM_BETA1 = [
 
 @pytest.mark.parametrize(("statement", "what"), FROM_BETA1)
 def test_a_form_of_beta_1_is_found(folder, statement, what):
-    held = found(body(statement, head=BETA1))
-    assert what in [w for line, severity, w in lines(held) if line >= 6 and severity == "must"]
+    migration = migration_of(body(statement, head=BETA1))
+    assert what in [w for line, severity, w in lines(migration) if line >= 6 and severity == "must"]
 
 
 def test_imports_of_beta_1_are_rewritten(folder):
@@ -213,30 +213,32 @@ def test_imports_of_beta_1_are_rewritten(folder):
         "from neuronxcc import nki\nimport neuronxcc.nki.language as nl\n"
         "from neuronxcc.nki.isa import nc_matmul, tensor_copy\n"
     )
-    held = found(text)
-    assert [c.line for c in held.changes] == [1, 2, 3]
-    assert held.rewritten == (
+    migration = migration_of(text)
+    assert [c.line for c in migration.changes] == [1, 2, 3]
+    assert migration.rewritten == (
         "import nki\nimport nki.language as nl\nfrom nki.isa import nc_matmul, tensor_copy\n"
     )
 
 
 def test_an_import_of_what_is_gone_is_told_and_left(folder):
-    held = found("from neuronxcc.nki import benchmark, jit\n")
-    assert [c.what for c in held.changes] == ["from neuronxcc.nki", "import of benchmark"]
-    assert held.rewritten == held.source.text
+    migration = migration_of("from neuronxcc.nki import benchmark, jit\n")
+    assert [c.what for c in migration.changes] == ["from neuronxcc.nki", "import of benchmark"]
+    assert migration.rewritten == migration.source.text
 
 
 def test_an_instruction_that_writes_a_part_of_a_tile_gets_its_destination(folder):
-    held = found(body("t[0:4] = nisa.reciprocal(x)", head=BETA1))
-    assert held.rewritten.splitlines()[-1] == "    nisa.reciprocal(t[0:4], x)"
+    migration = migration_of(body("t[0:4] = nisa.reciprocal(x)", head=BETA1))
+    assert migration.rewritten.splitlines()[-1] == "    nisa.reciprocal(t[0:4], x)"
     # a cast happens before the write: dropping it would round otherwise
-    held = found(body("t[0:4] = nisa.reciprocal(x, dtype=nl.bfloat16)", head=BETA1))
-    assert held.rewritten.splitlines()[-1] == "    t[0:4] = nisa.reciprocal(x, dtype=nl.bfloat16)"
+    migration = migration_of(body("t[0:4] = nisa.reciprocal(x, dtype=nl.bfloat16)", head=BETA1))
+    assert migration.rewritten.splitlines()[-1] == "    t[0:4] = nisa.reciprocal(x, dtype=nl.bfloat16)"
 
 
 def test_simulate_kernel_becomes_simulate(folder):
-    held = found(BETA1 + "a = nki.simulate_kernel(kernel[2], x, y)\nb = nki.simulate_kernel(kernel)\n")
-    assert held.rewritten.splitlines()[3:] == [
+    migration = migration_of(
+        BETA1 + "a = nki.simulate_kernel(kernel[2], x, y)\nb = nki.simulate_kernel(kernel)\n"
+    )
+    assert migration.rewritten.splitlines()[3:] == [
         "a = nki.simulate(kernel[2])(x, y)",
         "b = nki.simulate(kernel)()",
     ]
@@ -244,7 +246,7 @@ def test_simulate_kernel_becomes_simulate(folder):
 
 def test_a_file_with_both_spellings_is_held_to_both(folder):
     text = "import nki.language as nl\nimport neuronxcc.nki.language as old\nold.arange(4)\nnl.nothing\n"
-    assert [(c.line, c.what) for c in found(text).changes] == [
+    assert [(c.line, c.what) for c in migration_of(text).changes] == [
         (2, "import neuronxcc.nki.language"), (3, "nl.arange"), (4, "nl.nothing"),
     ]  # fmt: skip
 
@@ -253,12 +255,12 @@ def test_aliases_and_names_imported_alone_are_recognised(folder):
     text = (
         "from neuronxcc.nki.language import arange as ar, load\nimport neuronxcc.nki.isa as machine\nar(3)\n"
     )
-    assert (3, "must", "nl.arange") in lines(found(text + "machine.memset((2, 3), 0, 'f4')\n"))
-    assert (4, "must", "nisa.memset(...)") in lines(found(text + "machine.memset((2, 3), 0, 'f4')\n"))
+    assert (3, "must", "nl.arange") in lines(migration_of(text + "machine.memset((2, 3), 0, 'f4')\n"))
+    assert (4, "must", "nisa.memset(...)") in lines(migration_of(text + "machine.memset((2, 3), 0, 'f4')\n"))
 
 
 def test_a_name_that_is_not_nkis_is_left_alone(folder):
-    assert found("class nl:\n    arange = 3\nprint(nl.arange)\n").changes == ()
+    assert migration_of("class nl:\n    arange = 3\nprint(nl.arange)\n").changes == ()
 
 
 @pytest.mark.parametrize(
@@ -272,12 +274,12 @@ def test_a_name_that_is_not_nkis_is_left_alone(folder):
     ],
 )
 def test_the_version_is_the_newest_that_accepts_the_file(folder, text, version):
-    assert found(body(text)).recognition.version == version
+    assert migration_of(body(text)).recognition.version == version
 
 
 def test_a_document_of_json_says_everything(folder):
-    held = found(body("nisa.register_move(r, imm=4)"), "0.6", "0.2")
-    assert json.loads(json.dumps(held.to_dict())) == {
+    migration = migration_of(body("nisa.register_move(r, imm=4)"), "0.6", "0.2")
+    assert json.loads(json.dumps(migration.to_dict())) == {
         "schema": "nkilab.migrate/1", "file": "kernel.py", "spelling": "nki", "from": "0.2",
         "accepted_by": ["0.1", "0.2"], "to": "0.6", "is_needed": True,
         "counts": {"must": 1, "silent": 0, "advice": 0},
@@ -291,9 +293,9 @@ def test_a_document_of_json_says_everything(folder):
 
 def test_columns_count_characters_and_edits_bytes(folder):
     text = body("é = 'ü'; nisa.register_move(r, imm=4)")
-    held = found(text, "0.6", "0.2")
-    assert held.changes[0].column == 36
-    assert held.rewritten == text.replace("imm=", "src=")
+    migration = migration_of(text, "0.6", "0.2")
+    assert migration.changes[0].column == 36
+    assert migration.rewritten == text.replace("imm=", "src=")
 
 
 def test_line_ends_and_encodings_stay(folder):
@@ -304,7 +306,7 @@ def test_line_ends_and_encodings_stay(folder):
 
 
 def test_writing_keeps_the_mode_and_leaves_no_other_file(folder):
-    found(body("nisa.register_move(r, imm=4)"), "0.6", "0.2")
+    migration_of(body("nisa.register_move(r, imm=4)"), "0.6", "0.2")
     Path("kernel.py").chmod(0o750)
     assert migration("kernel.py", "0.6", "0.2").write()
     assert stat.S_IMODE(Path("kernel.py").stat().st_mode) == 0o750
@@ -313,16 +315,16 @@ def test_writing_keeps_the_mode_and_leaves_no_other_file(folder):
 
 
 def test_a_file_that_cannot_be_replaced_stays_whole(folder, monkeypatch):
-    held = found(body("nisa.register_move(r, imm=4)"), "0.6", "0.2")
+    migration = migration_of(body("nisa.register_move(r, imm=4)"), "0.6", "0.2")
 
     def fail(*args):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(FileError) as caught:
-        held.write()
+        migration.write()
     assert str(caught.value) == "kernel.py cannot be written: no space left on device"
-    assert Path("kernel.py").read_text() == held.source.text
+    assert Path("kernel.py").read_text() == migration.source.text
     assert [p.name for p in folder.iterdir()] == ["kernel.py"]
 
 
@@ -383,11 +385,11 @@ def test_any_bytes_give_a_report_or_one_of_our_errors(tmp_path_factory, raw):
     path = tmp_path_factory.getbasetemp() / "any.py"
     path.write_bytes(raw)
     try:
-        held = migration(str(path))
-        report_text(held)
-        json.dumps(held.to_dict())
-        assert held.diff is not None
-        ast.parse(held.rewritten)
+        migrated = migration(str(path))
+        report_text(migrated)
+        json.dumps(migrated.to_dict())
+        assert migrated.diff is not None
+        ast.parse(migrated.rewritten)
     except NkilabError:
         pass
 
@@ -398,23 +400,23 @@ def test_any_bytes_give_a_report_or_one_of_our_errors(tmp_path_factory, raw):
 def test_the_program_answers_with_text_json_a_diff_and_three_exit_codes(folder):
     text = body("nisa.register_move(r, imm=4)")
     Path("kernel.py").write_text(text)
-    code, out, err = told(call("migrate", "kernel.py", folder=folder))
+    code, out, err = outcome_of(call("migrate", "kernel.py", folder=folder))
     assert (code, err) == (1, "")
     assert out.startswith("kernel.py: written for NKI 0.2 (also accepted by 0.1")
-    code, out, err = told(call("migrate", "kernel.py", "--json", folder=folder))
+    code, out, err = outcome_of(call("migrate", "kernel.py", "--json", folder=folder))
     assert (code, err, json.loads(out)["schema"]) == (1, "", "nkilab.migrate/1")
-    code, out, err = told(call("migrate", "kernel.py", "--diff", folder=folder))
+    code, out, err = outcome_of(call("migrate", "kernel.py", "--diff", folder=folder))
     assert (code, err) == (1, "")
     assert out.splitlines()[:2] == ["--- a/kernel.py", "+++ b/kernel.py"]
     assert out.splitlines()[-2:] == ["-    nisa.register_move(r, imm=4)", "+    nisa.register_move(r, src=4)"]
     assert Path("kernel.py").read_text() == text
-    code, out, err = told(call("migrate", "kernel.py", "--write", folder=folder))
+    code, out, err = outcome_of(call("migrate", "kernel.py", "--write", folder=folder))
     assert (code, err) == (1, "nkilab: kernel.py is rewritten\n")
     assert Path("kernel.py").read_text() == text.replace("imm", "src")
-    assert told(call("migrate", "kernel.py", folder=folder))[0] == 0
-    code, out, err = told(call("migrate", "kernel.py", "--to", "9.9", folder=folder))
+    assert outcome_of(call("migrate", "kernel.py", folder=folder))[0] == 0
+    code, out, err = outcome_of(call("migrate", "kernel.py", "--to", "9.9", folder=folder))
     assert (code, out) == (2, "")
-    code, out, err = told(call("migrate", "kernel.py", "--json", "--diff", folder=folder))
+    code, out, err = outcome_of(call("migrate", "kernel.py", "--json", "--diff", folder=folder))
     assert (code, out, err) == (
         2,
         "",
@@ -454,10 +456,10 @@ PRINTED = "[[0.0, 1.0, -9.0], [3.0, 4.0, 5.0]]\n"
 def test_a_kernel_of_0_2_runs_under_0_6_after_the_mechanical_rewrites(folder):
     Path("host.py").write_text(WHOLE)
     notice = "nkilab: notice: nisa.tensor_copy ignores the keyword dtype\n"
-    assert told(call("run", "--nki", "0.2", "host.py", folder=folder)) == (0, PRINTED, notice)
-    code, out, err = told(call("run", "--nki", "0.6", "host.py", folder=folder))
+    assert outcome_of(call("run", "--nki", "0.2", "host.py", folder=folder)) == (0, PRINTED, notice)
+    code, out, err = outcome_of(call("run", "--nki", "0.6", "host.py", folder=folder))
     assert (code, out) == (1, "")
     assert "NKI 0.6 does not accept nki.jit(platform_target=...)" in err
-    assert told(call("migrate", "host.py", "--write", folder=folder))[0] == 1
-    assert told(call("migrate", "host.py", folder=folder))[0] == 0
-    assert told(call("run", "--nki", "0.6", "host.py", folder=folder)) == (0, PRINTED, "")
+    assert outcome_of(call("migrate", "host.py", "--write", folder=folder))[0] == 1
+    assert outcome_of(call("migrate", "host.py", folder=folder))[0] == 0
+    assert outcome_of(call("run", "--nki", "0.6", "host.py", folder=folder)) == (0, PRINTED, "")

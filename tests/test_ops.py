@@ -17,8 +17,8 @@ from nkilab.errors import UnsupportedError, UsageError
 from nkilab.isa import REGISTRY
 from nkilab.isa.declare import ANY_DTYPE
 from nkilab.ops import SHOWN, STATUSES, is_served, matrix, status_of
+from tests.command_line import call, outcome_of
 from tests.exercised import exercised
-from tests.program import call, told
 
 SPELLINGS = (BETA1, "nki")
 INSTRUCTIONS = sorted(n for s in SPELLINGS for n in SUPPORTED[s] if n.removeprefix("isa.") in REGISTRY)
@@ -75,8 +75,8 @@ CALLED = [(s, n) for s in SPELLINGS for n in REFUSED[s] if n not in WITHIN_KERNE
 @pytest.mark.parametrize(("spelling", "name"), CALLED)
 def test_what_is_refused_raises_our_error_when_it_is_used(spelling, name):
     module = tables("neuronxcc", BETA1).get(f"neuronxcc.nki.{name}") if spelling == BETA1 else None
-    for given in [value_of(spelling, name)] if module is None else module.values():
-        refuses_calls(given().dump_config if isinstance(given, type) else given)
+    for refused_value in [value_of(spelling, name)] if module is None else module.values():
+        refuses_calls(refused_value().dump_config if isinstance(refused_value, type) else refused_value)
 
 
 def refuses_calls(called):
@@ -102,10 +102,10 @@ def test_what_is_accepted_leaves_a_function_as_it_is(name):
 
 
 def test_every_name_of_every_version_stands_in_the_matrix():
-    held = matrix()
-    names = {row.name for row in held.rows}
+    table = matrix()
+    names = {row.name for row in table.rows}
     assert names == {n for n in history() if set(versions_with(n)) & set(SHOWN)}
-    for row in held.rows:
+    for row in table.rows:
         for version in SHOWN:
             assert bool(row.status[version]) == (at(row.name, version) is not None)
     assert VERSIONS == SHOWN
@@ -147,8 +147,8 @@ def test_words_choose_a_name_or_a_part_of_one():
 
 def test_assumed_steps_are_counted(monkeypatch):
     sure, unsure = SimpleNamespace(certainty="documented"), SimpleNamespace(certainty="assumed")
-    made = [SimpleNamespace(steps=((sure, unsure), (unsure,))), SimpleNamespace(steps=((sure,),))]
-    monkeypatch.setattr("nkilab.ops.examples", lambda cls: made)
+    costs = [SimpleNamespace(steps=((sure, unsure), (unsure,))), SimpleNamespace(steps=((sure,),))]
+    monkeypatch.setattr("nkilab.ops.examples", lambda cls: costs)
     row = matrix("nisa.nc_matmul").rows[0]
     assert (row.assumed_steps, row.steps) == (2, 4)
     # what is no instruction takes no steps of its own
@@ -166,13 +166,13 @@ def test_the_document_of_json_counts_what_it_lists():
 
 
 def test_the_program_prints_the_matrix_as_text_and_as_json():
-    code, out, err = told(call("ops", "nisa.nc_matmul"))
+    code, out, err = outcome_of(call("ops", "nisa.nc_matmul"))
     assert (code, err) == (0, "")
     assert out.splitlines()[0].split() == ["name", *SHOWN, "assumed", "why"]
     assert out.splitlines()[1].split()[:8] == ["nisa.nc_matmul", *["●"] * 7]
-    code, out, err = told(call("ops", "nisa.nc_matmul", "--json"))
+    code, out, err = outcome_of(call("ops", "nisa.nc_matmul", "--json"))
     assert (code, err, json.loads(out)["names"][0]["spelled"]) == (0, "", "nisa.nc_matmul")
-    code, out, err = told(call("ops", "nl.loda"))
+    code, out, err = outcome_of(call("ops", "nl.loda"))
     assert (code, out) == (2, "")
-    code, out, err = told(call("ops", "nisa.nc_matmul", "--missing"))
+    code, out, err = outcome_of(call("ops", "nisa.nc_matmul", "--missing"))
     assert (code, out, err) == (0, "nothing is missing\n", "")

@@ -11,7 +11,7 @@ import pytest
 
 from nkilab.errors import UsageError
 from nkilab.projects import make_project, origin, summary_text, template
-from tests.program import call
+from tests.command_line import call
 
 HINT = (
     "\n  hint: pass --nkilab SOURCE: a git address, the address of a wheel, or a folder or wheel on this "
@@ -164,9 +164,9 @@ def test_a_checkout_comes_from_where_it_was_cloned_from(
 def test_a_project_names_no_index_and_says_where_a_runner_would_look_in_vain(
     checkout: Path, tmp_path: Path
 ) -> None:
-    made = make_project(tmp_path / "mine", str(checkout))
+    project = make_project(tmp_path / "mine", str(checkout))
     assert (tmp_path / "mine" / "requirements.txt").read_text() == f"nkilab @ {checkout.as_uri()}\npytest\n"
-    assert summary_text(made).splitlines()[1] == (
+    assert summary_text(project).splitlines()[1] == (
         "  note: requirements.txt names a place on this machine, which a runner elsewhere does not have: put "
         "a git address there, or pass --nkilab"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import call, told
+from tests.command_line import call, outcome_of
 
 HEAD = "import nki\nimport nki.language as nl\nimport nki.isa as nisa\n"
 KERNEL = """
@@ -116,12 +116,12 @@ def test_imports_say_where_a_package_begins(which: str, tmp_path: Path) -> None:
     file, line, others, name = NAMESPACES[which]
     put(tmp_path, {file: HEAD + line + KERNEL, **others})
     done = call("check", f"{file}:scaled", *ARG, folder=tmp_path)
-    assert told(done) == (0, f"imported {name}\nscaled on trn2: 0 errors, 0 warnings\n", "")
+    assert outcome_of(done) == (0, f"imported {name}\nscaled on trn2: 0 errors, 0 warnings\n", "")
 
 
 def test_a_folder_that_can_be_no_package_is_told(tmp_path: Path) -> None:
     put(tmp_path, {"v1.2/mod.py": HEAD + "from .scales import scale\n" + KERNEL, "v1.2/scales.py": SCALE})
-    assert told(call("check", "v1.2/mod.py:scaled", *ARG, folder=tmp_path)) == (
+    assert outcome_of(call("check", "v1.2/mod.py:scaled", *ARG, folder=tmp_path)) == (
         2,
         "",
         f"nkilab: {tmp_path}/v1.2/mod.py has relative imports, and its folder v1.2 can be no package\n"
@@ -139,8 +139,8 @@ def test_two_versions_of_a_package_are_told_apart(tmp_path: Path) -> None:
     for file in ("pkg/mod.py", "flat.py"):
         done = call("diff", f"before/{file}:scaled", f"after/{file}:scaled", *ARG, "--json", folder=tmp_path)
         # 63 more instructions of at least 60 cycles at 1.4 GHz take longer than 2 us
-        found = json.loads(done.stdout)
-        assert found["speedup"] > 1.1, (file, found["speedup"])
+        document = json.loads(done.stdout)
+        assert document["speedup"] > 1.1, (file, document["speedup"])
 
 
 def test_run_takes_a_script_with_relative_imports(library: Path) -> None:
@@ -149,12 +149,12 @@ def test_run_takes_a_script_with_relative_imports(library: Path) -> None:
         "print(scaled(np.ones((1, 2), np.float32)))\n",
     })  # fmt: skip
     done = call("run", "lib/pkg/host.py", folder=library)
-    assert told(done) == (0, "imported pkg.sub.mod\n__main__ pkg\n[[2. 2.]]\n", "")
+    assert outcome_of(done) == (0, "imported pkg.sub.mod\n__main__ pkg\n[[2. 2.]]\n", "")
 
 
 def test_a_script_of_a_package_without_relative_imports_runs_as_python_runs_it(library: Path) -> None:
     put(library / "lib" / "pkg", {"host.py": "print(__name__, __package__ or 'none')\n"})
-    assert told(call("run", "lib/pkg/host.py", folder=library)) == (0, "__main__ none\n", "")
+    assert outcome_of(call("run", "lib/pkg/host.py", folder=library)) == (0, "__main__ none\n", "")
 
 
 def test_a_missing_module_of_a_package_is_told_with_the_users_line(library: Path) -> None:

@@ -47,9 +47,9 @@ def rows_of(text: str, first: str) -> list[list[str]]:
 
 
 def test_the_committed_pages_are_those_that_are_made_now(written: dict[str, str]) -> None:
-    held = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.md")}
-    assert sorted(held) == sorted(written), f"run: {COMMAND}"
-    old = [name for name, text in written.items() if held[name] != text]
+    committed = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.md")}
+    assert sorted(committed) == sorted(written), f"run: {COMMAND}"
+    old = [name for name, text in written.items() if committed[name] != text]
     assert not old, f"{', '.join(old)} differ from the declarations; run: {COMMAND}"
 
 
@@ -345,8 +345,8 @@ def test_the_formula_of_an_operator_is_what_it_computes(name: str) -> None:
     x, y = np.array([1, 5, 9, 12], kind), np.array([3, 2, 1, 5], kind)
     formula = OPERATOR_MEANINGS[name].split("`")[1]
     expected = eval(formula, {"x": x, "y": y, "sqrt": np.sqrt})
-    held = OPERATORS[name].function(*((x,) if OPERATORS[name].is_unary else (x, y)))
-    np.testing.assert_allclose(held, expected, rtol=1e-6)
+    computed = OPERATORS[name].function(*((x,) if OPERATORS[name].is_unary else (x, y)))
+    np.testing.assert_allclose(computed, expected, rtol=1e-6)
 
 
 def spans_of(meaning: str) -> list[str]:

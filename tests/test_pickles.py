@@ -74,14 +74,14 @@ def test_a_kernel_at_the_top_of_a_module_is_pickled_as_its_name(module):
 
 
 def test_a_grid_goes_with_a_kernel(module):
-    held = again(module.copied[2])
-    assert (held.grid, held.function) == ((2,), module.copied.function)
+    unpickled = again(module.copied[2])
+    assert (unpickled.grid, unpickled.function) == ((2,), module.copied.function)
 
 
 def test_what_measures_and_tunes_a_kernel_is_pickled_with_it(module):
     assert again(module.measured).kernel is module.of_beta1
-    held = again(module.tuned)
-    assert (held.kernel, held.space) == (module.of_beta1, module.tuned.space)
+    unpickled = again(module.tuned)
+    assert (unpickled.kernel, unpickled.space) == (module.of_beta1, module.tuned.space)
 
 
 def test_a_local_kernel_is_refused_as_pythons_functions_are(module):
@@ -130,14 +130,14 @@ def test_a_process_in_which_nobody_serves_the_names_says_so(module, tmp_path):
 
 
 def test_an_error_keeps_its_type_and_all_parts_of_its_message(module):
-    with pytest.raises(LimitError) as found:
+    with pytest.raises(LimitError) as raised:
         module.copied(np.zeros((256, 4), np.float32))
-    held = again(found.value)
-    assert type(held) is type(found.value)
-    assert isinstance(held, ValueError)
-    assert isinstance(held, KernelError)
-    assert str(held) == str(found.value)
-    assert "number of partitions 256 exceed" in str(held)
+    unpickled = again(raised.value)
+    assert type(unpickled) is type(raised.value)
+    assert isinstance(unpickled, ValueError)
+    assert isinstance(unpickled, KernelError)
+    assert str(unpickled) == str(raised.value)
+    assert "number of partitions 256 exceed" in str(unpickled)
 
 
 def test_a_compiled_einsum_is_pickled_after_its_kernel_was_used():

@@ -55,9 +55,9 @@ def needs(path):
                 if PLACES.match(text):
                     yield text
             case ast.Call() if dotted(node.func).endswith("import_module") and node.args:
-                given = node.args[0]
-                if isinstance(given, ast.Constant) and given.value in MODULES:
-                    yield given.value
+                argument = node.args[0]
+                if isinstance(argument, ast.Constant) and argument.value in MODULES:
+                    yield argument.value
 
 
 def without_encoding(path):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from nkilab.progress import is_wanted, phase
-from tests.program import SOURCE, read_terminal
+from tests.command_line import SOURCE, read_terminal
 
 WORK = """
 import time

@@ -11,7 +11,7 @@ import pytest
 
 from nkilab.errors import UsageError
 from nkilab.projects import PLACES, make_project, template
-from tests.program import SOURCE, call, told
+from tests.command_line import SOURCE, call, outcome_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 # pytest finds the plugin of an installed nkilab by itself, under the name nkilab
@@ -24,8 +24,8 @@ def test_a_project_passes_on_both_chips_and_so_does_the_page_about_it(tmp_path):
     assert (tmp_path / "mine" / "requirements.txt").read_text().startswith("nkilab @ ")
     assert done.stdout.endswith("\n  next: cd mine && python3 -m pytest\n")
     project = tmp_path / "mine"
-    held = sorted(str(p.relative_to(project)) for p in project.rglob("*") if p.is_file())
-    assert held == sorted(PLACES.values())
+    files_written = sorted(str(p.relative_to(project)) for p in project.rglob("*") if p.is_file())
+    assert files_written == sorted(PLACES.values())
     # the test that docs/pytest.md shows, beside the project's own
     shown = re.search(r"```python\n(.*?)```", (DOCS / "pytest.md").read_text(), re.S)[1]
     (project / "test_page.py").write_text(shown)
@@ -57,7 +57,7 @@ def test_an_empty_folder_is_filled(tmp_path):
 
 @pytest.mark.parametrize(("shell", "word"), [("bash", "complete"), ("zsh", "compdef"), ("fish", "complete")])
 def test_completion_prints_the_script_of_a_shell(shell, word, tmp_path):
-    status, output, complaint = told(call("completion", shell, folder=tmp_path))
+    status, output, complaint = outcome_of(call("completion", shell, folder=tmp_path))
     assert (status, complaint) == (0, "")
     assert word in output
     assert "_NKILAB_COMPLETE" in output
@@ -91,9 +91,13 @@ def test_a_backend_is_chosen_where_the_vendors_package_is_installed(tmp_path):
     (package / "language.py").write_text("name = 'the vendor'\n")
     (tmp_path / "host.py").write_text("import nki.language as nl\nprint(getattr(nl, 'name', 'nkilab'))\n")
     paths = {"PYTHONPATH": f"{SOURCE}{os.pathsep}{package.parent}"}
-    assert told(call("run", "--backend", "vendor", "host.py", folder=tmp_path, env=paths)) == (
+    assert outcome_of(call("run", "--backend", "vendor", "host.py", folder=tmp_path, env=paths)) == (
         0,
         "the vendor\n",
         "",
     )
-    assert told(call("run", "--backend", "sim", "host.py", folder=tmp_path, env=paths)) == (0, "nkilab\n", "")
+    assert outcome_of(call("run", "--backend", "sim", "host.py", folder=tmp_path, env=paths)) == (
+        0,
+        "nkilab\n",
+        "",
+    )

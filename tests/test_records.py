@@ -81,9 +81,9 @@ def test_the_code_of_a_called_function_and_its_numbers_name_the_cache(
 
 def test_a_table_without_columns_has_the_defaults() -> None:
     (plain,) = table(Account, {"owner": 3}, 1, as_array=False)
-    (made,) = table(Account, {"owner": 3}, 1, as_array=True)
+    (account,) = table(Account, {"owner": 3}, 1, as_array=True)
     assert (plain.owner, plain.balance, plain.is_open) == (3, 1.5, True)
-    assert (made.owner, made.balance, made.is_open) == (3, 1.5, True)
+    assert (account.owner, account.balance, account.is_open) == (3, 1.5, True)
 
 
 PLACING = """
@@ -97,14 +97,16 @@ print(records.column(memory.tiles, "address").tolist())
 
 
 def test_compiling_is_announced_the_first_time_only(tmp_path: Path) -> None:
-    given = {
+    environment = {
         **os.environ,
         "NKILAB_CACHE_DIR": str(tmp_path),
         "PYTHONPATH": str(Path(records.__file__).parents[1]),
     }
-    given.pop("NUMBA_CACHE_DIR", None)
+    environment.pop("NUMBA_CACHE_DIR", None)
     runs = [
-        subprocess.run([sys.executable, "-c", PLACING], capture_output=True, text=True, check=True, env=given)
+        subprocess.run(
+            [sys.executable, "-c", PLACING], capture_output=True, text=True, check=True, env=environment
+        )
         for _ in range(2)
     ]
     assert [r.stderr for r in runs] == ["nkilab: compiling the placement of tiles, once\n", ""]
@@ -112,12 +114,12 @@ def test_compiling_is_announced_the_first_time_only(tmp_path: Path) -> None:
 
 
 def test_numba_can_be_switched_off(tmp_path: Path) -> None:
-    given = {
+    environment = {
         **os.environ, "NUMBA_DISABLE_JIT": "1", "NKILAB_CACHE_DIR": str(tmp_path),
         "PYTHONPATH": str(Path(records.__file__).parents[1]),
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-c", PLACING], capture_output=True, text=True, check=True, env=given
+        [sys.executable, "-c", PLACING], capture_output=True, text=True, check=True, env=environment
     )
     assert (done.stdout, done.stderr) == ("[0, 2, 0]\n", "")
 
@@ -166,16 +168,16 @@ if __name__ == "__main__":
 def test_another_process_compiles_a_job_that_this_one_then_finds(tmp_path: Path) -> None:
     (tmp_path / "summing.py").write_text(SUMMING)
     paths = os.pathsep.join([str(tmp_path), str(Path(records.__file__).parents[1])])
-    given = {**os.environ, "NKILAB_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": paths}
-    given.pop("NUMBA_CACHE_DIR", None)
+    environment = {**os.environ, "NKILAB_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": paths}
+    environment.pop("NUMBA_CACHE_DIR", None)
     done = subprocess.run(
-        [sys.executable, "-m", "summing"], capture_output=True, text=True, check=True, env=given
+        [sys.executable, "-m", "summing"], capture_output=True, text=True, check=True, env=environment
     )
     assert (done.stdout, done.stderr) == ("1 3 False\n", "nkilab: compiling the sum, once\n")
 
 
 def test_no_process_is_started_for_a_short_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_given: object, **_more: object) -> None:
+    def refuse(*_arguments: object, **_more: object) -> None:
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
@@ -186,8 +188,8 @@ def test_no_process_is_started_for_a_short_job(monkeypatch: pytest.MonkeyPatch) 
 def test_the_clock_is_compiled_on_a_program_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[int] = []
 
-    def run(given: object, *_: object) -> float:
-        called.append(len(given.nodes))  # type: ignore[attr-defined]
+    def run(table: object, *_: object) -> float:
+        called.append(len(table.nodes))  # type: ignore[attr-defined]
         return 0.0
 
     monkeypatch.setitem(vars(clock._JOB), "compiled", run)

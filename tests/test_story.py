@@ -51,11 +51,11 @@ def test_pictures_are_xml() -> None:
 
 def test_published_figures_are_those_of_the_guide(story: ModuleType) -> None:
     # kernel optimization guide: percent that DMA, TensorE and, of the last, VectorE are active
-    found = {name: stage.published[1:] for name, stage in story.STAGES.items()}
-    assert found["tiled"] == (99.93, 87.28, None)
-    assert found["hoisted"] == (99.73, 99.85, None)
-    assert found["blocked"] == (95.70, 99.52, None)
-    assert found["fully-blocked"] == (21.54, 99.50, 10.55)
+    figures = {name: stage.published[1:] for name, stage in story.STAGES.items()}
+    assert figures["tiled"] == (99.93, 87.28, None)
+    assert figures["hoisted"] == (99.73, 99.85, None)
+    assert figures["blocked"] == (95.70, 99.52, None)
+    assert figures["fully-blocked"] == (21.54, 99.50, 10.55)
 
 
 def test_a_block_is_replaced_and_the_text_around_it_stays(story: ModuleType) -> None:
@@ -70,5 +70,5 @@ def test_the_table_is_what_the_tool_predicts(story: ModuleType) -> None:
     with story.activate():
         from nkilab.ledger.kernels import matmul
 
-        profiles = {name: story.made(stage, matmul) for name, stage in story.STAGES.items()}
+        profiles = {name: story.stage_profile(stage, matmul) for name, stage in story.STAGES.items()}
     assert story.table(profiles) in PAGE.read_text(encoding="utf-8")

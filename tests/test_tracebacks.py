@@ -53,10 +53,10 @@ def kernels(tmp_path_factory):
     """A module with kernels of both spellings that fail on 256 rows."""
     path = tmp_path_factory.mktemp("user") / "user_kernels.py"
     path.write_text(KERNELS)
-    held = {"__name__": "user_kernels"}
+    namespace = {"__name__": "user_kernels"}
     with nkilab.activate():
-        exec(compile(KERNELS, str(path), "exec"), held)
-    return held
+        exec(compile(KERNELS, str(path), "exec"), namespace)
+    return namespace
 
 
 def shown(error):
@@ -67,10 +67,10 @@ def shown(error):
 
 
 def raised(action):
-    with pytest.raises(Exception) as found:
+    with pytest.raises(Exception) as raised:
         action()
-    lines = shown(found.value)
-    return found.value, [line for line in lines if line[0] != HERE]
+    lines = shown(raised.value)
+    return raised.value, [line for line in lines if line[0] != HERE]
 
 
 WAYS = {
@@ -144,31 +144,31 @@ def test_arguments_that_do_not_bind_are_the_callers_fault():
 
 
 def test_a_bug_of_nkilab_keeps_its_frames():
-    held = {}
+    namespace = {}
     # as if it stood in the package
-    exec(compile("def broken():\n    assert False", "<nkilab broken>", "exec"), held)
-    error, lines = raised(public(held["broken"]))
+    exec(compile("def broken():\n    assert False", "<nkilab broken>", "exec"), namespace)
+    error, lines = raised(public(namespace["broken"]))
     assert is_bug(error)
     assert lines == [("tracebacks.py", "call"), ("<nkilab broken>", "broken")]
 
 
 def test_how_nkilab_found_out_is_not_shown():
-    held = {"NkilabError": NkilabError}
+    namespace = {"NkilabError": NkilabError}
     text = "def asked():\n    try:\n        {}['k']\n    except KeyError:\n        raise NkilabError('no k')"
-    exec(compile(text, "<nkilab asked>", "exec"), held)
-    error, lines = raised(public(held["asked"]))
+    exec(compile(text, "<nkilab asked>", "exec"), namespace)
+    error, lines = raised(public(namespace["asked"]))
     assert error.__suppress_context__
     assert lines == []
 
 
 def test_all_frames_are_shown_where_the_user_asks(kernels, monkeypatch):
     monkeypatch.setenv("NKILAB_FULL_TRACE", "1")
-    with pytest.raises(NkilabError) as found:
+    with pytest.raises(NkilabError) as raised:
         kernels["makes"](WIDE)
-    files = [e.filename for e in traceback.extract_tb(found.value.__traceback__)]
+    files = [e.filename for e in traceback.extract_tb(raised.value.__traceback__)]
     assert any(not is_users_file(name) for name in files)
-    leave_out_ours(found.value)
-    assert len(traceback.extract_tb(found.value.__traceback__)) == len(files)
+    leave_out_ours(raised.value)
+    assert len(traceback.extract_tb(raised.value.__traceback__)) == len(files)
 
 
 def test_a_plain_script_prints_its_own_lines_and_the_message(tmp_path):

@@ -30,12 +30,12 @@ def settings() -> dict:
 
 def lenient() -> dict[str, list[str]]:
     """Per setting the modules that need not keep it, as paths below the package."""
-    found: dict[str, list[str]] = {}
+    lenient_options: dict[str, list[str]] = {}
     for override in settings()["overrides"]:
         for setting in override.keys() - {"module", "ignore_missing_imports"}:
             names = [name.removeprefix("nkilab.").removesuffix(".*") for name in override["module"]]
-            found.setdefault(setting, []).extend(name.replace(".", "/") for name in names)
-    return found
+            lenient_options.setdefault(setting, []).extend(name.replace(".", "/") for name in names)
+    return lenient_options
 
 
 def test_the_type_checker_is_strict_where_nothing_else_is_listed() -> None:

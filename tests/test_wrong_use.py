@@ -14,7 +14,7 @@ import pytest
 
 from nkilab.cli import main
 from nkilab.errors import did_you_mean, nearest
-from tests.program import SOURCE, call, inside, script
+from tests.command_line import SOURCE, call, inside, script
 from tests.test_json import KERNELS, LEDGER
 
 PRINTS = 'print("the user\'s module prints")\n'
@@ -31,27 +31,27 @@ def kernel(x):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    held = tmp_path_factory.mktemp("wrong")
+    folder = tmp_path_factory.mktemp("wrong")
     texts = {
         "kernels.py": KERNELS.replace(PRINTS, ""), "mine.yaml": LEDGER, "failing.py": FAILING,
         "broken.py": "def f(:\n", "needs.py": "import not_there\n", "bad.yaml": "a: [\n",
         "fails.py": "raise RuntimeError('mine')\n",
     }  # fmt: skip
     for name, text in texts.items():
-        script(held, text, name)
+        script(folder, text, name)
     for name in ("binary.py", "binary.yaml", "binary.npy"):
-        (held / name).write_bytes(bytes(range(256)))
+        (folder / name).write_bytes(bytes(range(256)))
     for name in ("folder", "folder.py", "folder.yaml"):
-        (held / name).mkdir()
-    return held
+        (folder / name).mkdir()
+    return folder
 
 
 def cases():
     """Arguments, exit status and the beginning of the message, from the table beside this module."""
     text = (Path(__file__).parent / "wrong_uses.txt").read_text()
     for entry in text.split("\n$ ")[1:]:
-        words, told = entry.split("\n", 1)
-        status, message = told.split(" ", 1)
+        words, answer = entry.split("\n", 1)
+        status, message = answer.split(" ", 1)
         yield words, int(status), message.rstrip("\n").replace("\\n", "\n")
 
 
@@ -61,8 +61,8 @@ CASES = list(cases())
 @pytest.mark.parametrize(("words", "status", "expected"), CASES, ids=[words for words, _, _ in CASES])
 def test_a_wrong_use_is_told_in_one_message(folder, capfd, words, status, expected):
     before = sorted(path.name for path in folder.iterdir())
-    given = [part for word in words.split() for part in {"ARG": ARG, "OF": OF}.get(word, (word,))]
-    assert inside(*given, folder=folder) == status
+    arguments = [part for word in words.split() for part in {"ARG": ARG, "OF": OF}.get(word, (word,))]
+    assert inside(*arguments, folder=folder) == status
     printed = capfd.readouterr()
     assert printed.err.startswith(expected)
     assert printed.out == ""
@@ -74,8 +74,8 @@ def test_a_wrong_use_is_told_in_one_message(folder, capfd, words, status, expect
 
 def test_a_module_that_is_missing_is_told_with_the_environment(folder, capfd):
     assert inside("run", "needs.py", folder=folder) == 1
-    told = capfd.readouterr().err.splitlines()
-    assert told[1:] == [
+    captured = capfd.readouterr().err.splitlines()
+    assert captured[1:] == [
         '  File "needs.py", line 1, in <module>',
         "    import not_there",
         "ModuleNotFoundError: No module named 'not_there'",
@@ -86,9 +86,9 @@ def test_a_module_that_is_missing_is_told_with_the_environment(folder, capfd):
 def test_a_fault_of_ours_is_told_as_one(folder, capfd, monkeypatch):
     monkeypatch.setattr("nkilab.doctor.report", lambda: {}["nothing"])
     assert inside("doctor", folder=folder) == 3
-    told = capfd.readouterr().err
-    assert told.startswith("Traceback ")
-    assert told.endswith("\nnkilab: this is a bug of nkilab; please report it with the lines above\n")
+    captured = capfd.readouterr().err
+    assert captured.startswith("Traceback ")
+    assert captured.endswith("\nnkilab: this is a bug of nkilab; please report it with the lines above\n")
 
 
 def piped(folder, *words, **streams):

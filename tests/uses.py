@@ -62,16 +62,16 @@ def new_tile(
 def call(session: Session, cls: type[Instruction], mask: Any = None, **use: Any) -> None:
     """One call with views or numbers as operands, from the caller's line; the rest takes its default."""
     declared = {**cls.operands, **cls.attributes, **cls.values}
-    given = {**{name: spec.default for name, spec in declared.items()}, **use}
-    if cls.list_name and given[cls.list_name] is REQUIRED:
-        given[cls.list_name] = [given[name] for name in operands_of(cls) if name not in cls.operands]
-    missing = [name for name, value in given.items() if value is REQUIRED]
+    arguments = {**{name: spec.default for name, spec in declared.items()}, **use}
+    if cls.list_name and arguments[cls.list_name] is REQUIRED:
+        arguments[cls.list_name] = [arguments[name] for name in operands_of(cls) if name not in cls.operands]
+    missing = [name for name, value in arguments.items() if value is REQUIRED]
     assert not missing, f"{cls.__name__} needs {missing}"
-    operands = [given[name] for name in cls.operands]
+    operands = [arguments[name] for name in cls.operands]
     frame = sys._getframe(1)
     where = (frame.f_code.co_filename, frame.f_lineno)
     with tracing(session):
-        record(session, cls, operands, attributes_of(cls, given), values_of(cls, given), mask, where)
+        record(session, cls, operands, attributes_of(cls, arguments), values_of(cls, arguments), mask, where)
 
 
 def run_use(
@@ -102,13 +102,13 @@ def result(
     """
     session = open_session(MACHINES[machine])
     out = new_tile(session, dst if isinstance(dst, Tile) else Tile(tuple(dst)))
-    given = {
+    changed = {
         name: new_tile(session, *value) if isinstance(value, tuple) and name in cls.operands
         else new_tile(session, value) if isinstance(value, np.ndarray)
         else value
         for name, value in use.items()
     }  # fmt: skip
-    call(session, cls, dst=out, **given)
+    call(session, cls, dst=out, **changed)
     return array_of(out)
 
 

@@ -65,16 +65,16 @@ _ACTIVE = (
 )
 
 
-def made(stage: Stage, kernels: Any) -> Profile:
+def stage_profile(stage: Stage, kernels: Any) -> Profile:
     """The profile of a stage."""
     shapes = [re.fullmatch(r"f32\[(\d+),(\d+)\]", text) for text in stage.args]
     args = [spec((int(s[1]), int(s[2])), "float32") for s in shapes if s]
     return profile(getattr(kernels, stage.kernel), *args, **stage.keywords)
 
 
-def blocks_of(name: str, stage: Stage, found: Profile, kernels: Any) -> dict[str, str]:
+def blocks_of(name: str, stage: Stage, profiled: Profile, kernels: Any) -> dict[str, str]:
     """What the page says of a stage, and its pictures in the folder."""
-    run = found.run
+    run = profiled.run
     middle = run.timeline.latency_ns / 2
     pictures = {"": (0.0, None)}
     if name != "single":
@@ -103,17 +103,17 @@ def table(profiles: dict[str, Profile]) -> str:
         "| Stage | Latency | DMA active | TensorE active | VectorE active | Moved | Bound by |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, found in profiles.items():
-        stage, summary = STAGES[name], found.summary
-        cells = [_beside(duration(found.timeline.latency_ns), stage.published[0], " ms")]
+    for name, profiled in profiles.items():
+        stage, summary = STAGES[name], profiled.summary
+        cells = [_with_published(duration(profiled.timeline.latency_ns), stage.published[0], " ms")]
         for metric, published in zip(_ACTIVE, stage.published[1:], strict=True):
-            cells.append(_beside(f"{summary[metric]:.2f} %", published, " %"))
+            cells.append(_with_published(f"{summary[metric]:.2f} %", published, " %"))
         moved = quantity(summary["dma_transfer_total_bytes"], "bytes")
         lines.append(f"| {name} | {' | '.join(cells)} | {moved} | {summary.bound} |")
     return "\n".join(lines)
 
 
-def _beside(predicted: str, published: float | None, unit: str) -> str:
+def _with_published(predicted: str, published: float | None, unit: str) -> str:
     return predicted if published is None else f"{predicted} ({published:.2f}{unit})"
 
 
@@ -133,7 +133,7 @@ def write_reports(folder: Path) -> None:
         from nkilab.ledger.kernels import matmul
 
         for name in REPORTS:
-            made(STAGES[name], matmul).save_html(folder / f"{name}.html")
+            stage_profile(STAGES[name], matmul).save_html(folder / f"{name}.html")
 
 
 def write_page() -> None:
@@ -141,10 +141,10 @@ def write_page() -> None:
     with activate():
         from nkilab.ledger.kernels import matmul
 
-        profiles = {name: made(stage, matmul) for name, stage in STAGES.items()}
+        profiles = {name: stage_profile(stage, matmul) for name, stage in STAGES.items()}
         blocks = {"table": table(profiles)}
-        for name, found in profiles.items():
-            blocks |= blocks_of(name, STAGES[name], found, matmul)
+        for name, profiled in profiles.items():
+            blocks |= blocks_of(name, STAGES[name], profiled, matmul)
     del blocks["single source"]
     story = profiles["tiled"].diff(profiles["fully-blocked"], ("tiled", "fully blocked"))
     blocks["diff"] = f"> {story.headline}; {story.bounds}"

@@ -233,10 +233,10 @@ def run(page: str, folder: Path, *, write: bool = False) -> str:
     """
     runner = Runner(folder)
     lines = page.splitlines()
-    held = blocks(page)
+    page_blocks = blocks(page)
     changes: list[tuple[int, int, list[str]]] = []
     try:
-        for block, after in pairwise([*held, None]):
+        for block, after in pairwise([*page_blocks, None]):
             assert block is not None
             shown = after if after and after.kind == "output" else None
             for place, text in _done(runner, block, shown, write):
@@ -265,12 +265,12 @@ def _done(runner: Runner, block: Block, shown: Block | None, write: bool) -> Ite
     elif block.kind == "python":
         # lines as in the page, so that errors name them
         printed, failed = runner.python("\n" * (block.start + 1) + block.text, "page.py")
-        yield from _held(block, shown, printed, failed, write)
+        yield from _checked(block, shown, printed, failed, write)
     else:
         raise Mismatch(f"{block}: {block.kind} is neither run nor a file; name it in the line above")
 
 
-def _held(
+def _checked(
     block: Block, shown: Block | None, printed: str, failed: bool, write: bool
 ) -> Iterator[tuple[Block, str]]:
     if shown is None:
@@ -302,13 +302,13 @@ def main(arguments: list[str]) -> int:
             folder = Path(place).resolve() / "page"
             folder.mkdir()
             try:
-                found = run(path.read_text("utf-8"), folder, write=write)
+                new_text = run(path.read_text("utf-8"), folder, write=write)
             except Mismatch as error:
                 sys.stderr.write(f"{path}: {error}\n")
                 status = 1
                 continue
         if write:
-            path.write_text(found, "utf-8")
+            path.write_text(new_text, "utf-8")
         sys.stdout.write(f"{path}: fine\n")
     return status
 

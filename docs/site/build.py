@@ -79,17 +79,19 @@ _PIECE = re.compile(
 def staged(source: Path) -> None:
     """Write the sources of the site into a folder."""
     for path in sorted(DOCS.rglob("*")):
-        held = path.relative_to(DOCS)
-        if path.is_dir() or held.parts[0] == "site" or "__pycache__" in held.parts:
+        relative_path = path.relative_to(DOCS)
+        if path.is_dir() or relative_path.parts[0] == "site" or "__pycache__" in relative_path.parts:
             continue
-        target = source / _place(held)
+        target = source / _place(relative_path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            target.write_text(turned(path.read_text("utf-8"), path) + _contents(held), "utf-8")
+            target.write_text(
+                links_in_site(path.read_text("utf-8"), path) + _contents(relative_path), "utf-8"
+            )
         else:
             shutil.copy(path, target)
     for name, place in OUTSIDE.items():
-        (source / place).write_text(turned((ROOT / name).read_text("utf-8"), ROOT / name), "utf-8")
+        (source / place).write_text(links_in_site((ROOT / name).read_text("utf-8"), ROOT / name), "utf-8")
     (source / "tiny.md").write_text(_as_page(DOCS / "tiny.py"), "utf-8")
     (source / "schemas.md").write_text(_schemas(), "utf-8")
     decisions = source / "decisions" / "index.md"
@@ -121,11 +123,11 @@ def written() -> set[Path]:
     return {HISTORY, *(STORY / f"{name}.html" for name in script(STORY / "make.py").REPORTS)}
 
 
-def _place(held: Path) -> Path:
-    return held.with_name("index.md") if held.name == "README.md" else held
+def _place(source: Path) -> Path:
+    return source.with_name("index.md") if source.name == "README.md" else source
 
 
-def turned(page: str, path: Path) -> str:
+def links_in_site(page: str, path: Path) -> str:
     """A page with its links as the site has them."""
     return _PIECE.sub(lambda m: m[0] if m["code"] else _link(m, path), _IN_THE_SITE.sub(r"\1", page))
 
@@ -143,8 +145,12 @@ def _link(match: re.Match[str], path: Path) -> str:
     place = _in_site(target)
     if place is None:
         # a part of the repository that is no page
-        told = target.relative_to(ROOT).as_posix()
-        return f"`{told}`" if words.strip("`") in (name, told) else f"{words} (`{told}`)"
+        relative_path = target.relative_to(ROOT).as_posix()
+        return (
+            f"`{relative_path}`"
+            if words.strip("`") in (name, relative_path)
+            else f"{words} (`{relative_path}`)"
+        )
     shown = os.path.relpath(place, _in_site(path).parent)  # type: ignore[union-attr]
     if place.suffix == ".html":
         return f'<a href="{shown}">{words}</a>'
@@ -162,19 +168,19 @@ def _in_site(target: Path) -> Path | None:
         return Path("schemas.md")
     if DOCS not in target.parents or HERE in (target, *target.parents):
         return None
-    held = target.relative_to(DOCS)
+    relative_path = target.relative_to(DOCS)
     if target.is_dir():
-        return held / "index.md"
-    return _place(held)
+        return relative_path / "index.md"
+    return _place(relative_path)
 
 
-def _contents(held: Path) -> str:
-    if held == Path("README.md"):
+def _contents(source: Path) -> str:
+    if source == Path("README.md"):
         trees = [_toctree(pages, caption) for caption, pages in CONTENTS.items()]
         return "\n" + "\n".join(trees)
-    if held == Path("tutorials/README.md"):
+    if source == Path("tutorials/README.md"):
         return "\n" + _toctree([page for page in TUTORIALS if (DOCS / "tutorials" / f"{page}.md").exists()])
-    if held == Path("instructions/README.md"):
+    if source == Path("instructions/README.md"):
         return "\n" + _toctree(["*"], glob=True)
     return ""
 

@@ -48,9 +48,9 @@ def _verbs(command: click.Command, name: str) -> list[str]:
     parts.append(f"```text\n{_plain(help_text)}\n```")
     if isinstance(command, click.Group):
         for verb in command.list_commands(context):
-            found = command.get_command(context, verb)
-            if found is not None and not found.hidden:
-                parts += _verbs(found, f"{name} {verb}")
+            verb_command = command.get_command(context, verb)
+            if verb_command is not None and not verb_command.hidden:
+                parts += _verbs(verb_command, f"{name} {verb}")
     return parts
 
 
@@ -87,9 +87,9 @@ def validation(report: dict[str, Any]) -> str:
         "Times in us. The error is (predicted - measured) / measured.",
     ]
     for family in dict.fromkeys(row["family"] for row in rows):
-        told = [_row(row) for row in rows if row["family"] == family and row["is_primary"]]
+        family_rows = [_row(row) for row in rows if row["family"] == family and row["is_primary"]]
         heads = ("Row", "Chip", "Rows are to", "Quantity", "Measured", "Predicted", "Error", "Interval")
-        parts += [f"### {family}", table(heads, told)]
+        parts += [f"### {family}", table(heads, family_rows)]
     return "\n\n".join(parts) + "\n\n" + MARK.format("validation")
 
 

@@ -24,16 +24,16 @@ def output(shape):
 
 def loaded(source):
     """A part of an HBM tensor as a tile."""
-    held = tile(source.shape)
-    nisa.dma_copy(dst=held, src=source)
-    return held
+    new_tile = tile(source.shape)
+    nisa.dma_copy(dst=new_tile, src=source)
+    return new_tile
 
 
 def copied(source):
     """A tile of PSUM in SBUF."""
-    held = tile(source.shape)
-    nisa.tensor_copy(dst=held, src=source)
-    return held
+    new_tile = tile(source.shape)
+    nisa.tensor_copy(dst=new_tile, src=source)
+    return new_tile
 
 
 def product(stationary, moving):
@@ -79,9 +79,9 @@ def scaled(data, factor):
 
 
 def ones(shape):
-    held = tile(shape)
-    nisa.memset(dst=held, value=1.0)
-    return held
+    new_tile = tile(shape)
+    nisa.memset(dst=new_tile, value=1.0)
+    return new_tile
 
 
 def row_tiles(x):

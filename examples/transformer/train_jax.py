@@ -48,8 +48,8 @@ def weights():
     draw = np.random.default_rng(0)
 
     def weight(*shape, scale=None):
-        made = draw.standard_normal(shape) * (shape[0] ** -0.5 if scale is None else scale)
-        return jnp.asarray(made.astype(np.float32))
+        numbers = draw.standard_normal(shape) * (shape[0] ** -0.5 if scale is None else scale)
+        return jnp.asarray(numbers.astype(np.float32))
 
     layers = [
         {
@@ -69,23 +69,23 @@ def heads(x):
     return split.reshape(BATCH * HEADS, SEQUENCE, WIDTH // HEADS)
 
 
-def loss_of(operators, held, tokens, wanted):
-    x = (held["words"][tokens] + held["places"]).reshape(BATCH * SEQUENCE, WIDTH)
-    for layer in held["layers"]:
+def loss_of(operators, parameters, tokens, wanted):
+    x = (parameters["words"][tokens] + parameters["places"]).reshape(BATCH * SEQUENCE, WIDTH)
+    for layer in parameters["layers"]:
         normal = operators.rmsnorm(x, layer["norms"][0])
         q, k, v = map(heads, jnp.split(normal @ layer["projection"], 3, -1))
         seen = operators.attention(q, k, v).reshape(BATCH, HEADS, SEQUENCE, -1)
         x = x + seen.swapaxes(1, 2).reshape(BATCH * SEQUENCE, WIDTH) @ layer["join"]
         normal = operators.rmsnorm(x, layer["norms"][1])
         x = x + operators.mlp(normal, layer["up"], layer["down"])
-    chances = jax.nn.log_softmax(operators.rmsnorm(x, held["norm"]) @ held["words"].T)
+    chances = jax.nn.log_softmax(operators.rmsnorm(x, parameters["norm"]) @ parameters["words"].T)
     return -jnp.take_along_axis(chances, wanted[:, None], 1).mean()
 
 
-def step(operators, held, speed, tokens, wanted):
-    loss, slopes = jax.value_and_grad(partial(loss_of, operators))(held, tokens, wanted)
+def step(operators, parameters, speed, tokens, wanted):
+    loss, slopes = jax.value_and_grad(partial(loss_of, operators))(parameters, tokens, wanted)
     speed = jax.tree.map(lambda v, g: MOMENTUM * v + g, speed, slopes)
-    return loss, jax.tree.map(lambda w, v: w - RATE * v, held, speed), speed
+    return loss, jax.tree.map(lambda w, v: w - RATE * v, parameters, speed), speed
 
 
 def batch(draw):
@@ -99,8 +99,10 @@ def predicted(target):
     """Microseconds of the kernels of a step, and how many are launched."""
     total, count = 0.0, 0
     for kernel, shapes, times in kernels.launches(LAYERS, BATCH, SEQUENCE, WIDTH, HEADS, HIDDEN):
-        found = nkilab.estimate(kernel, *(nkilab.spec(shape, "float32") for shape in shapes), target=target)
-        total, count = total + times * found.latency_us, count + times
+        estimated = nkilab.estimate(
+            kernel, *(nkilab.spec(shape, "float32") for shape in shapes), target=target
+        )
+        total, count = total + times * estimated.latency_us, count + times
     return total, count
 
 
@@ -110,15 +112,15 @@ def main():
     parser.add_argument("--target", default="trn2")
     asked = parser.parse_args()
     steps = [jax.jit(partial(step, operators)) for operators in (WithKernels, WithJax)]
-    held = [weights(), weights()]
-    speeds = [jax.tree.map(jnp.zeros_like, weights()) for _ in held]
+    models = [weights(), weights()]
+    speeds = [jax.tree.map(jnp.zeros_like, weights()) for _ in models]
     draw = np.random.default_rng(1)
     print("step  with kernels      with JAX  apart")
     for number in range(asked.steps):
         tokens, wanted = batch(draw)
         losses = []
         for which, compiled in enumerate(steps):
-            loss, held[which], speeds[which] = compiled(held[which], speeds[which], tokens, wanted)
+            loss, models[which], speeds[which] = compiled(models[which], speeds[which], tokens, wanted)
             losses.append(float(loss))
         apart = abs(losses[0] - losses[1]) / losses[1]
         print(f"{number:4d}  {losses[0]:12.6f}  {losses[1]:12.6f}  {apart:.1e}")

@@ -88,8 +88,10 @@ def predicted(target):
     """Microseconds of the kernels of a step, and how many are launched."""
     total, count = 0.0, 0
     for kernel, shapes, times in kernels.launches(LAYERS, BATCH, SEQUENCE, WIDTH, HEADS, HIDDEN):
-        found = nkilab.estimate(kernel, *(nkilab.spec(shape, "float32") for shape in shapes), target=target)
-        total, count = total + times * found.latency_us, count + times
+        estimated = nkilab.estimate(
+            kernel, *(nkilab.spec(shape, "float32") for shape in shapes), target=target
+        )
+        total, count = total + times * estimated.latency_us, count + times
     return total, count
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Public names and the module that has each; loaded at first use.
-_HOMES = {
+_MODULES = {
     "simulate": "api", "estimate": "api", "spec": "api", "Estimate": "api", "activate": "hook",
     "profile": "profiles", "Profile": "profiles", "check": "checking", "Finding": "checks.finding",
     "launch": "ranks", "per_rank": "ranks", "Topology": "machine",
@@ -39,7 +39,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _PARTS:
         return import_module(f"{__name__}.{name}")
-    home = _HOMES.get(name)
+    home = _MODULES.get(name)
     if home is None:
         try:
             raise AttributeError(f"module nkilab has no attribute {name}", name=name, obj=modules[__name__])
@@ -51,4 +51,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_PARTS})
+    return sorted({*globals(), *_MODULES, *_PARTS})

@@ -22,7 +22,7 @@ from .dialects.outputs import check_outputs, is_written, note_holes
 from .dialects.schedules import check_schedule
 from .dialects.uniform import can_start_again
 from .errors import NkilabError, RuleError, UseError, did_you_mean
-from .execute import execute, one_blas_thread, open_lanes
+from .execute import execute, one_blas_thread, open_threads
 from .machine import Machine, Topology
 from .place.compiler_passes import AS_WRITTEN, MIDDLE_END, STANDALONE
 from .place.limits import refuse_what_cannot_exist
@@ -346,8 +346,8 @@ def _sessions(
     ]
     for session in sessions:
         session.program.compiler = _compiler_of(kernel)
-        # programs that run together see the same memory through storages of their own, which lanes tell apart
-        session.lanes = open_lanes() if compute is not None and len(program_grid) == 1 else None
+        # programs that run together see one memory through storages of their own, which threads tell apart
+        session.threads = open_threads() if compute is not None and len(program_grid) == 1 else None
         session.changed_inputs = sessions[0].changed_inputs
     return sessions
 
@@ -379,9 +379,9 @@ def _run(session: Session, kernel: Kernel, bound: BoundArguments, instances: lis
             session.begin(instance)
             results = function(*bound.args, **bound.kwargs)
             session.flush()
-        if session.lanes is not None:
+        if session.threads is not None:
             # what this program computed is there before another one runs
-            session.lanes.drain()
+            session.threads.drain()
     return results
 
 
@@ -390,7 +390,7 @@ def _run_in_turns(
 ) -> Any:
     """Run the instances of one core that meet each other; returns what the last one returns."""
     session.keyed["options"] = kernel.options
-    session.lanes = None
+    session.threads = None
     return run_in_turns(session, instances, lambda: kernel.function(*bound.args, **bound.kwargs))[-1]
 
 

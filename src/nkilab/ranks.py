@@ -316,7 +316,7 @@ class RankedWorld(api.NkilabWorld):
         self._work = work
         names = [f"rank {rank}" for rank in range(ranks)]
         self._schedule = Schedule([partial(self._run_script, rank) for rank in range(ranks)], names)
-        self._turns = [0] * ranks
+        self._launch_counts = [0] * ranks
         self._done: dict[int, list[Any]] = {}
 
     def run_scripts(self) -> None:
@@ -345,11 +345,11 @@ class RankedWorld(api.NkilabWorld):
                     None, "let every rank launch the same kernels", "nkilab run --ranks")  # fmt: skip
         met = self._schedule.meet(rank, wait, _check_agreement)
         self._enter(rank)
-        turn = self._turns[rank]
-        self._turns[rank] += 1
-        if turn not in self._done:
-            self._done[turn] = self._together(met)
-        mine: Launched = self._done[turn][rank]
+        launch_number = self._launch_counts[rank]
+        self._launch_counts[rank] += 1
+        if launch_number not in self._done:
+            self._done[launch_number] = self._together(met)
+        mine: Launched = self._done[launch_number][rank]
         return mine
 
     def _together(self, met: Sequence[Wait]) -> list[Any]:

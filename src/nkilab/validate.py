@@ -235,7 +235,7 @@ class Report:
         compared: every quantity of every row.
         is_own: whether the ledger is the one that comes with nkilab.
         left: the errors of families under constants that the others were fitted to, if that was asked for.
-        told: per fitted constant rows that tell it, if the ledger is whole.
+        identifying: per fitted constant rows that tell it, if the ledger is whole.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if not CHROMIUM:
         pytest.skip("needs chromium on PATH, or its path in NKILAB_CHROMIUM")
-    with playwright.sync_playwright() as held:
-        started = held.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield started
         started.close()
 
@@ -59,15 +59,15 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         path = tmp_path / f"report{len(all_opened)}.html"
         path.write_text(text, encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        made = Opened(context.new_page())
-        all_opened.append((made, path.as_uri()))
-        made.page.goto(path.as_uri())
+        page = Opened(context.new_page())
+        all_opened.append((page, path.as_uri()))
+        page.page.goto(path.as_uri())
         if "<script" in text:
-            made.page.wait_for_function("document.documentElement.dataset.state")
-        return made
+            page.page.wait_for_function("document.documentElement.dataset.state")
+        return page
 
     yield open_run
-    for made, address in all_opened:
-        assert made.complaints == []
-        assert set(made.asked) == {address}
-        made.page.context.close()
+    for page, address in all_opened:
+        assert page.complaints == []
+        assert set(page.asked) == {address}
+        page.page.context.close()

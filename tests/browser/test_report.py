@@ -75,13 +75,13 @@ def test_an_instruction_tells_where_its_own_tiles_lie(opened) -> None:
     # tiles of one line have one name: each row's own stay is told
     run = kernel_run("tiled")
     page, order = opened(run), order_of(run)
-    stays = run.occupancy.sbuf
+    sbuf = run.occupancy.sbuf
     for event in run.timeline.of_engine("vector").tolist():
         page.js(f"nkilab.timeline.select({int(np.flatnonzero(order == event)[0])})")
         written = next(run.program.accesses(int(run.timeline.row[event]))).storage
-        (own,) = np.flatnonzero(stays.storage == written).tolist()
-        start = f"{stays.start_ns[own] / 1000:,.3f}"
-        assert f"of SBUF at {stays.address[own]}, from {start} µs" in page.field("operands")
+        (own,) = np.flatnonzero(sbuf.storage == written).tolist()
+        start = f"{sbuf.start_ns[own] / 1000:,.3f}"
+        assert f"of SBUF at {sbuf.address[own]}, from {start} µs" in page.field("operands")
 
 
 def test_an_instruction_tells_its_iteration_of_the_loops(opened) -> None:
@@ -310,12 +310,12 @@ def test_events_without_gaps_are_drawn_without_gaps_at_every_zoom(opened) -> Non
 
 def test_a_label_with_little_room_keeps_the_word_that_tells_it_apart(opened) -> None:
     page = opened(kernel_run("tiled"))
-    found = page.js(
+    script = page.js(
         """[1000, 45, 30, 3].map((room) => {
         const ink = nkilab.timeline.canvas.getContext("2d"); ink.font = "11px system-ui, sans-serif";
         return nkilab.shortened(ink, "MATMUL HIGH", room); })"""
     )
-    assert found == ["MATMUL HIGH", "…HIGH", "", ""] or found[:2] == ["MATMUL HIGH", "…HIGH"]
+    assert script == ["MATMUL HIGH", "…HIGH", "", ""] or script[:2] == ["MATMUL HIGH", "…HIGH"]
 
 
 def contrast(one: str, other: str) -> float:
@@ -442,14 +442,14 @@ def test_every_core_has_lanes_and_shows_itself_in_the_panels(opened) -> None:
     assert page.js("nkilab.focus") == 1
     # a search finds instructions of all cores
     page.page.fill("#search", "DMA")
-    found = sum(int(np.count_nonzero(one.timeline.label == list(one.timeline.labels).index("DMA")))
+    count = sum(int(np.count_nonzero(one.timeline.label == list(one.timeline.labels).index("DMA")))
                 for _, one in run.runs)  # fmt: skip
-    assert page.page.inner_text("#found") == f"{found} found"
+    assert page.page.inner_text("#found") == f"{count} found"
     seen = set()
-    for _ in range(found):
+    for _ in range(count):
         page.js("nkilab.search.step(1)")
         seen.add((page.js("nkilab.focus"), page.js("nkilab.timeline.selected")))
-    assert len(seen) == found
+    assert len(seen) == count
     # a click on its name shows a core
     page.js("nkilab.timeline.lookAt(1)")
     page.page.locator("#timeline").click(position={"x": 20, "y": title["y"] + 8})
@@ -468,8 +468,8 @@ def test_many_cores_are_drawn_and_the_fastest_left_out_is_told(opened) -> None:
         return out
 
     repeats = nkilab.per_rank(list(range(1, 19)))
-    made = nkilab.profile(staggered, nkilab.spec((128, 128), "float32"), repeats, ranks=18)
-    page = opened(made.run, width=390, height=844)
+    profiled = nkilab.profile(staggered, nkilab.spec((128, 128), "float32"), repeats, ranks=18)
+    page = opened(profiled.run, width=390, height=844)
     assert page.js("nkilab.parts.length") == 16
     assert page.page.inner_text("#core-note") == "2 faster cores are not drawn."
     assert page.page.locator("#core-table tbody tr").count() == 19

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from nkilab.checks.declare import RULES
-from tests.program import call, script
+from tests.command_line import call, script
 
 ADVICE = [r for r in RULES.values() if r.severity == "advice" and r.family == "advice"]
 
 
-@pytest.mark.parametrize("held", ADVICE, ids=[r.id for r in ADVICE])
-def test_the_command_of_a_piece_of_advice_gives_its_gain(held, tmp_path: Path) -> None:
-    assert held.wrong is not None
-    path = script(tmp_path, held.wrong.text, "slow.py")
-    args = [part for spec in held.wrong.args.values() for part in ("--arg", spec)]
-    found = json.loads(call("check", f"{path}:kernel", *args, "--json").stdout)["findings"]
-    finding = next(f for f in found if f["rule"] == held.id)
+@pytest.mark.parametrize("rule", ADVICE, ids=[r.id for r in ADVICE])
+def test_the_command_of_a_piece_of_advice_gives_its_gain(rule, tmp_path: Path) -> None:
+    assert rule.wrong is not None
+    path = script(tmp_path, rule.wrong.text, "slow.py")
+    args = [part for spec in rule.wrong.args.values() for part in ("--arg", spec)]
+    findings = json.loads(call("check", f"{path}:kernel", *args, "--json").stdout)["findings"]
+    finding = next(f for f in findings if f["rule"] == rule.id)
     assert finding["gain_us"] > 0
     program, *words = shlex.split(finding["command"])
     assert program == "nkilab"
@@ -41,24 +41,26 @@ SAME_WORK = ("dma-repeated-load", "table-reload", "single-buffer", "psum-late-co
 
 @pytest.mark.parametrize("name", SAME_WORK)
 def test_a_repaired_kernel_is_about_as_fast_as_predicted(name: str, tmp_path: Path) -> None:
-    held = RULES[name]
-    assert held.wrong is not None
-    assert held.right is not None
-    args = [part for spec in held.wrong.args.values() for part in ("--arg", spec)]
-    wrong = latency(script(tmp_path, held.wrong.text, "wrong.py"), args)
-    right = latency(script(tmp_path, held.right.text, "right.py"), args)
-    found = json.loads(call("check", f"{tmp_path / 'wrong.py'}:kernel", *args, "--json").stdout)["findings"]
-    gain = sum(f["gain_us"] for f in found if f["rule"] == name)
+    rule = RULES[name]
+    assert rule.wrong is not None
+    assert rule.right is not None
+    args = [part for spec in rule.wrong.args.values() for part in ("--arg", spec)]
+    wrong = latency(script(tmp_path, rule.wrong.text, "wrong.py"), args)
+    right = latency(script(tmp_path, rule.right.text, "right.py"), args)
+    findings = json.loads(call("check", f"{tmp_path / 'wrong.py'}:kernel", *args, "--json").stdout)[
+        "findings"
+    ]
+    gain = sum(f["gain_us"] for f in findings if f["rule"] == name)
     assert right < wrong
     # gains of two lines overlap, and a repair may do more or less than leaving out what the advice is about
     assert 0.4 * (wrong - right) <= gain <= 2.5 * (wrong - right)
 
 
 def test_a_name_that_is_no_advice_is_told_with_those_that_are(tmp_path: Path) -> None:
-    held = RULES["psum-late-copy"].wrong
-    assert held is not None
-    path = script(tmp_path, held.text, "slow.py")
-    args = [part for spec in held.args.values() for part in ("--arg", spec)]
+    wrong_example = RULES["psum-late-copy"].wrong
+    assert wrong_example is not None
+    path = script(tmp_path, wrong_example.text, "slow.py")
+    args = [part for spec in wrong_example.args.values() for part in ("--arg", spec)]
     done = call("check", f"{path}:kernel", *args, "--what-if", "psum-late-copy@3")
     assert done.returncode == 2
     assert "there is nothing called psum-late-copy@3 to leave out" in done.stderr

@@ -38,16 +38,16 @@ def test_bytes_in_use_follow_first_and_last_access() -> None:
 
 
 def test_a_report_holds_the_curve_of_both_memories() -> None:
-    held = BY_NAME["memory.right_eight_banks_are_live"]
-    (occupancy,) = report_of(held.kernel, held.args, {}).occupancy
+    case = BY_NAME["memory.right_eight_banks_are_live"]
+    (occupancy,) = report_of(case.kernel, case.args, {}).occupancy
     assert (occupancy["psum"]["peak"], occupancy["psum"]["capacity"]) == (8, 8)
     assert max(point["used"] for point in occupancy["psum"]["over_time"]) == 8
     assert occupancy["sbuf"]["largest"][0].startswith("a tile: float32[128, 512] in sbuf, 2048 bytes")
 
 
 def test_running_out_names_the_tiles_that_fill_the_memory() -> None:
-    held = BY_NAME["memory.wrong_nine_banks_are_live"]
-    (finding,) = [f for f in report_of(held.kernel, held.args, {}).findings if f.rule == "psum-full"]
+    case = BY_NAME["memory.wrong_nine_banks_are_live"]
+    (finding,) = [f for f in report_of(case.kernel, case.args, {}).findings if f.rule == "psum-full"]
     assert finding.notes[0].startswith("live: 5 x ")
     spill = BY_NAME["memory.wrong_eight_squares_of_32_kib_are_live"]
     (spilled,) = [f for f in report_of(spill.kernel, spill.args, {}).findings if f.rule == "spill"]

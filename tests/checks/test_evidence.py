@@ -55,23 +55,23 @@ def one_reads_again(x):
 
 def tracks_of(kernel, *args):
     """The tracks of a launch."""
-    held = as_kernel(kernel)
-    launched = launch(held, args, {}, machine_for(held, ""), has_data=True)
+    nki_kernel = as_kernel(kernel)
+    launched = launch(nki_kernel, args, {}, machine_for(nki_kernel, ""), has_data=True)
     tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
-    return Evidence(held, tracks, launched.memories, launched.rendezvous).tracks
+    return Evidence(nki_kernel, tracks, launched.memories, launched.rendezvous).tracks
 
 
 def assert_alike(track: Track) -> None:
     """Plan and timeline of a track are those of its program alone."""
-    alone = plan(compiled(track.program))
+    own_plan = plan(compiled(track.program))
     for name in ("start", "node", "kind"):
-        np.testing.assert_array_equal(getattr(track.plan.waits, name), getattr(alone.waits, name))
+        np.testing.assert_array_equal(getattr(track.plan.waits, name), getattr(own_plan.waits, name))
     for name in ("sbuf", "psum"):
-        for column in fields(alone.sbuf):
-            got, known = (getattr(getattr(held, name), column.name) for held in (track.plan, alone))
+        for column in fields(own_plan.sbuf):
+            got, known = (getattr(getattr(plan_of, name), column.name) for plan_of in (track.plan, own_plan))
             np.testing.assert_array_equal(got, known)
-    assert track.plan.transfers == alone.transfers
-    assert track.timeline.latency_ns == simulate(compiled(track.program), alone).latency_ns
+    assert track.plan.transfers == own_plan.transfers
+    assert track.timeline.latency_ns == simulate(compiled(track.program), own_plan).latency_ns
 
 
 def test_cores_on_parts_of_their_own_are_planned_and_timed_once() -> None:
@@ -96,9 +96,9 @@ def test_a_core_that_reads_what_the_other_one_stores_is_planned_alone() -> None:
 SOUND = [c for c in CASES if not c.is_wrong and not c.options.keys() & {"version", "ranks", "target"}]
 
 
-@pytest.mark.parametrize("held", SOUND, ids=[c.name for c in SOUND])
-def test_what_is_shared_is_what_each_program_gives_alone(held: Case) -> None:
-    for track in tracks_of(held.kernel, *(filled(a) for a in held.args)):
+@pytest.mark.parametrize("case", SOUND, ids=[c.name for c in SOUND])
+def test_what_is_shared_is_what_each_program_gives_alone(case: Case) -> None:
+    for track in tracks_of(case.kernel, *(filled(a) for a in case.args)):
         assert_alike(track)
         program, placed = track.compiled, track.plan
         assert latency_ns(program, placed) == track.timeline.latency_ns

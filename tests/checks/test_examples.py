@@ -14,7 +14,7 @@ from nkilab.checking import Options, report_of
 from nkilab.checks.declare import FAMILIES, RULES, Example, Rule, rule
 from nkilab.checks.report import Report
 
-every_rule = pytest.mark.parametrize("held", RULES.values(), ids=list(RULES))
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 # what no kernel can break with our own table, and what takes several ranks
 WITHOUT_EXAMPLE = {"race", "race-two-ranks"}
 
@@ -39,43 +39,43 @@ def reported(example: Example, path: Path) -> Report:
 
 
 @every_rule
-def test_the_wrong_example_breaks_its_rule_and_no_other(held: Rule, tmp_path: Path) -> None:
-    if held.wrong is None:
-        assert held.id in WITHOUT_EXAMPLE
+def test_the_wrong_example_breaks_its_rule_and_no_other(rule: Rule, tmp_path: Path) -> None:
+    if rule.wrong is None:
+        assert rule.id in WITHOUT_EXAMPLE
         return
-    found = reported(held.wrong, tmp_path / "kernel_file.py").findings
-    if held.severity == "advice":
-        assert held.id in {f.rule for f in found}
-        assert not [f for f in found if f.severity != "advice"]
+    findings = reported(rule.wrong, tmp_path / "kernel_file.py").findings
+    if rule.severity == "advice":
+        assert rule.id in {f.rule for f in findings}
+        assert not [f for f in findings if f.severity != "advice"]
     else:
-        assert {f.rule for f in found if f.severity != "advice"} == {held.id}
+        assert {f.rule for f in findings if f.severity != "advice"} == {rule.id}
 
 
 @every_rule
-def test_the_right_example_keeps_every_rule(held: Rule, tmp_path: Path) -> None:
-    if held.right is None:
-        assert held.id in WITHOUT_EXAMPLE
+def test_the_right_example_keeps_every_rule(rule: Rule, tmp_path: Path) -> None:
+    if rule.right is None:
+        assert rule.id in WITHOUT_EXAMPLE
         return
-    found = reported(held.right, tmp_path / "kernel_file.py").findings
-    assert not [f for f in found if f.severity != "advice"]
-    assert held.id not in {f.rule for f in found}
+    findings = reported(rule.right, tmp_path / "kernel_file.py").findings
+    assert not [f for f in findings if f.severity != "advice"]
+    assert rule.id not in {f.rule for f in findings}
 
 
 @every_rule
-def test_a_rule_says_what_why_and_the_way_out_in_our_style(held: Rule) -> None:
-    for part in (held.title, held.what, held.fix):
+def test_a_rule_says_what_why_and_the_way_out_in_our_style(rule: Rule) -> None:
+    for part in (rule.title, rule.what, rule.fix):
         is_name = part.startswith(("Python", "ScalarE"))
         assert part[0].islower() or part[0] in "`." or is_name, part
         assert not part.endswith("."), part
-    assert held.family in FAMILIES
-    assert held.id == held.id.lower()
+    assert rule.family in FAMILIES
+    assert rule.id == rule.id.lower()
 
 
 def test_a_rule_without_a_part_or_with_a_known_name_is_refused() -> None:
     example = Example("return x", {"x": "f32[1,1]"})
-    told = {"title": "t", "what": "w", "why": "y", "fix": "f", "source": "s"}
+    texts = {"title": "t", "what": "w", "why": "y", "fix": "f", "source": "s"}
     with pytest.raises(TypeError, match="rule fresh: source will not do"):
-        rule("fresh", "races", "error", **{**told, "source": ""}, wrong=example, right=example)
+        rule("fresh", "races", "error", **{**texts, "source": ""}, wrong=example, right=example)
     with pytest.raises(TypeError, match="rule spill: its family or identifier will not do"):
-        rule("spill", "races", "error", **told, wrong=example, right=example)
+        rule("spill", "races", "error", **texts, wrong=example, right=example)
     assert "fresh" not in RULES

@@ -201,9 +201,9 @@ def test_two_tiles_at_one_address_are_found(ops: list[Op], data: Any) -> None:
     one, other = data.draw(st.permutations(range(TILES)))[:2]
     together = [apart[one] if n == other else apart[n] for n in range(TILES)]
     # every tile is loaded at the start, the second of the two over the first
-    found = rules(checked(dst_first(ops, together)))
-    assert found <= {"lifetime-conflict"}
-    assert ("lifetime-conflict" in found) == _is_destroyed(ops, one, other)
+    rules_broken = rules(checked(dst_first(ops, together)))
+    assert rules_broken <= {"lifetime-conflict"}
+    assert ("lifetime-conflict" in rules_broken) == _is_destroyed(ops, one, other)
 
 
 def _is_destroyed(ops: list[Op], one: int, other: int) -> bool:
@@ -246,8 +246,8 @@ def test_what_affine_iterations_carry_is_found_and_nothing_else(data: Any) -> No
         for i in nl1.static_range(4):
             nl1.store(out[i], nl1.load(x[i]))
         for i in getattr(nl1, kind)(4):
-            held = nl1.load(x[i] if source is None else out[source(i)])
-            nl1.store(out[place(i)], nl1.add(held, 1.0))
+            tile = nl1.load(x[i] if source is None else out[source(i)])
+            nl1.store(out[place(i)], nl1.add(tile, 1.0))
         return out
 
     wanted = set()
@@ -260,17 +260,17 @@ def test_what_affine_iterations_carry_is_found_and_nothing_else(data: Any) -> No
 
 def _carried(writes: list[int], reads: list[int] | None) -> set[str]:
     """The rules that iterations break which write and read these places, in this order."""
-    found = set()
+    rules_broken = set()
     for later in range(4):
         for earlier in range(later):
             # what a write in between covers is that one's
             between = writes[earlier + 1 : later]
             if reads is not None and reads[later] == writes[earlier] and writes[earlier] not in between:
-                found.add("affine-carried")
+                rules_broken.add("affine-carried")
             if writes[later] == writes[earlier] and writes[earlier] not in between:
-                found.add("affine-output")
+                rules_broken.add("affine-output")
     overwritten = reads is not None and any(
         writes[later] == reads[earlier] for later in range(4) for earlier in range(later)
     )
     # reading what a later iteration overwrites counts where nothing else is told
-    return found or ({"affine-carried"} if overwritten else set())
+    return rules_broken or ({"affine-carried"} if overwritten else set())

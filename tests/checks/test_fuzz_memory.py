@@ -43,7 +43,7 @@ def bytes_after(todo: list[Step], at: list[int]) -> tuple[list[np.ndarray], set[
     # per element of the memory the tile that wrote it last; -1 for none
     owner = np.full(3 * WIDTH, -1)
     written: set[int] = set()
-    found: set[str] = set()
+    rules_broken: set[str] = set()
     stored = []
     for number, step in enumerate(todo):
         here = slice(at[step.tile], at[step.tile] + WIDTH)
@@ -51,14 +51,14 @@ def bytes_after(todo: list[Step], at: list[int]) -> tuple[list[np.ndarray], set[
             stored.append(memory[:, here].copy())
             if step.tile not in written:
                 # a tile of nki shows what another one left on its bytes, as views of a region do
-                found |= {"unwritten-read"} if (owner[here] < 0).any() else set()
+                rules_broken |= {"unwritten-read"} if (owner[here] < 0).any() else set()
             elif (owner[here] != step.tile).any():
-                found.add("lifetime-conflict")
+                rules_broken.add("lifetime-conflict")
             continue
         memory[:, here] = X[step.source] if step.kind == "load" else number
         owner[here] = step.tile
         written.add(step.tile)
-    return stored, found
+    return stored, rules_broken
 
 
 @longer
@@ -66,7 +66,7 @@ def bytes_after(todo: list[Step], at: list[int]) -> tuple[list[np.ndarray], set[
 def test_tiles_of_nki_at_any_addresses_are_in_order_and_reads_of_others_are_found(
     todo: list[Step], at: list[int]
 ) -> None:
-    stored, found = bytes_after(todo, at)
+    stored, rules_broken = bytes_after(todo, at)
     if not stored:
         return
 
@@ -87,8 +87,8 @@ def test_tiles_of_nki_at_any_addresses_are_in_order_and_reads_of_others_are_foun
                 nisa2.dma_copy(out[next(outputs)], tiles[step.tile])
         return out
 
-    assert rules(report_of(kernel, [X], {})) == found
-    if not found:
+    assert rules(report_of(kernel, [X], {})) == rules_broken
+    if not rules_broken:
         np.testing.assert_array_equal(kernel(X), np.array(stored))
         replayed = report_of(kernel, [X], {}, Options(replays=3)).replays
         assert not any(one["differing_elements"] for one in replayed)
@@ -99,14 +99,14 @@ def test_tiles_of_nki_at_any_addresses_are_in_order_and_reads_of_others_are_foun
 def test_tiles_of_beta_1_race_where_another_engine_or_queue_comes_next(
     todo: list[Step], at: list[int]
 ) -> None:
-    stored, found = bytes_after(todo, at)
+    stored, rules_broken = bytes_after(todo, at)
     last: set[int] = set()
     for step in todo:
         if step.kind == "store" and step.tile not in last:
             # tiles of Beta 1 do not show what others left
             return
         last |= {step.tile}
-    if not stored or found:
+    if not stored or rules_broken:
         return
 
     @nki1.jit
@@ -222,18 +222,18 @@ def test_cores_that_exchange_through_shared_memory_need_a_barrier(todo: list[tup
     @nki2.jit
     def kernel(x):
         core = nl2.program_id(0)
-        held = nl2.ndarray((len(todo), 128, WIDTH), nl2.float32, buffer=nl2.shared_hbm)
+        buffer = nl2.ndarray((len(todo), 128, WIDTH), nl2.float32, buffer=nl2.shared_hbm)
         out = nl2.ndarray((len(todo), 128, WIDTH), nl2.float32, buffer=nl2.shared_hbm)
         for number, (writer, reader, has_barrier) in enumerate(todo):
             tile = nl2.ndarray((128, WIDTH), nl2.float32, buffer=nl2.sbuf)
             if core == writer:
                 nisa2.dma_copy(tile, x[number % 4])
-                nisa2.dma_copy(held[number], tile)
+                nisa2.dma_copy(buffer[number], tile)
             if has_barrier:
-                nisa2.core_barrier(held, (0, 1))
+                nisa2.core_barrier(buffer, (0, 1))
             if core == reader:
                 back = nl2.ndarray((128, WIDTH), nl2.float32, buffer=nl2.sbuf)
-                nisa2.dma_copy(back, held[number])
+                nisa2.dma_copy(back, buffer[number])
                 nisa2.dma_copy(out[number], back)
         return out
 

@@ -20,36 +20,36 @@ FOLDER = Path(__file__).parent / "gallery"
 for module in sorted(FOLDER.glob("[!_]*.py")):
     import_module(f"tests.checks.gallery.{module.stem}")
 CASES = case.CASES
-every_case = pytest.mark.parametrize("held", CASES, ids=[c.name for c in CASES])
+every_case = pytest.mark.parametrize("planted_case", CASES, ids=[c.name for c in CASES])
 
 
-def reported(held: case.Case, table: Mapping[str, Dependence] | None = None) -> Report:
-    options, k = held.options, held.kernel
+def reported(planted_case: case.Case, table: Mapping[str, Dependence] | None = None) -> Report:
+    options, k = planted_case.options, planted_case.kernel
     if "version" in options:
         k = Kernel(k.function, k.spelling, options["version"], k.options, k.grid)
     if "ranks" in options:
         with every_launch(Options(table=table)) as reports:
-            nkilab.launch(k, options["ranks"])(*(filled(a) for a in held.args))
+            nkilab.launch(k, options["ranks"])(*(filled(a) for a in planted_case.args))
         return reports[0]
     asked = Options(
         options.get("target", ""), options.get("replay", 0), options.get("numerics", False), table
     )
-    return report_of(k, held.args, {}, asked)
+    return report_of(k, planted_case.args, {}, asked)
 
 
 @every_case
-def test_a_kernel_has_the_findings_that_its_lines_are_marked_with(held: case.Case) -> None:
-    found = reported(held).findings
-    marked = {rule for rule, _ in held.expected}
+def test_a_kernel_has_the_findings_that_its_lines_are_marked_with(planted_case: case.Case) -> None:
+    findings = reported(planted_case).findings
+    marked = {rule for rule, _ in planted_case.expected}
     # advice stands beside what is wrong; a case about advice marks it
-    told = {(f.rule, f.site.line) for f in found if f.severity != "advice" or f.rule in marked}
-    assert told == held.expected
+    marked_findings = {(f.rule, f.site.line) for f in findings if f.severity != "advice" or f.rule in marked}
+    assert marked_findings == planted_case.expected
 
 
 @every_case
-def test_wrong_kernels_are_marked_and_repaired_ones_are_not(held: case.Case) -> None:
-    assert bool(held.expected) == held.is_wrong
-    assert {rule for rule, _ in held.expected} <= set(RULES)
+def test_wrong_kernels_are_marked_and_repaired_ones_are_not(planted_case: case.Case) -> None:
+    assert bool(planted_case.expected) == planted_case.is_wrong
+    assert {rule for rule, _ in planted_case.expected} <= set(RULES)
 
 
 def test_there_are_many_wrong_kernels_in_both_spellings() -> None:

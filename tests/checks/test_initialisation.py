@@ -27,12 +27,13 @@ def test_a_read_of_unwritten_elements_is_found_in_every_type(dtype: str, columns
         nisa2.dma_copy(out, tile)
         return out
 
-    found = [f for f in report_of(kernel, [np.ones((1, 1), np.float32)], {}).findings if f.fails]
-    assert [f.rule for f in found] == (["unwritten-read"] if columns < 512 else [])
-    if found:
+    findings = [f for f in report_of(kernel, [np.ones((1, 1), np.float32)], {}).findings if f.fails]
+    assert [f.rule for f in findings] == (["unwritten-read"] if columns < 512 else [])
+    if findings:
         share = "was written in part only" if columns else "nothing has written"
         assert (
-            found[0].message == f"dma_copy reads [128, 512] of tile: {dtype}[128, 512] in sbuf, which {share}"
+            findings[0].message
+            == f"dma_copy reads [128, 512] of tile: {dtype}[128, 512] in sbuf, which {share}"
         )
 
 
@@ -45,9 +46,9 @@ def test_how_much_of_a_result_was_written_is_told() -> None:
         nisa2.dma_copy(out[0:96, 0:256], tile[0:96, 0:256])
         return out
 
-    (found,) = report_of(kernel, [np.ones((128, 512), np.float32)], {}).findings
+    (finding,) = report_of(kernel, [np.ones((128, 512), np.float32)], {}).findings
     # by hand: 96 * 256 of 128 * 512
-    assert found.message == (
+    assert finding.message == (
         "kernel returns out: float32[128, 512] in hbm with 24576 of 65536 elements written (37.5%)"
     )
 
@@ -81,8 +82,8 @@ def test_what_a_mask_leaves_out_passes_every_function_and_is_found_where_it_is_s
             nl1.store(out[rows, columns], result, mask=mask)
         return out
 
-    given = np.ones((64, 48), dtype)
+    array = np.ones((64, 48), dtype)
     for is_stored_whole, expected in ((False, []), (True, [("unwritten-read", "dma_copy")])):
-        report = report_of(nki1.jit(kernel), [given, is_stored_whole], {})
+        report = report_of(nki1.jit(kernel), [array, is_stored_whole], {})
         failing = [f for f in report.findings if f.rule == "unwritten-read"]
         assert [(f.rule, f.message.split()[0]) for f in failing] == expected

@@ -16,8 +16,8 @@ STORED = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.f
 
 def narrow_sums(kernel: Any, *args: np.ndarray) -> list[Any]:
     """What is found of sums; one that stands still has a rule of its own."""
-    found = report_of(kernel, list(args), {}, Options(has_numerics=True)).findings
-    return [f for f in found if f.rule in ("numerics-narrow-sum", "numerics-lost-sum")]
+    findings = report_of(kernel, list(args), {}, Options(has_numerics=True)).findings
+    return [f for f in findings if f.rule in ("numerics-narrow-sum", "numerics-lost-sum")]
 
 
 def sum_of(count: int, dtype: str) -> Any:
@@ -61,13 +61,13 @@ def test_a_random_sum_in_a_narrow_type_is_told_of_and_one_in_float32_is_not(coun
         exact += addend
         rounded = (rounded.astype(np.float32) + addend).astype(STORED[dtype])
     error, largest = np.abs(exact - rounded.astype(np.float64)).max(), np.abs(exact).max()
-    found = narrow_sums(sum_of(count, dtype), x)
+    findings = narrow_sums(sum_of(count, dtype), x)
     if dtype == "float32":
-        assert not found
+        assert not findings
         # the claim behind it: n u bounds what float32 loses
         assert error <= count * 2.0**-24 * np.abs(x).sum(0).max() + 2.0**-24 * count
     else:
-        assert len(found) == 1
+        assert len(findings) == 1
         assert error > 2.0 ** (np.floor(np.log2(largest)) - {"bfloat16": 8, "float16": 11}[dtype])
 
 

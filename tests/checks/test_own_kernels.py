@@ -20,15 +20,19 @@ MOST = 10**6
 
 def smallest() -> dict[str, tuple[Any, Any]]:
     """Per kernel of the ledger the row and arguments with the fewest elements."""
-    found: dict[str, tuple[int, Any, Any]] = {}
+    smallest_calls: dict[str, tuple[int, Any, Any]] = {}
     for row in own_rows():
         for call in row.calls:
             args = [_argument(row, text) for text in call.args]
             size = sum(int(np.prod(a.shape)) for a in args if hasattr(a, "shape"))
-            if call.kernel not in found or size < found[call.kernel][0]:
-                found[call.kernel] = (size, row, args)
+            if call.kernel not in smallest_calls or size < smallest_calls[call.kernel][0]:
+                smallest_calls[call.kernel] = (size, row, args)
     slow = {"adding.add_chunks", "adding.add_loaded_chunks"}
-    return {k: held[1:] for k, held in found.items() if held[0] <= MOST and k not in slow}
+    return {
+        k: smallest_call[1:]
+        for k, smallest_call in smallest_calls.items()
+        if smallest_call[0] <= MOST and k not in slow
+    }
 
 
 KERNELS = smallest()
@@ -39,8 +43,8 @@ def test_a_kernel_of_the_ledger_has_no_finding(name: str) -> None:
     row, args = KERNELS[name]
     with nkilab.activate():
         kernel = Predictor().kernel(row, name)
-        found = report_of(kernel, args, dict(row.keywords), Options(target=row.chip)).findings
-    rules = {f.rule for f in found if f.severity != "advice"}
+        findings = report_of(kernel, args, dict(row.keywords), Options(target=row.chip)).findings
+    rules = {f.rule for f in findings if f.severity != "advice"}
     assert rules == ({"shared-hbm-level"} if name in EXPLAINED else set())
 
 

@@ -25,8 +25,8 @@ with nkilab.activate():
 
 def failing(kernel: Any, *args: str) -> set[str]:
     """The rules that a kernel breaks, advice aside."""
-    found = nkilab.check(kernel, *(argument(a) for a in args))
-    return {f.rule for f in found if f.severity != "advice"}
+    findings = nkilab.check(kernel, *(argument(a) for a in args))
+    return {f.rule for f in findings if f.severity != "advice"}
 
 
 def test_accumulating_on_unwritten_psum_is_found() -> None:
@@ -101,8 +101,8 @@ def test_a_product_that_broadcasts_over_an_axis_is_right_here_and_nothing_is_fou
     @nki1.jit
     def kernel(o, scale):
         out = nl1.ndarray((128, 4, 64), o.dtype, buffer=nl1.shared_hbm)
-        held, factor = nl1.load(o), nl1.load(scale)
-        nl1.store(out, nl1.multiply(held, factor.reshape((128, 4, 1))))
+        tile, factor = nl1.load(o), nl1.load(scale)
+        nl1.store(out, nl1.multiply(tile, factor.reshape((128, 4, 1))))
         return out
 
     assert failing(kernel, "f32[128,4,64]", "f32[128,4]") == set()
@@ -141,8 +141,8 @@ def test_two_tiles_that_fill_sbuf_are_found_without_a_compiler() -> None:
         nl1.store(out, nl1.add(position_out, 1.0))
         return out
 
-    found = nkilab.check(kernel, argument("f32[128,24642]"), target="trn1")
-    assert [f.rule for f in found if f.fails] == ["sbuf-full"]
+    findings = nkilab.check(kernel, argument("f32[128,24642]"), target="trn1")
+    assert [f.rule for f in findings if f.fails] == ["sbuf-full"]
     assert not [f for f in nkilab.check(kernel, argument("f32[128,24642]"), target="trn2") if f.fails]
 
 
@@ -220,18 +220,18 @@ def test_a_loop_on_the_device_that_meets_what_stood_before_it_is_found() -> None
 
     @nki.jit
     def kernel(x, at):
-        held = nl.ndarray((8, 512), nl.float32, buffer=nl.shared_hbm)
+        buffer = nl.ndarray((8, 512), nl.float32, buffer=nl.shared_hbm)
         out = nl.ndarray((8, 512), nl.float32, buffer=nl.shared_hbm)
         tile = nl.ndarray((8, 512), nl.float32, buffer=nl.sbuf)
         row = nl.ndarray((1, 512), nl.float32, buffer=nl.sbuf)
         place = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
         nisa.dma_copy(tile, x)
-        nisa.dma_copy(held, tile)
+        nisa.dma_copy(buffer, tile)
         nisa.dma_copy(place, at)
-        nisa.dma_copy(row, held.ap(pattern=[[512, 1], [1, 512]], scalar_offset=place, indirect_dim=0))
+        nisa.dma_copy(row, buffer.ap(pattern=[[512, 1], [1, 512]], scalar_offset=place, indirect_dim=0))
         nisa.dma_copy(out, tile)
         nisa.dma_copy(out[0:1], row)
-        return held, out
+        return buffer, out
 
     assert failing(kernel, "f32[8,512]", "i32[1,1]") == {"race-dynamic-hbm"}
 
@@ -289,10 +289,10 @@ def test_an_address_beyond_sbuf_is_an_error_with_the_bytes_of_the_tile() -> None
             nl1.store(out[i], tile[i])
         return out
 
-    (found,) = [f for f in nkilab.check(kernel, argument("f32[100,128,1000]")) if f.fails]
+    (finding,) = [f for f in nkilab.check(kernel, argument("f32[100,128,1000]")) if f.fails]
     # trn2 has 208 KiB, less 8 bytes of the compiler's, to begin in: block 53 would end at 4000 * 54
-    assert found.rule == "kernel-error"
-    assert "bytes 216000 to 220000" in found.message
+    assert finding.rule == "kernel-error"
+    assert "bytes 216000 to 220000" in finding.message
 
 
 def test_a_copy_to_partition_one_is_told_with_the_partitions_that_may_begin() -> None:
@@ -311,8 +311,8 @@ def test_a_copy_to_partition_one_is_told_with_the_partitions_that_may_begin() ->
         nl.store(out, turn)
         return out
 
-    (found,) = [f for f in nkilab.check(kernel, argument("i32[3,2]")) if f.fails]
-    assert found.message == (
+    (finding,) = [f for f in nkilab.check(kernel, argument("i32[3,2]")) if f.fails]
+    assert finding.message == (
         "tensor_copy: dst starts at partition 1 with 2 partitions; it starts at 0, 32, 64 or 96"
     )
 

@@ -37,8 +37,8 @@ NEEDED = {
 
 
 def findings(name: str, table: dict) -> set[tuple[str, int, int]]:
-    found = as_marked(BY_NAME[name], table).findings
-    return {(f.rule, f.site.line, f.other_site.line) for f in found if f.severity != "advice"}
+    all_findings = as_marked(BY_NAME[name], table).findings
+    return {(f.rule, f.site.line, f.other_site.line) for f in all_findings if f.severity != "advice"}
 
 
 def test_every_row_of_the_table_is_needed_by_a_kernel() -> None:
@@ -47,13 +47,13 @@ def test_every_row_of_the_table_is_needed_by_a_kernel() -> None:
 
 @pytest.mark.parametrize("row", NEEDED)
 def test_deleting_a_row_of_the_table_changes_a_finding(row: str) -> None:
-    without = {name: held for name, held in DEPENDENCES.items() if name != row}
+    without = {name: kind for name, kind in DEPENDENCES.items() if name != row}
     assert findings(NEEDED[row], without) != findings(NEEDED[row], dict(DEPENDENCES))
 
 
-@pytest.mark.parametrize("row", [name for name, held in DEPENDENCES.items() if held.is_ordered])
+@pytest.mark.parametrize("row", [name for name, kind in DEPENDENCES.items() if kind.is_ordered])
 def test_a_planted_missing_edge_is_exposed_with_both_lines(row: str) -> None:
-    without = {name: held for name, held in DEPENDENCES.items() if name != row}
+    without = {name: kind for name, kind in DEPENDENCES.items() if name != row}
     fresh = findings(NEEDED[row], without) - findings(NEEDED[row], dict(DEPENDENCES))
     assert fresh
     assert all(line > 0 and other > 0 for _, line, other in fresh)
@@ -106,43 +106,43 @@ def test_compiled_clocks_are_those_of_plain_python(monkeypatch: pytest.MonkeyPat
 
 
 def test_cores_that_store_different_values_by_one_line_are_at_fault() -> None:
-    held = BY_NAME["cores.wrong_both_cores_write_one_result"]
-    (found,) = [f for f in as_marked(held).findings if f.severity != "advice"]
-    assert (found.rule, found.severity) == ("race-two-cores", "error")
+    kind = BY_NAME["cores.wrong_both_cores_write_one_result"]
+    (finding,) = [f for f in as_marked(kind).findings if f.severity != "advice"]
+    assert (finding.rule, finding.severity) == ("race-two-cores", "error")
 
 
 def test_a_race_names_both_accesses_in_one_message() -> None:
-    held = BY_NAME["races.wrong_two_tensors_of_beta_1_share_an_address"]
-    found = next(f for f in as_marked(held).findings if "reads" in f.other_message)
-    assert found.message == (
+    kind = BY_NAME["races.wrong_two_tensors_of_beta_1_share_an_address"]
+    finding = next(f for f in as_marked(kind).findings if "reads" in f.other_message)
+    assert finding.message == (
         "memset writes a tile: float32[128, 512] in sbuf; dma_copy reads a tile: float32[128, 512] in "
         "sbuf, and nothing orders the two"
     )
-    assert found.other_message == "dma_copy reads here"
-    assert found.notes == (
+    assert finding.other_message == "dma_copy reads here"
+    assert finding.notes == (
         "kind of pair: direct overlap, Beta 1; source: direct allocation guide, known limitations",
     )
-    assert found.where != found.other_where
+    assert finding.where != finding.other_where
 
 
 def test_of_a_place_that_only_the_run_knows_no_race_claims_the_same_elements() -> None:
-    (found,) = [
+    (finding,) = [
         f for f in as_marked(BY_NAME["races.wrong_a_cache_row_is_read_back_unordered"]).findings if f.fails
     ]
-    assert found.message == (
+    assert finding.message == (
         "dma_copy reads cache: float32[64, 512] in hbm; dma_copy writes the same tensor at an offset that "
         "only the run knows, and nothing orders the two; whether they share elements, only the run knows"
     )
-    (found,) = [
+    (finding,) = [
         f
         for f in as_marked(BY_NAME["races.wrong_scattered_rows_are_read_back_unordered"]).findings
         if f.fails
     ]
-    assert found.message == (
+    assert finding.message == (
         "dma_copy reads table: float32[64, 512] in hbm; dma_copy writes the same tensor at rows that indices "
         "choose, and nothing orders the two; whether they share elements, only the run knows"
     )
-    assert found.severity == "warning"
+    assert finding.severity == "warning"
 
 
 def test_a_spec_is_filled_with_the_same_numbers_in_every_run() -> None:

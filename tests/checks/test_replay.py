@@ -32,25 +32,25 @@ BY_NAME = {c.name: c for c in CASES}
 SOUND = [c for c in CASES if not c.is_wrong and not c.options.keys() & {"version", "ranks"}]
 
 
-def recorded(held: Case) -> tuple[Evidence, Watcher, Any]:
+def recorded(case: Case) -> tuple[Evidence, Watcher, Any]:
     watcher = Watcher(records=True)
-    machine = machine_named(held.options.get("target", "trn2"))
-    args = tuple(filled(a) for a in held.args)
-    launched = launch(held.kernel, args, {}, machine, has_data=True, watch=watcher.around)
+    machine = machine_named(case.options.get("target", "trn2"))
+    args = tuple(filled(a) for a in case.args)
+    launched = launch(case.kernel, args, {}, machine, has_data=True, watch=watcher.around)
     tracks = tuple(Track(program, rank) for rank, program in enumerate(launched.programs))
-    return Evidence(held.kernel, tracks, launched.memories, launched.rendezvous), watcher, launched.results
+    return Evidence(case.kernel, tracks, launched.memories, launched.rendezvous), watcher, launched.results
 
 
-@pytest.mark.parametrize("held", SOUND, ids=[c.name for c in SOUND])
-def test_the_recorded_order_gives_what_the_run_gave(held: Case) -> None:
-    evidence, watcher, results = recorded(held)
+@pytest.mark.parametrize("case", SOUND, ids=[c.name for c in SOUND])
+def test_the_recorded_order_gives_what_the_run_gave(case: Case) -> None:
+    evidence, watcher, results = recorded(case)
     graph = Graph(evidence)
     assert watcher.recording is not None
     actions, same = _by_node(graph, watcher.recording), Ordering("as recorded", graph.sequence)
     again = _computed(evidence, watcher.recording, actions, same, _outputs(evidence))
     # a kernel whose result is an argument returns nothing
-    given = results if isinstance(results, tuple) else (() if results is None else (results,))
-    for replayed, result in zip(again, given, strict=True):
+    outputs = results if isinstance(results, tuple) else (() if results is None else (results,))
+    for replayed, result in zip(again, outputs, strict=True):
         np.testing.assert_array_equal(replayed, np.asarray(result).reshape(-1))
 
 
@@ -78,8 +78,8 @@ def test_every_order_has_all_rows_and_keeps_every_edge(name: str) -> None:
 
 
 def test_each_order_is_new_and_where_there_is_none_that_is_said() -> None:
-    held = BY_NAME["races.right_tiles_of_one_line_take_turns"]
-    report = report_of(held.kernel, held.args, {}, Options(replays=6))
+    case = BY_NAME["races.right_tiles_of_one_line_take_turns"]
+    report = report_of(case.kernel, case.args, {}, Options(replays=6))
     assert len(report.replays) == 6
     assert all(one["swapped_pairs"] >= 1 for one in report.replays)
     lonely = BY_NAME["memory.right_everything_was_loaded"]
@@ -102,15 +102,15 @@ EXPOSED = {
 
 @pytest.mark.parametrize("row", EXPOSED)
 def test_a_planted_missing_edge_changes_a_result(row: str) -> None:
-    held = BY_NAME[EXPOSED[row]]
-    whole = report_of(held.kernel, held.args, {}, Options(replays=6))
+    case = BY_NAME[EXPOSED[row]]
+    whole = report_of(case.kernel, case.args, {}, Options(replays=6))
     assert not any(one["differing_elements"] for one in whole.replays)
     table = {name: kind for name, kind in DEPENDENCES.items() if name != row}
-    planted = report_of(held.kernel, held.args, {}, Options(replays=6, table=table))
+    planted = report_of(case.kernel, case.args, {}, Options(replays=6, table=table))
     assert all(one["swapped_pairs"] >= 1 for one in planted.replays)
-    told = [f for f in planted.findings if f.rule == "order-changes-result"]
-    assert told
-    assert all(f.site.line > 0 and f.other_site.line > 0 for f in told)
+    findings = [f for f in planted.findings if f.rule == "order-changes-result"]
+    assert findings
+    assert all(f.site.line > 0 and f.other_site.line > 0 for f in findings)
 
 
 # kinds that the table leaves open: the kernel shows it as it is
@@ -123,36 +123,36 @@ OPEN = {
 
 @pytest.mark.parametrize("row", OPEN)
 def test_what_the_table_leaves_open_changes_a_result(row: str) -> None:
-    held = BY_NAME[OPEN[row]]
-    found = report_of(held.kernel, held.args, {}, Options(replays=6)).findings
-    assert [f for f in found if f.rule == "order-changes-result"]
+    case = BY_NAME[OPEN[row]]
+    findings = report_of(case.kernel, case.args, {}, Options(replays=6)).findings
+    assert [f for f in findings if f.rule == "order-changes-result"]
 
 
 def test_a_seed_that_the_scheduler_puts_behind_its_numbers_changes_them() -> None:
-    held = BY_NAME["races.wrong_a_seed_may_come_too_late"]
-    report = report_of(held.kernel, [np.full((1, 1), 77, np.uint32)], {}, Options(replays=3))
+    case = BY_NAME["races.wrong_a_seed_may_come_too_late"]
+    report = report_of(case.kernel, [np.full((1, 1), 77, np.uint32)], {}, Options(replays=3))
     # engines keep their order, so that no other order is left
     (one,) = report.replays
     assert one["order"] == "the second of two that share registers first"
     assert one["differing_elements"] > 0
-    (told,) = [f for f in report.findings if f.rule == "order-changes-result"]
+    (finding,) = [f for f in report.findings if f.rule == "order-changes-result"]
     asked = next(f for f in report.findings if f.rule == "race-open-schedule")
-    assert (told.site, told.other_site, told.severity) == (asked.site, asked.other_site, "warning")
+    assert (finding.site, finding.other_site, finding.severity) == (asked.site, asked.other_site, "warning")
 
 
 def test_iterations_of_affine_range_backwards_show_a_recurrence() -> None:
-    held = BY_NAME["loops.wrong_a_recurrence_in_affine_range"]
-    found = report_of(held.kernel, held.args, {}, Options(replays=3)).findings
-    (differs,) = [f for f in found if f.rule == "order-changes-result"]
+    case = BY_NAME["loops.wrong_a_recurrence_in_affine_range"]
+    findings = report_of(case.kernel, case.args, {}, Options(replays=3)).findings
+    (differs,) = [f for f in findings if f.rule == "order-changes-result"]
     assert differs.severity == "error"
     assert "iterations of affine_range backwards" in differs.message
-    assert differs.site == next(f.site for f in found if f.rule == "affine-carried")
+    assert differs.site == next(f.site for f in findings if f.rule == "affine-carried")
 
 
 def test_sums_do_not_depend_on_the_order_of_iterations() -> None:
     for name in ("loops.right_matmuls_accumulate", "loops.right_a_sum_is_a_documented_reduction"):
-        held = BY_NAME[name]
-        report = report_of(held.kernel, held.args, {}, Options(replays=4))
+        case = BY_NAME[name]
+        report = report_of(case.kernel, case.args, {}, Options(replays=4))
         assert [one["order"] for one in report.replays].count("iterations of affine_range backwards") == 1
         assert not any(one["differing_elements"] for one in report.replays)
 
@@ -170,11 +170,11 @@ def third(x):
 
 def test_units_in_the_last_place_are_those_of_the_stored_type() -> None:
     report = report_of(third, [np.ones((1, 1), np.float32)], {}, Options(has_numerics=True))
-    held = {one["tensor"]: one for one in report.tensors}
+    rows = {one["tensor"]: one for one in report.tensors}
     # by hand: 1/3 = 0.333333; bfloat16 has 0.333984 (0x3EAB), a unit there is 2**-9: off by 0.33 of it
-    assert held["out"]["max_ulp"] == pytest.approx((0.333984375 - 1 / 3) / 2**-9, rel=1e-4)
-    assert held["out"]["max_relative"] == pytest.approx(0.333984375 * 3 - 1, rel=1e-3)
-    assert held["out"]["parted_at"] == ""
+    assert rows["out"]["max_ulp"] == pytest.approx((0.333984375 - 1 / 3) / 2**-9, rel=1e-4)
+    assert rows["out"]["max_relative"] == pytest.approx(0.333984375 * 3 - 1, rel=1e-3)
+    assert rows["out"]["parted_at"] == ""
 
 
 def test_a_unit_in_the_last_place_is_a_power_of_two_of_the_exponent() -> None:
@@ -184,7 +184,7 @@ def test_a_unit_in_the_last_place_is_a_power_of_two_of_the_exponent() -> None:
 
 
 def test_the_line_where_two_part_is_the_first() -> None:
-    held = BY_NAME["python.wrong_a_variance_cancels_in_bfloat16"]
-    report = report_of(held.kernel, held.args, {}, Options(has_numerics=True))
+    case = BY_NAME["python.wrong_a_variance_cancels_in_bfloat16"]
+    report = report_of(case.kernel, case.args, {}, Options(has_numerics=True))
     (finding,) = [f for f in report.findings if f.rule == "numerics-divergence"]
     assert finding.notes == (f"float32 and the stored types part first at {finding.where}",)

@@ -19,7 +19,7 @@ from nkilab.checks.terminal import text_of
 from nkilab.errors import UsageError
 from tests.checks.gallery import cores, memory, races
 from tests.checks.gallery.case import CASES
-from tests.program import call, script, told
+from tests.command_line import call, outcome_of, script
 
 assert cores
 assert memory
@@ -66,37 +66,37 @@ def kernels(folder: Path, comment: str = "") -> Path:
 
 def test_a_finding_is_printed_with_line_caret_second_line_and_hint(tmp_path: Path) -> None:
     done = call("check", f"{kernels(tmp_path)}:holes", *ARG)
-    assert told(done) == (1, f"{TEXT}\nholes on trn2: 1 error, 0 warnings\n", "")
+    assert outcome_of(done) == (1, f"{TEXT}\nholes on trn2: 1 error, 0 warnings\n", "")
 
 
 def test_a_sound_kernel_passes(tmp_path: Path) -> None:
     done = call("check", f"{kernels(tmp_path)}:whole", *ARG)
-    assert told(done) == (0, "whole on trn2: 0 errors, 0 warnings\n", "")
+    assert outcome_of(done) == (0, "whole on trn2: 0 errors, 0 warnings\n", "")
 
 
 def test_json_holds_everything_under_a_versioned_schema(tmp_path: Path) -> None:
     done = call("check", f"{kernels(tmp_path)}:holes", *ARG, "--json")
-    held = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     assert done.returncode == 1
-    assert held["schema"] == "nkilab.check/1"
-    assert (held["kernel"], held["target"], held["passes"]) == ("holes", "trn2", False)
-    assert held["counts"] == {"error": 1, "warning": 0, "advice": 0}
-    (finding,) = held["findings"]
+    assert document["schema"] == "nkilab.check/1"
+    assert (document["kernel"], document["target"], document["passes"]) == ("holes", "trn2", False)
+    assert document["counts"] == {"error": 1, "warning": 0, "advice": 0}
+    (finding,) = document["findings"]
     assert (finding["rule"], finding["where"], finding["other_where"]) == (
         "unwritten-read", "kernels.py:11", "kernels.py:8",
     )  # fmt: skip
     assert finding["site"] == {"file": str(tmp_path / "kernels.py"), "line": 11}
     # one tile of 512 float32: 2048 bytes per partition of 208 KiB - 8 (machine row of trn2)
-    assert held["occupancy"][0]["sbuf"]["peak"] == 2048
+    assert document["occupancy"][0]["sbuf"]["peak"] == 2048
 
 
 def test_sarif_names_rule_place_and_second_place(tmp_path: Path) -> None:
     path = tmp_path / "found.sarif"
     done = call("check", f"{kernels(tmp_path)}:holes", *ARG, "--sarif", path, folder=tmp_path)
     assert done.returncode == 1
-    held = json.loads(path.read_text())
-    assert held["version"] == "2.1.0"
-    (run,) = held["runs"]
+    document = json.loads(path.read_text())
+    assert document["version"] == "2.1.0"
+    (run,) = document["runs"]
     (result,) = run["results"]
     assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "unwritten-read"
     place = result["locations"][0]["physicalLocation"]
@@ -109,7 +109,7 @@ def test_sarif_names_rule_place_and_second_place(tmp_path: Path) -> None:
 def test_a_comment_with_rule_and_reason_silences_a_line(tmp_path: Path) -> None:
     comment = "  # nkilab: ignore[unwritten-read] the rest is a pad"
     done = call("check", f"{kernels(tmp_path, comment)}:holes", *ARG)
-    assert told(done) == (0, "holes on trn2: 0 errors, 0 warnings, 1 silenced\n", "")
+    assert outcome_of(done) == (0, "holes on trn2: 0 errors, 0 warnings, 1 silenced\n", "")
 
 
 @pytest.mark.parametrize(
@@ -126,20 +126,23 @@ def test_a_comment_that_silences_nothing_in_particular_is_a_finding(
     tmp_path: Path, comment: str, problem: str, fix: str
 ) -> None:
     done = call("check", f"{kernels(tmp_path, '  ' + comment)}:holes", *ARG, "--json")
-    found = {f["rule"]: f for f in json.loads(done.stdout)["findings"]}
-    assert set(found) == {"unwritten-read", "ignore-comment"}
-    assert (found["ignore-comment"]["message"], found["ignore-comment"]["fix"]) == (problem, fix)
+    findings = {f["rule"]: f for f in json.loads(done.stdout)["findings"]}
+    assert set(findings) == {"unwritten-read", "ignore-comment"}
+    assert (findings["ignore-comment"]["message"], findings["ignore-comment"]["fix"]) == (problem, fix)
 
 
 def test_a_comment_above_a_call_of_several_lines_silences_it() -> None:
     file = SourceFile("k.py", "# nkilab: ignore[spill] known\ncall(\n    1,\n)\nother()\n")
-    (held,) = file.ignores
-    assert (held.first, held.last, held.rules, held.reason) == (1, 4, ("spill",), "known")
+    (comment,) = file.ignores
+    assert (comment.first, comment.last, comment.rules, comment.reason) == (1, 4, ("spill",), "known")
 
 
 def test_comments_above_each_other_silence_the_same_line() -> None:
     file = SourceFile("k.py", "# nkilab: ignore[spill] known\n# nkilab: ignore[psum-full] too\ncall()\n")
-    assert [(held.rules, held.last) for held in file.ignores] == [(("spill",), 3), (("psum-full",), 3)]
+    assert [(comment.rules, comment.last) for comment in file.ignores] == [
+        (("spill",), 3),
+        (("psum-full",), 3),
+    ]
 
 
 def test_pyproject_silences_rules_everywhere_or_by_file(tmp_path: Path) -> None:
@@ -177,9 +180,9 @@ def test_warnings_fail_and_advice_does_not(tmp_path: Path) -> None:
     assert (done.returncode, json.loads(done.stdout)["passes"]) == (1, False)
     path = script(tmp_path, advised.text, "switching.py")
     done = call("check", f"{path}:kernel", "--arg", *advised.args.values(), "--json")
-    held = json.loads(done.stdout)
-    assert held["counts"]["advice"] > 0
-    assert (done.returncode, held["passes"]) == (0, True)
+    document = json.loads(done.stdout)
+    assert document["counts"]["advice"] > 0
+    assert (done.returncode, document["passes"]) == (0, True)
 
 
 def test_an_error_of_the_kernel_is_a_finding_and_nothing_else_is_checked(tmp_path: Path) -> None:
@@ -187,11 +190,13 @@ def test_an_error_of_the_kernel_is_a_finding_and_nothing_else_is_checked(tmp_pat
     assert example is not None
     path = script(tmp_path, example.text, "wide.py")
     args = [part for spec in example.args.values() for part in ("--arg", spec)]
-    held = json.loads(call("check", f"{path}:kernel", *args, "--json").stdout)
-    (finding,) = held["findings"]
+    document = json.loads(call("check", f"{path}:kernel", *args, "--json").stdout)
+    (finding,) = document["findings"]
     assert finding["message"] == "nc_matmul: N is 1024; trn2 allows 512 (moving free max)"
     assert finding["fix"] == "split the free axis of `moving`"
-    assert held["notes"] == ["the kernel did not run to its end; nothing but its text was checked besides"]
+    assert document["notes"] == [
+        "the kernel did not run to its end; nothing but its text was checked besides"
+    ]
 
 
 def test_a_script_runs_with_all_its_kernels_checked(tmp_path: Path) -> None:
@@ -205,18 +210,18 @@ def test_a_script_runs_with_all_its_kernels_checked(tmp_path: Path) -> None:
 
 
 def test_every_launch_in_a_block_is_checked_and_none_behind_it() -> None:
-    held = next(c for c in CASES if c.name == "memory.right_everything_was_loaded")
+    case = next(c for c in CASES if c.name == "memory.right_everything_was_loaded")
     import numpy as np
 
     with every_launch() as reports:
-        held.kernel(np.ones((128, 512), np.float32))
-    held.kernel(np.ones((128, 512), np.float32))
+        case.kernel(np.ones((128, 512), np.float32))
+    case.kernel(np.ones((128, 512), np.float32))
     assert [report.kernel for report in reports] == ["right_everything_was_loaded"]
 
 
 def test_the_interface_returns_findings_with_the_documented_fields() -> None:
-    held = next(c for c in CASES if c.name == "memory.wrong_nothing_was_loaded")
-    (finding,) = nkilab.check(held.kernel, *held.args)
+    case = next(c for c in CASES if c.name == "memory.wrong_nothing_was_loaded")
+    (finding,) = nkilab.check(case.kernel, *case.args)
     assert isinstance(finding, nkilab.Finding)
     assert finding.fails
     assert (finding.rule, finding.fix) == (
@@ -236,10 +241,10 @@ def test_a_line_that_cannot_be_read_is_told_without_an_excerpt() -> None:
 
 def test_the_summary_counts_each_kind() -> None:
     kinds = ("error", "error", "warning", "advice")
-    found = tuple(Finding("spill", str(i), "", severity=kind) for i, kind in enumerate(kinds))
-    assert summary_line([Report("k", "t", found)]) == "2 errors, 1 warning, 1 piece of advice"
+    findings = tuple(Finding("spill", str(i), "", severity=kind) for i, kind in enumerate(kinds))
+    assert summary_line([Report("k", "t", findings)]) == "2 errors, 1 warning, 1 piece of advice"
 
 
 def test_tensors_of_two_cores_have_both_lines() -> None:
-    held = next(c for c in CASES if c.name == "cores.right_halves_are_sent")
-    assert report_of(held.kernel, held.args, {}).passes
+    case = next(c for c in CASES if c.name == "cores.right_halves_are_sent")
+    assert report_of(case.kernel, case.args, {}).passes

@@ -77,15 +77,15 @@ class Entry:
     def inputs(self, rng: np.random.Generator, sizes: dict[str, int] | None = None) -> dict[str, np.ndarray]:
         """Random inputs; those of the corpus lie between 0.1 and 1.1."""
         sizes = sizes or self.tiny
-        found = {}
+        inputs = {}
         for name in self.cascade.inputs:
             shape = [sizes[r] for r in self.cascade.tensors[name].ranks]
             if name in self.integers:
-                held = next(iter(self.cascade.tensors.values()))
-                found[name] = rng.integers(0, sizes[held.ranks[0]], shape)
+                driver = next(iter(self.cascade.tensors.values()))
+                inputs[name] = rng.integers(0, sizes[driver.ranks[0]], shape)
             else:
-                found[name] = rng.random(shape) + 0.1
-        return found
+                inputs[name] = rng.random(shape) + 0.1
+        return inputs
 
     def expected(self, inputs: dict[str, Any], sizes: dict[str, int] | None = None) -> list[np.ndarray]:
         """What NumPy makes of the entry's reference."""
@@ -94,30 +94,30 @@ class Entry:
         return value if isinstance(value, list) else [value]
 
 
-def entry_of(held: dict[str, Any]) -> Entry:
+def entry_of(row: dict[str, Any]) -> Entry:
     """An entry of the file."""
-    declared = {**held["inputs"], **held.get("intinputs", {}), **held["decl"]}
+    declared = {**row["inputs"], **row.get("intinputs", {}), **row["decl"]}
     steps = []
-    for step in held["expr"]:
+    for step in row["expr"]:
         if isinstance(step, str):
             steps.append(read_einsum(step))
         else:
             steps.append(Iterate(step["iterate"], tuple(read_einsum(b) for b in step["body"])))
-    out = held["out"] if isinstance(held["out"], list) else [held["out"]]
+    out = row["out"] if isinstance(row["out"], list) else [row["out"]]
     cascade = Cascade(
         {n: Tensor(n, tuple(r)) for n, r in declared.items()},
         tuple(steps),
         tuple(out),
-        dict(held.get("scalars", {})),
+        dict(row.get("scalars", {})),
     )
     return Entry(
-        held["name"],
-        held["id"],
-        held["level"],
+        row["name"],
+        row["id"],
+        row["level"],
         cascade,
-        held.get("intinputs", {}),
-        held["ref"],
-        dict(held["tiny"]),
+        row.get("intinputs", {}),
+        row["ref"],
+        dict(row["tiny"]),
     )
 
 
@@ -126,7 +126,7 @@ def corpus() -> list[Entry]:
     named = os.environ.get(VARIABLE)
     if not named:
         return []
-    return [entry_of(held) for held in YAML(typ="safe").load(Path(named).read_text())]
+    return [entry_of(row) for row in YAML(typ="safe").load(Path(named).read_text())]
 
 
 # Extents per class of shapes; what follows from others (I1 = I + 1, HP = P + R - 1, ...) is written out.
@@ -255,8 +255,8 @@ BENCH = {
 def extents(entry: Entry, kind: str) -> dict[str, int]:
     """Extents of a class: exact (tiles fit), ragged (primes) or one."""
     if kind == "one":
-        found = {r: 2 if r in ("I1", "T1") else 1 for r in entry.tiny}
-        return found | LEAST.get(entry.name, {})
+        sizes = {r: 2 if r in ("I1", "T1") else 1 for r in entry.tiny}
+        return sizes | LEAST.get(entry.name, {})
     at = ("exact", "ragged").index(kind)
     if entry.name in OWN:
         return dict(OWN[entry.name][at])

@@ -42,11 +42,11 @@ def fenced_blocks(text: str, languages: tuple[str, ...] = ("py", "python")) -> l
     blocks = []
     heading = ""
     pattern = re.compile(r"^(#+ [^\n]*)$|^```(\w*)\n(.*?)^```", re.M | re.S)
-    for found in pattern.finditer(text):
-        if found[1]:
-            heading = found[1].lstrip("# ")
-        elif found[2] in languages:
-            blocks.append(Block(heading, found[3]))
+    for fence in pattern.finditer(text):
+        if fence[1]:
+            heading = fence[1].lstrip("# ")
+        elif fence[2] in languages:
+            blocks.append(Block(heading, fence[3]))
     return blocks
 
 
@@ -60,11 +60,11 @@ def directive_blocks(text: str, language: str = "python") -> list[Block]:
         line = lines[at]
         if at + 1 < len(lines) and re.fullmatch(r"[-=^~]{3,}", lines[at + 1]) and line.strip():
             heading = line.strip()
-        found = re.match(rf"^(\s*)\.\. code-block:: {language}\s*$", line)
+        matched = re.match(rf"^(\s*)\.\. code-block:: {language}\s*$", line)
         at += 1
-        if not found:
+        if not matched:
             continue
-        margin = len(found[1])
+        margin = len(matched[1])
         body = []
         while at < len(lines) and (
             not lines[at].strip() or len(lines[at]) - len(lines[at].lstrip()) > margin

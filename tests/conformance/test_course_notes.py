@@ -30,10 +30,10 @@ print(out.shape == a.shape and np.array_equal(out, a + b))
 @pytest.fixture
 def blocks(seed: Callable[[str], str]) -> list[str]:
     """The page's code: vector_add, its call, vector_add_tiled, vector_add_stream."""
-    found = [b.code for b in fenced_blocks(seed("001"))]
+    code = [b.code for b in fenced_blocks(seed("001"))]
     starts = ["vector_add(", "nki.baremetal(vector_add)", "vector_add_tiled(", "vector_add_stream("]
-    assert [s in f for s, f in zip(starts, found, strict=True)] == [True] * 4
-    return found
+    assert [s in f for s, f in zip(starts, code, strict=True)] == [True] * 4
+    return code
 
 
 def test_vector_add_runs_with_jit_and_with_baremetal(blocks: list[str], tmp_path: Path, succeed: Run):

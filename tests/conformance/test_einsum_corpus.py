@@ -27,9 +27,9 @@ every = (
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_evaluator_agrees_with_an_independent_reference(entry: Entry, seed: int) -> None:
     inputs = entry.inputs(np.random.default_rng(seed))
-    found = evaluate(sized(entry.cascade, entry.tiny), inputs)
+    results = evaluate(sized(entry.cascade, entry.tiny), inputs)
     for name, expected in zip(entry.cascade.outputs, entry.expected(inputs), strict=True):
-        np.testing.assert_allclose(found[name], expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(results[name], expected, rtol=1e-9, atol=1e-12)
 
 
 kinds = pytest.mark.parametrize("kind", ["exact", "ragged", "one"])
@@ -51,11 +51,13 @@ def test_it_compiles_without_a_mapping_and_is_right(entry: Entry, kind: str, dia
     kernel = nkilab.einsum.compile(
         entry.cascade, sizes=sizes, dtypes=types_of(entry, "float32"), dialect=dialect
     )
-    held = sized(entry.cascade, sizes)
-    limits = index_limits(held)
+    sized_cascade = sized(entry.cascade, sizes)
+    limits = index_limits(sized_cascade)
     rng = np.random.default_rng(0)
     inputs = [
-        rng.integers(0, limits[n], held.shape(n)) if n in limits else rng.random(held.shape(n)) + 0.1
+        rng.integers(0, limits[n], sized_cascade.shape(n))
+        if n in limits
+        else rng.random(sized_cascade.shape(n)) + 0.1
         for n in entry.cascade.inputs
     ]
     results, expected = kernel(*inputs), kernel.reference(*inputs)
@@ -80,11 +82,11 @@ def test_renaming_it_changes_names_alone(entry: Entry) -> None:
     plain = nkilab.einsum.compile(entry.cascade, sizes=sizes, dtypes=types_of(entry, "float32"))
     tensors = {t: f"{t}q" for t in entry.cascade.tensors}
     ranks = {r: f"{r}Q" for r in sizes}
-    renamed, held = renamed_cascade(entry.cascade, tensors, ranks)
+    renamed, is_renamed = renamed_cascade(entry.cascade, tensors, ranks)
     types = {tensors[t]: d for t, d in types_of(entry, "float32").items()}
     other = nkilab.einsum.compile(renamed, sizes={ranks[r]: n for r, n in sizes.items()}, dtypes=types)
     assert shape_of(other.source) == shape_of(plain.source)
-    assert held
+    assert is_renamed
 
 
 @every

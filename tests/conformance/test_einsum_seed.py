@@ -69,8 +69,8 @@ SMALL = {"M1": 2, "M0": 256, "N2": 1, "N1": 2, "K1": 1, "K0": 512}
 
 @pytest.fixture
 def path() -> Path:
-    (found,) = folder_or_skip("NKILAB_SEEDS").glob("000_*.txt")
-    return found
+    (path,) = folder_or_skip("NKILAB_SEEDS").glob("000_*.txt")
+    return path
 
 
 @dialects
@@ -110,10 +110,10 @@ def test_the_six_cells_of_its_notebook_run(
     path: Path, dialect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    held = json.loads(compile_einsum(path, dialect=dialect).notebook())
+    notebook = json.loads(compile_einsum(path, dialect=dialect).notebook())
     names = {"__name__": "__main__"}
     with nkilab.activate():
-        for cell in held["cells"]:
+        for cell in notebook["cells"]:
             if cell["cell_type"] == "code":
                 exec("".join(cell["source"]), names)
 

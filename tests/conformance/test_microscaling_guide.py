@@ -18,7 +18,7 @@ def test_every_product_of_the_guide_is_near_its_reference(
 ) -> None:
     for source in folder_or_skip("NKILAB_MXFP").glob("mx_*.py"):
         shutil.copy(source, tmp_path)
-    told = succeed("mx_toplevel.py", options=("--target", "trn3"))
+    output = succeed("mx_toplevel.py", options=("--target", "trn3"))
     # the guide compares with rtol = atol = 0.05, results in bfloat16
-    assert told.count("np.allclose pass? True") == 8
-    assert "np.allclose pass? False" not in told
+    assert output.count("np.allclose pass? True") == 8
+    assert "np.allclose pass? False" not in output

@@ -74,11 +74,11 @@ def guide(seed: Callable[[str], str]) -> Guide:
     hosts = [b for b in blocks if "from multiply_kernel import" in b]
     drivers = dict(zip(("torch", "jax"), hosts, strict=True))
     profiled = dict(zip(("torch", "jax"), (b for b in blocks if "profiler." in b), strict=True))
-    found = Guide([b for b in blocks if b.startswith("import nki\n")], drivers, profiled)
-    assert len(found.kernels) == 5
-    assert "torch_xla" in found.drivers["torch"]
-    assert "jax.numpy" in found.drivers["jax"]
-    return found
+    guided = Guide([b for b in blocks if b.startswith("import nki\n")], drivers, profiled)
+    assert len(guided.kernels) == 5
+    assert "torch_xla" in guided.drivers["torch"]
+    assert "jax.numpy" in guided.drivers["jax"]
+    return guided
 
 
 @kernels

@@ -25,10 +25,10 @@ MODULES = {"": "", **{f"{m}.": f"{m}/" for m in ("isa", "language", "collectives
 def stub(repository: Path, release: Release, module: str) -> ast.Module | None:
     """The syntax tree of a module of the stubs of a release."""
     text = files("nkilab.dialects.history").joinpath(f"{release.name}.txt").read_text()
-    found = re.search(r"Stubs at (\w+)\.", text)
-    assert found
+    matched = re.search(r"Stubs at (\w+)\.", text)
+    assert matched
     for place in PLACES:
-        name = f"{found[1]}:{place}/{MODULES[module]}__init__.py"
+        name = f"{matched[1]}:{place}/{MODULES[module]}__init__.py"
         done = subprocess.run(
             ["git", "-C", str(repository), "show", name], capture_output=True, text=True, check=False
         )
@@ -39,10 +39,10 @@ def stub(repository: Path, release: Release, module: str) -> ast.Module | None:
 
 def parameters(function: ast.FunctionDef) -> list[tuple[str, bool, bool]]:
     """Name, whether it has a default, whether it may be given by position."""
-    held = function.args
-    required = len(held.args) - len(held.defaults)
-    by_place = [(a.arg, i >= required, True) for i, a in enumerate(held.args)]
-    by_word = zip(held.kwonlyargs, held.kw_defaults, strict=True)
+    signature = function.args
+    required = len(signature.args) - len(signature.defaults)
+    by_place = [(a.arg, i >= required, True) for i, a in enumerate(signature.args)]
+    by_word = zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
     return by_place + [(a.arg, d is not None, False) for a, d in by_word]
 
 

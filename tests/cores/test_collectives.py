@@ -28,9 +28,9 @@ NODES = nkilab.Topology(ranks_per_chip=1, ranks_per_node=1)
 
 def copied(x: Any, name: str) -> Any:
     """A copy of an input in memory that all cores of a rank see."""
-    made = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=name)
-    nisa.dma_copy(made, x)
-    return made
+    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=name)
+    nisa.dma_copy(tile, x)
+    return tile
 
 
 def result_like(x: Any, *shape: int, name: str = "dst") -> Any:
@@ -215,15 +215,15 @@ def test_pairs_swap_and_others_stay_as_they_are() -> None:
 def turns_of_a_ring(x, group, n):
     """What each rank holds after every turn, in the row that the ring says."""
     out = result_like(x, n, *x.shape, name="out")
-    held, free = copied(x, "held"), result_like(x, name="free")
+    carried, free = copied(x, "held"), result_like(x, name="free")
     for turn in range(n):
         of = ncc.collective_permute_implicit_current_processing_rank_id(turn, group)
         size = x.shape[0] * x.shape[1]
         there = out.ap([[x.shape[1], x.shape[0]], [1, x.shape[1]]], scalar_offset=of, indirect_dim=0)
         assert size
-        nisa.dma_copy(there, held)
-        ncc.collective_permute_implicit([[held]], [[free]], group)
-        held, free = free, held
+        nisa.dma_copy(there, carried)
+        ncc.collective_permute_implicit([[carried]], [[free]], group)
+        carried, free = free, carried
     return out
 
 
@@ -324,10 +324,10 @@ def test_ranks_that_call_different_collectives_are_told_where_all_stand() -> Non
         ncc.all_to_all([src], [dst], group, 0)  # refused
         return dst
 
-    told = ended(kernel, 2, X, ncc.ReplicaGroup(BOTH), nkilab.per_rank([0, 1]))
+    message = ended(kernel, 2, X, ncc.ReplicaGroup(BOTH), nkilab.per_rank([0, 1]))
     file, _, line = marked_line(kernel.function).partition(":")
     before = f"{file}:{int(line) - 1}"
-    assert told == (
+    assert message == (
         "HERE: all_to_all: the call is all_to_all in rank 1 and all_reduce in rank 0\n"
         f"  rank 0 is at {before} in all_reduce of float32[4, 4] with ranks [0, 1]\n"
         "  rank 1 is at HERE in all_to_all of float32[4, 4] with ranks [0, 1]\n"
@@ -344,8 +344,10 @@ def test_a_rank_that_does_not_come_is_a_deadlock_that_shows_every_rank() -> None
             ncc.all_reduce([copied(x, "src")], [dst], group, nl.add)  # refused
         return dst
 
-    told = ended(kernel, 3, X, ncc.ReplicaGroup([[0, 1, 2]]), nkilab.per_rank([0, 1, 2]), kind=DeadlockError)
-    assert told == (
+    message = ended(
+        kernel, 3, X, ncc.ReplicaGroup([[0, 1, 2]]), nkilab.per_rank([0, 1, 2]), kind=DeadlockError
+    )
+    assert message == (
         "HERE: all_reduce: nobody can run: each program waits for one that does not come\n"
         "  rank 0 waits at HERE for all_reduce of float32[4, 4] with ranks [0, 1, 2]\n"
         "  rank 1 waits at HERE for all_reduce of float32[4, 4] with ranks [0, 1, 2]\n"
@@ -368,10 +370,10 @@ def test_groups_that_cross_are_a_deadlock() -> None:
         ncc.ReplicaGroup([[1, 2], [0]]),
         ncc.ReplicaGroup([[0, 2], [1]]),
     ]
-    told = ended(
+    message = ended(
         kernel, 3, X, nkilab.per_rank(three), nkilab.per_rank(three[1:] + three[:1]), kind=DeadlockError
     )
-    assert "rank 0 waits at HERE" in told
+    assert "rank 0 waits at HERE" in message
 
 
 def test_one_ranks_exception_stops_all_with_its_own_message() -> None:

@@ -253,11 +253,11 @@ def copies(x, parts):
 def test_two_cores_share_what_their_stack_of_hbm_gives() -> None:
     # hand: 2 * 32 MiB over 716 bytes a nanosecond, against 16 engines of 27.3 less their overhead
     spec = nkilab.spec((4096, 2048), "float32")
-    alone, both = (nkilab.estimate(copies[n], spec, 32) for n in (1, 2))
+    single, both = (nkilab.estimate(copies[n], spec, 32) for n in (1, 2))
     traffic = 2 * 4096 * 2048 * 4
     assert both.window_us * 1000 >= traffic / 716
     assert both.window_us * 1000 == pytest.approx(traffic / 716, rel=0.06)
-    assert 1.5 < alone.window_us / both.window_us < 1.75
+    assert 1.5 < single.window_us / both.window_us < 1.75
     per_core = [core.to_dict() for core in both.cores]
     assert [c["hbm_read_bytes"] for c in per_core] == [traffic / 4] * 2
     assert [c["hbm_write_bytes"] for c in per_core] == [traffic / 4] * 2
@@ -275,9 +275,9 @@ def test_a_core_uses_what_its_neighbour_leaves() -> None:
         return out
 
     spec = nkilab.spec((4096, 2048), "float32")
-    alone, both = (nkilab.estimate(kernel[n], spec) for n in (1, 2))
+    single, both = (nkilab.estimate(kernel[n], spec) for n in (1, 2))
     # hand: the other core moves a thirty-second of it; then the first has what it has alone
-    assert alone.latency_us <= both.latency_us < alone.latency_us * 1.06
+    assert single.latency_us <= both.latency_us < single.latency_us * 1.06
 
 
 def test_classes_are_refined_until_partners_are_equal() -> None:

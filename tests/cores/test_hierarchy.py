@@ -90,11 +90,11 @@ def test_a_ring_on_data_over_nodes_passes_on_what_it_passes_on_a_chip() -> None:
 def test_ranks_of_all_groups_share_the_links_of_their_chip() -> None:
     spec = nkilab.spec((1024, 1024), "float32")
     one = nkilab.estimate(reduces, spec, ncc.ReplicaGroup([[0, 1]]), nl.add, ranks=2, topology=Topology(1, 1))
-    beside = nkilab.estimate(
+    both_groups = nkilab.estimate(
         reduces, spec, ncc.ReplicaGroup([[0, 2], [1, 3]]), nl.add, ranks=4, topology=Topology(2, 2)
     )
     # hand: 4 MiB over all 25 bytes a nanosecond of a chip's network, or over half of them
-    assert beside.latency_us - one.latency_us == pytest.approx(4 * 2**20 / 25 / 1000, rel=0.01)
+    assert both_groups.latency_us - one.latency_us == pytest.approx(4 * 2**20 / 25 / 1000, rel=0.01)
     idle = ncc.ReplicaGroup([[0, 2], [1], [3]])
     no_other = nkilab.estimate(reduces, spec, idle, nl.add, ranks=4, topology=Topology(2, 2))
     assert no_other.latency_us == pytest.approx(one.latency_us, rel=0.01)

@@ -47,10 +47,10 @@ def test_memory_that_both_see_has_a_number_of_its_own_in_each_program() -> None:
 def named(x):
     """The programs make their shared tensors in different orders; the names tell which is which."""
     a, b = ("a", "b") if nl.program_id(0) == 0 else ("b", "a")
-    made = {n: nl.ndarray((1, 1), nl.float32, buffer=nl.shared_hbm, name=n) for n in (a, b)}
+    tensors = {n: nl.ndarray((1, 1), nl.float32, buffer=nl.shared_hbm, name=n) for n in (a, b)}
     tile = loaded(x)
-    nisa.dma_copy(made["a" if nl.program_id(0) == 0 else "b"], tile)
-    return made["a"], made["b"]
+    nisa.dma_copy(tensors["a" if nl.program_id(0) == 0 else "b"], tile)
+    return tensors["a"], tensors["b"]
 
 
 def test_shared_tensors_are_the_same_by_name() -> None:
@@ -61,9 +61,9 @@ def test_shared_tensors_are_the_same_by_name() -> None:
 @nki.jit
 def named_alike(x):
     """Two tensors of one name in one program are two."""
-    made = [nl.ndarray((1, 1), nl.float32, buffer=nl.shared_hbm, name="t") for _ in range(2)]
-    nisa.dma_copy(made[nl.program_id(0)], loaded(x))
-    return tuple(made)
+    tensors = [nl.ndarray((1, 1), nl.float32, buffer=nl.shared_hbm, name="t") for _ in range(2)]
+    nisa.dma_copy(tensors[nl.program_id(0)], loaded(x))
+    return tuple(tensors)
 
 
 def test_the_second_tensor_of_a_name_is_another_one() -> None:
@@ -168,8 +168,8 @@ def test_an_estimate_shows_the_slower_core_and_says_so() -> None:
 
 def test_two_cores_are_not_timed_one_after_the_other() -> None:
     spec = nkilab.spec((2, 64, 512), "float32")
-    alone, both = nkilab.estimate(slow_on_one, spec, 1), nkilab.estimate(slow_on_one[2], spec, 1)
-    assert both.latency_us == pytest.approx(alone.latency_us, rel=0.01)
+    single, both = nkilab.estimate(slow_on_one, spec, 1), nkilab.estimate(slow_on_one[2], spec, 1)
+    assert both.latency_us == pytest.approx(single.latency_us, rel=0.01)
 
 
 @nki1.jit

@@ -89,14 +89,14 @@ def test_an_exception_elsewhere_is_the_users_own() -> None:
 
 def test_our_errors_come_back_whole() -> None:
     y = [*X[:3], np.ones((3, 2), np.float32)]
-    told = []
+    messages = []
     for executor in (None, Eager()):
         with pytest.raises(RuleError) as caught:
             nkilab.launch(reduces, 4, executor=executor)(nkilab.per_rank(y), PAIRS)
         assert isinstance(caught.value, ValueError | NkilabError)
-        told.append(str(caught.value))
-    assert told[0] == told[1]
-    assert "rank 2 is at kernels.py:" in told[0]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    assert "rank 2 is at kernels.py:" in messages[0]
 
 
 def test_a_group_over_two_tasks_is_refused() -> None:

@@ -102,10 +102,10 @@ def test_an_exchange_does_not_meet_a_barrier() -> None:
 
 def test_barriers_on_two_tensors_do_not_meet() -> None:
     here = marked_line(two_barriers.function)
-    told = deadlock(two_barriers)
-    assert told.startswith(f"{here}: core_barrier: nobody can run")
-    assert f"  program 0 waits at {here} for core_barrier on a: float32[2, 4, 8] in hbm\n" in told
-    assert f"  program 1 waits at {here} for core_barrier on b: float32[2, 4, 8] in hbm\n" in told
+    problem = deadlock(two_barriers)
+    assert problem.startswith(f"{here}: core_barrier: nobody can run")
+    assert f"  program 0 waits at {here} for core_barrier on a: float32[2, 4, 8] in hbm\n" in problem
+    assert f"  program 1 waits at {here} for core_barrier on b: float32[2, 4, 8] in hbm\n" in problem
 
 
 @nki.jit
@@ -176,13 +176,13 @@ def misdirected(x, send_to, recv_from):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "name", "given"), [((0, 1), "send_to_rank", 0), ((1, 7), "recv_from_rank", 7)]
+    ("ranks", "name", "peer"), [((0, 1), "send_to_rank", 0), ((1, 7), "recv_from_rank", 7)]
 )
-def test_a_program_exchanges_with_the_other_one(ranks: tuple[int, int], name: str, given: int) -> None:
+def test_a_program_exchanges_with_the_other_one(ranks: tuple[int, int], name: str, peer: int) -> None:
     with pytest.raises(RuleError) as caught:
         misdirected[2](parts(4, 8), *ranks)
     assert str(caught.value) == (
-        f"{marked_line(misdirected.function)}: sendrecv: {name} is {given}; in program 0 of 2 it is 1\n"
+        f"{marked_line(misdirected.function)}: sendrecv: {name} is {peer}; in program 0 of 2 it is 1\n"
         "  src = tile: float32[4, 8] in sbuf\n  dst = tile: float32[4, 8] in sbuf\n"
         "  hint: pass 1 - nl.program_id(0)\n  source: nki.isa.sendrecv"
     )
@@ -213,18 +213,18 @@ def barred(x, cores, buffer):
 
 
 @pytest.mark.parametrize(
-    ("grid", "cores", "told", "hint"),
+    ("grid", "cores", "problem", "hint"),
     [
         (1, (0, 1), "(0, 1); this launch has one program, on core 0",
          "launch on two cores, kernel[2](...), or pass cores=(0,)"),
         (2, (0,), "(0,); this launch has 2 programs", "pass (0, 1)"),
     ],
 )  # fmt: skip
-def test_a_barrier_names_the_cores_of_the_launch(grid: int, cores: Any, told: str, hint: str) -> None:
+def test_a_barrier_names_the_cores_of_the_launch(grid: int, cores: Any, problem: str, hint: str) -> None:
     with pytest.raises(RuleError) as caught:
         barred[grid](parts(4, 8), cores, nl.shared_hbm)
     assert str(caught.value) == (
-        f"{marked_line(barred.function)}: core_barrier: cores is {told}\n"
+        f"{marked_line(barred.function)}: core_barrier: cores is {problem}\n"
         f"  data = data: float32[2, 4, 8] in hbm\n  hint: {hint}\n  source: nki.isa.core_barrier"
     )
 

@@ -22,9 +22,9 @@ GROUP = ncc.ReplicaGroup([[0, 1]])
 
 def shared(x: Any, name: str) -> Any:
     """A copy of an input in memory that collectives take."""
-    made = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=name)
-    nisa.dma_copy(made, x)
-    return made
+    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=name)
+    nisa.dma_copy(tile, x)
+    return tile
 
 
 def test_nki_0_7_takes_the_turn_of_a_ring_from_a_register() -> None:

@@ -29,9 +29,9 @@ def wait(key: Any, where: str = "kernel.py:1", letter: Any = None) -> Wait:
 
 def schedule_of(*works: Callable[[Schedule, int], Any]) -> Schedule:
     """A schedule whose programs get it and their rank."""
-    held: list[Schedule] = []
-    held.append(Schedule([lambda w=w, r=r: w(held[0], r) for r, w in enumerate(works)]))
-    return held[0]
+    schedules: list[Schedule] = []
+    schedules.append(Schedule([lambda w=w, r=r: w(schedules[0], r) for r, w in enumerate(works)]))
+    return schedules[0]
 
 
 class OwnError(Exception):
@@ -102,11 +102,11 @@ def test_twenty_runs_are_one() -> None:
 def test_a_ring_of_barriers_hands_letters_round() -> None:
     # hand: after k steps a program holds the letter of the program k ranks below it
     def work(schedule: Schedule, rank: int) -> list[int]:
-        held = [rank]
+        work = [rank]
         for step in range(8):
-            met = schedule.meet(rank, wait(step, letter=held[-1]))
-            held.append(met[(rank - 1) % 4].letter)
-        return held
+            met = schedule.meet(rank, wait(step, letter=work[-1]))
+            work.append(met[(rank - 1) % 4].letter)
+        return work
 
     results = schedule_of(*[work] * 4).run()
     assert results == [[(rank - step) % 4 for step in range(9)] for rank in range(4)]

@@ -45,9 +45,9 @@ def traced(kernel: Kernel, *args: Any) -> list[str]:
 def marked_line(function: Callable[..., Any], mark: str = "# refused") -> str:
     """ "file.py:41" of the line of a function that ends with a mark."""
     lines, first = inspect.getsourcelines(function)
-    found = [first + i for i, line in enumerate(lines) if line.rstrip().endswith(mark)]
-    assert len(found) == 1, f"{len(found)} lines are marked"
-    return f"{Path(inspect.getsourcefile(function) or '').name}:{found[0]}"
+    marked = [first + i for i, line in enumerate(lines) if line.rstrip().endswith(mark)]
+    assert len(marked) == 1, f"{len(marked)} lines are marked"
+    return f"{Path(inspect.getsourcefile(function) or '').name}:{marked[0]}"
 
 
 def refusal(kernel: Any, *args: Any, kind: type[NkilabError], also: type[Exception] = ValueError) -> str:

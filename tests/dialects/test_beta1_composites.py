@@ -25,9 +25,9 @@ def run(body: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
     """The result of `body` over tiles that hold the arrays, in its own type."""
 
     def kernel(inputs: list[Any]) -> Any:
-        made = body(*(NL["load"](a) for a in inputs))
-        out = NL["ndarray"](made.shape, made.dtype, buffer=NL["shared_hbm"])
-        NL["store"](out, made)
+        result = body(*(NL["load"](a) for a in inputs))
+        out = NL["ndarray"](result.shape, result.dtype, buffer=NL["shared_hbm"])
+        NL["store"](out, result)
         return out
 
     result: np.ndarray = nkilab.simulate(NKI["jit"](kernel))(list(arrays))
@@ -51,23 +51,23 @@ def test_rms_norm_is_that_of_float64() -> None:
 def test_where_picks_as_numpy_does(other: str) -> None:
     y = -X
     if other == "tile":
-        made = run(lambda a, b: NL["where"](NL["greater"](a, 0.25), a, b), X, y)
-        np.testing.assert_array_equal(made, np.where(X > 0.25, X, y))
+        result = run(lambda a, b: NL["where"](NL["greater"](a, 0.25), a, b), X, y)
+        np.testing.assert_array_equal(result, np.where(X > 0.25, X, y))
     else:
-        made = run(lambda a: NL["where"](NL["greater"](a, 0.25), a, 3.0), X)
-        np.testing.assert_array_equal(made, np.where(X > 0.25, X, np.float32(3)))
+        result = run(lambda a: NL["where"](NL["greater"](a, 0.25), a, 3.0), X)
+        np.testing.assert_array_equal(result, np.where(X > 0.25, X, np.float32(3)))
 
 
 def test_where_takes_a_condition_of_floats_as_not_zero() -> None:
     condition = (X > 0).astype(np.float32) * 0.5
-    made = run(lambda c, a: NL["where"](c, a, 0.0), condition, X)
-    np.testing.assert_array_equal(made, np.where(X > 0, X, np.float32(0)))
+    result = run(lambda c, a: NL["where"](c, a, 0.0), condition, X)
+    np.testing.assert_array_equal(result, np.where(X > 0, X, np.float32(0)))
 
 
 def test_dropout_keeps_or_clears_each_element() -> None:
-    made = run(lambda a: NL["dropout"](a, 0.5), X)
-    cleared = made == 0
-    np.testing.assert_array_equal(made[~cleared], X[~cleared])
+    result = run(lambda a: NL["dropout"](a, 0.5), X)
+    cleared = result == 0
+    np.testing.assert_array_equal(result[~cleared], X[~cleared])
     # 768 draws of probability one half lie within 5 deviations (69) of 384
     assert abs(int(cleared.sum()) - 384) < 70
 
@@ -86,16 +86,16 @@ def test_random_tiles_are_uniform_below_one_and_follow_the_seed() -> None:
 
 
 def test_an_identity_matrix_is_a_constant_that_may_not_be_written() -> None:
-    made = run(lambda a: NL["load"](NL["shared_identity_matrix"](8, np.float32)), X)
-    np.testing.assert_array_equal(made, np.eye(8, dtype=np.float32))
+    result = run(lambda a: NL["load"](NL["shared_identity_matrix"](8, np.float32)), X)
+    np.testing.assert_array_equal(result, np.eye(8, dtype=np.float32))
     with pytest.raises(ValueError, match="dst is an input of the kernel, which may not be written"):
         run(lambda a: NL["store"](NL["shared_identity_matrix"](24, np.float32), a[0:24]), X)
 
 
 def test_gather_flattened_picks_within_each_partition() -> None:
     places = np.random.default_rng(8).integers(0, 24, (32, 10)).astype(np.uint32)
-    made = run(lambda a, i: NL["gather_flattened"](a, i), X, places)
-    np.testing.assert_array_equal(made, np.take_along_axis(X, places.astype(np.int64), axis=1))
+    result = run(lambda a, i: NL["gather_flattened"](a, i), X, places)
+    np.testing.assert_array_equal(result, np.take_along_axis(X, places.astype(np.int64), axis=1))
 
 
 def test_a_number_goes_to_any_partition() -> None:
@@ -134,9 +134,9 @@ def test_a_type_is_no_array_among_arguments() -> None:
         NL["store"](out, NL["load"](x, dtype=dtype))
         return out
 
-    made = nkilab.simulate(NKI["jit"](kernel))(X, np.float16)
-    assert made.dtype == np.float16
-    np.testing.assert_array_equal(made, X.astype(np.float16))
+    result = nkilab.simulate(NKI["jit"](kernel))(X, np.float16)
+    assert result.dtype == np.float16
+    np.testing.assert_array_equal(result, X.astype(np.float16))
 
 
 def test_a_reduction_starts_anew_after_a_reset_between_two_loops() -> None:
@@ -187,7 +187,7 @@ def masked_composites(x: Any, rows: int) -> Any:
     i_p, i_f = nl.mgrid[0:8, 0:6]
     mask = (i_p < rows) & (i_f >= 2)
     tile, weights = nl.load(x[i_p, i_f], mask=i_p < rows), nl.full((8, 6), 2.0, x.dtype)
-    made = [
+    tiles = [
         nl.where(nl.greater(tile, 3.0, mask=mask), tile, 0.5, mask=mask),
         nl.softmax(tile, axis=1, mask=mask),
         nl.rms_norm(tile, weights, axis=1, n=4, mask=mask),
@@ -195,7 +195,7 @@ def masked_composites(x: Any, rows: int) -> Any:
     ]
     for i in nl.static_range(4):
         nl.store(out[i], nl.full((8, 6), -1.0, x.dtype))
-        nl.store(out[i, i_p, i_f], made[i], mask=mask)
+        nl.store(out[i, i_p, i_f], tiles[i], mask=mask)
     return out
 
 

@@ -226,10 +226,10 @@ def test_an_index_out_of_bounds_is_numpys_error_with_our_message_as_its_cause():
 
 def test_an_index_out_of_bounds_is_a_fault_of_the_script_told_in_one_message(capsys):
     status = guarded(lambda: rows_beyond(ramp(8, 6), np.array([[1], [2], [9], [0]], np.int32)))
-    told = capsys.readouterr().err
+    captured = capsys.readouterr().err
     assert status == 1
-    assert told.startswith(f"{marked_line(rows_beyond.function)}: dma_copy: row 2 of x:")
-    assert "Traceback" not in told
+    assert captured.startswith(f"{marked_line(rows_beyond.function)}: dma_copy: row 2 of x:")
+    assert "Traceback" not in captured
 
 
 @nki.jit
@@ -237,11 +237,11 @@ def columns_copied(x, offsets):
     """Two columns from each offset, moved one to the right."""
     out = nl.ndarray((x.shape[0], 3, 2), x.dtype, buffer=nl.shared_hbm)
     tile, places = nl.load(x), nl.load(offsets)
-    held = nl.ndarray((x.shape[0], 3, 2), x.dtype)
+    copied_tile = nl.ndarray((x.shape[0], 3, 2), x.dtype)
     i_p, i_f = nl.mgrid[0 : x.shape[0], 0:2]
     for i in nl.affine_range(3):
-        held[i_p, i, i_f] = nisa.tensor_copy_dynamic_src(tile[i_p, places[0, i] + i_f + 1])
-    nl.store(out, held)
+        copied_tile[i_p, i, i_f] = nisa.tensor_copy_dynamic_src(tile[i_p, places[0, i] + i_f + 1])
+    nl.store(out, copied_tile)
     return out
 
 
@@ -255,11 +255,11 @@ def test_a_copy_begins_at_an_offset_that_a_tile_holds():
 def rows_of_a_tile_written(x, offsets):
     out = nl.ndarray((x.shape[0], 5, x.shape[1]), x.dtype, buffer=nl.shared_hbm)
     tile, places = nl.load(x), nl.load(offsets)
-    held = nl.zeros((x.shape[0], 5, x.shape[1]), x.dtype)
+    copied_tile = nl.zeros((x.shape[0], 5, x.shape[1]), x.dtype)
     i_p, i_f = nl.mgrid[0 : x.shape[0], 0 : x.shape[1]]
     for i in nl.affine_range(2):
-        nisa.tensor_copy_dynamic_dst(dst=held[i_p, places[0, i], i_f], src=tile * (i + 1.0))
-    nl.store(out, held)
+        nisa.tensor_copy_dynamic_dst(dst=copied_tile[i_p, places[0, i], i_f], src=tile * (i + 1.0))
+    nl.store(out, copied_tile)
     return out
 
 

@@ -217,9 +217,9 @@ def test_a_misspelt_option_is_noticed_once_and_ignored(capsys, monkeypatch):
 
 def test_a_tensor_of_a_shape_and_a_type_is_measured_as_an_array_is(capsys):
     latencies = []
-    for given in (nt.tensor[[64, 256], nl.float32], nt.tensor[(64, 256), np.float32], ramp(64, 256)):
+    for shaped in (nt.tensor[[64, 256], nl.float32], nt.tensor[(64, 256), np.float32], ramp(64, 256)):
         bench = nki.benchmark(plain)
-        bench(given)
+        bench(shaped)
         latencies.append(bench.benchmark_result.nc_latency.get_latency_percentile(99))
     assert len(set(latencies)) == 1
     assert nt.tensor[64, 256] is nt.tensor

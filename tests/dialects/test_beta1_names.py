@@ -30,8 +30,8 @@ def first_line(body, *args):
 
 
 def test_static_cast_rounds_to_nearest_even_on_the_host():
-    given = np.array([1.0, 1.00390625, 1.01171875])  # ties between neighbours of 8 significant bits
-    out = nl.static_cast(given, nl.bfloat16)
+    ties = np.array([1.0, 1.00390625, 1.01171875])  # ties between neighbours of 8 significant bits
+    out = nl.static_cast(ties, nl.bfloat16)
     assert out.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(out.astype(float), [1, 1, 1.015625])
     assert nl.static_cast(2.5, np.int32) == 2
@@ -144,10 +144,10 @@ def largest_of_a_part(x):
     left = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     i_p, i_f = nl.mgrid[0:8, 0:32]
     tile = nl.load(x)
-    held, rest = nl.full((8, 8), -1.0, x.dtype), nl.full((8, 32), -1.0, x.dtype)
-    held[...] = nisa.max8(src=tile, mask=(i_p < 4) & (i_f < 16))
-    rest[...] = nisa.nc_match_replace8(data=tile, vals=held, imm=0.0, mask=(i_p < 4) & (i_f < 16))
-    nl.store(out, held)
+    largest, rest = nl.full((8, 8), -1.0, x.dtype), nl.full((8, 32), -1.0, x.dtype)
+    largest[...] = nisa.max8(src=tile, mask=(i_p < 4) & (i_f < 16))
+    rest[...] = nisa.nc_match_replace8(data=tile, vals=largest, imm=0.0, mask=(i_p < 4) & (i_f < 16))
+    nl.store(out, largest)
     nl.store(left, rest)
     return out, left
 
@@ -204,10 +204,10 @@ def columns_of_a_tile(x):
     tile = nl.load(x)
     column = tile[:, 1]
     assert column.shape == (4, 1)
-    held = nl.ndarray((4, 2), x.dtype)
-    held[:, 0] = nl.add(column, tile[:, 0][:, 0])
-    held[:, 1] = column[0:4, 0]
-    nl.store(out, held)
+    buffer = nl.ndarray((4, 2), x.dtype)
+    buffer[:, 0] = nl.add(column, tile[:, 0][:, 0])
+    buffer[:, 1] = column[0:4, 0]
+    nl.store(out, buffer)
     return out
 
 
@@ -364,12 +364,12 @@ def test_an_instance_that_does_not_come_to_a_reduction_is_a_deadlock():
 
     with pytest.raises(DeadlockError) as caught:
         leaves[3](ramp(4, 3))
-    here, held = marked_line(leaves.function), "float32[4, 3] in sbuf"
+    here, tile_text = marked_line(leaves.function), "float32[4, 3] in sbuf"
     assert str(caught.value) == (
         f"{here}: all_reduce: nobody can run: each program waits for one that does not come\n"
-        f"  instance [0] waits at {here} for all_reduce of {held} with add over program axes [0]\n"
+        f"  instance [0] waits at {here} for all_reduce of {tile_text} with add over program axes [0]\n"
         "  instance [1] has returned\n"
-        f"  instance [2] waits at {here} for all_reduce of {held} with add over program axes [0]\n"
+        f"  instance [2] waits at {here} for all_reduce of {tile_text} with add over program axes [0]\n"
         "  hint: let all program instances along the axes come to the same calls of all_reduce, in the same "
         "order\n"
         "  source: nki.language.all_reduce"

@@ -320,10 +320,10 @@ def statistics_of_a_ragged_row(x):
     out = nl.ndarray((4, 2), np.float32, buffer=nl.shared_hbm)
     stats = nl.ndarray((4, 12), np.float32)
     i_p, i_f, i_s = nl.arange(4)[:, None], nl.arange(4)[None, :], nl.arange(6)[None, :]
-    held = nl.load(x)
+    tile = nl.load(x)
     for j in nl.affine_range(2):
         stats[i_p, j * 6 + i_s] = nisa.bn_stats(
-            held[i_p, 4 * j + i_f], mask=4 * j + i_f < 7, dtype=np.float32
+            tile[i_p, 4 * j + i_f], mask=4 * j + i_f < 7, dtype=np.float32
         )
     nl.store(out, nisa.bn_aggr(stats))
     return out

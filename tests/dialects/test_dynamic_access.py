@@ -242,14 +242,14 @@ def test_registers_move_load_and_store() -> None:
     nki, nisa, nl = modules()
 
     @nki.jit
-    def kernel(given):
+    def kernel(stored):
         out = nl.ndarray((1, 4), dtype=nl.int32, buffer=nl.shared_hbm)
         first, second = nisa.register_alloc(7), nisa.register_alloc()
         nisa.register_store(out[0:1, 0:1], first)
         nisa.register_move(second, first)
         nisa.register_move(first, -1)
         nisa.register_store(out[0:1, 1:2], second)
-        nisa.register_load(second, given)
+        nisa.register_load(second, stored)
         nisa.register_store(out[0:1, 2:3], second)
         nisa.register_store(out[0:1, 3:4], first)
         return out

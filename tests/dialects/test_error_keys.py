@@ -176,8 +176,8 @@ def zeros_at_an_address(x):
 def transpose_at_addresses(x):
     tile = nl.ndarray((8, 6), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
     tile[...] = nl.load(x)
-    turned = nl.ndarray((6, 8), np.float32, buffer=ncc.psum.mod_alloc(base_bank=0))
-    turned[...] = nisa.nc_transpose(tile)  # refused
+    transposed = nl.ndarray((6, 8), np.float32, buffer=ncc.psum.mod_alloc(base_bank=0))
+    transposed[...] = nisa.nc_transpose(tile)  # refused
 
 
 def product_at_addresses(x):
@@ -406,15 +406,15 @@ def test_every_key_that_is_raised_has_a_kernel_here():
         "err_nki_api_outside_of_nki_kernel", "err_mutable_parameter_not_returned",
         "err_tensor_output_not_written_to",
     }  # fmt: skip
-    raised = {key for key, held in ERROR_KEYS.items() if held.reply == "error"}
+    raised = {key for key, entry in ERROR_KEYS.items() if entry.reply == "error"}
     assert {key for key, *_ in RAISED} | elsewhere == raised
 
 
 def test_every_documented_key_has_a_condition_a_way_out_and_an_example():
     assert len(ERROR_KEYS) == 36
-    for key, held in ERROR_KEYS.items():
+    for key, entry in ERROR_KEYS.items():
         assert key.startswith("err_")
-        assert (held.condition[0] + held.way_out[0]).islower(), key
-        assert bool(held.why_accepted) == (held.reply != "error"), key
-        assert held.since in ("2.20", "2.21", "2.22", "2.23", "2.24", "2.26")
-        compile(held.example, key, "exec", flags=0x2000)  # allows a return outside of a function
+        assert (entry.condition[0] + entry.way_out[0]).islower(), key
+        assert bool(entry.why_accepted) == (entry.reply != "error"), key
+        assert entry.since in ("2.20", "2.21", "2.22", "2.23", "2.24", "2.26")
+        compile(entry.example, key, "exec", flags=0x2000)  # allows a return outside of a function

@@ -86,17 +86,17 @@ def result_under_sentinel(name: str) -> tuple[Any, Tensor, Program]:
         other.storage.allocate(np.ones((4, 4), dtype))
         tile.storage.allocate(np.ones((4, 4), dtype))
         if name in SPECIAL:
-            made = SPECIAL[name](NL[name], tile, other)
+            tensor = SPECIAL[name](NL[name], tile, other)
         elif name in TWO_TILES:
-            made = NL[name](tile, tile)
+            tensor = NL[name](tile, tile)
         else:
-            made = NL[name](tile)
-        if isinstance(made, LoopReduction):
-            made = made.tensor()
-        if isinstance(made, Tensor):
-            settled(made)
+            tensor = NL[name](tile)
+        if isinstance(tensor, LoopReduction):
+            tensor = tensor.tensor()
+        if isinstance(tensor, Tensor):
+            settled(tensor)
         session.flush()
-    return made, other, program
+    return tensor, other, program
 
 
 # Names that return no tile, or write only the rows that indices choose.
@@ -105,11 +105,11 @@ NO_RESULT = {"device_print", "random_seed", "atomic_rmw"}
 
 @pytest.mark.parametrize("name", sorted(set(NL) - NO_TILE - NO_ROW - NO_RESULT))
 def test_a_name_of_language_writes_only_what_instructions_write(name: str) -> None:
-    made, other, program = result_under_sentinel(name)
+    result, other, program = result_under_sentinel(name)
     assert len(program) > 0
-    written = other if name == "store" else made
-    held = array_of(written)
-    assert (held == np.array(SENTINEL).astype(held.dtype)).all()
+    written = other if name == "store" else result
+    array = array_of(written)
+    assert (array == np.array(SENTINEL).astype(array.dtype)).all()
 
 
 @pytest.mark.parametrize("name", sorted(NO_ROW))
@@ -120,8 +120,8 @@ def test_a_name_that_makes_a_view_records_nothing(name: str) -> None:
         calls = {"ndarray": lambda f: f((4, 4), np.float32), "empty_like": lambda f: f(tile),
                  "expand_dims": lambda f: f(tile, 2), "shared_identity_matrix": lambda f: f(4),
                  "shared_constant": lambda f: f(np.ones((2, 2), np.float32))}  # fmt: skip
-        made = calls[name](NL[name])
-    assert isinstance(made, Tensor)
+        view = calls[name](NL[name])
+    assert isinstance(view, Tensor)
     assert len(program) == 0
 
 

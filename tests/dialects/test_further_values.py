@@ -45,24 +45,24 @@ def test_limits_of_float32_are_those_of_numpy():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32"])
 def test_a_static_cast_rounds_on_the_host(dtype):
     x = np.array([1.0, 2.75, -3.5, 1 + 2**-9], np.float32)
-    given = nl1.static_cast(x, getattr(nl1, dtype))
+    result = nl1.static_cast(x, getattr(nl1, dtype))
     expected = x.astype(getattr(ml_dtypes, dtype, dtype))
-    np.testing.assert_array_equal(np.asarray(given, np.float32), expected.astype(np.float32))
+    np.testing.assert_array_equal(np.asarray(result, np.float32), expected.astype(np.float32))
 
 
 def test_the_derivative_of_the_sigmoid_gelu_is_its_formula():
     # d/dx x s(1.702 x) = s + 1.702 x s (1 - s)
     share = 1 / (1 + np.exp(-1.702 * X.astype(np.float64)))
-    given = in_nki(lambda d, x: nisa2.activation(d, nl2.gelu_apprx_sigmoid_dx, x), X)
-    np.testing.assert_allclose(given, share + 1.702 * X * share * (1 - share), rtol=2e-6, atol=2e-6)
+    result = in_nki(lambda d, x: nisa2.activation(d, nl2.gelu_apprx_sigmoid_dx, x), X)
+    np.testing.assert_allclose(result, share + 1.702 * X * share * (1 - share), rtol=2e-6, atol=2e-6)
 
 
 def test_ocp_float8_keeps_its_largest_number(monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
     # hand: OCP 8-bit floating point: e4m3fn ends at 448
     x = np.array([[448.0, -448.0, 1.0625, 0.0]], np.float32)
-    given = in_nki(lambda d, t: nisa2.tensor_copy(d, t), x, dtype=nl2.float8_e4m3fn)
-    np.testing.assert_array_equal(np.asarray(given, np.float32), [[448.0, -448.0, 1.0, 0.0]])
+    result = in_nki(lambda d, t: nisa2.tensor_copy(d, t), x, dtype=nl2.float8_e4m3fn)
+    np.testing.assert_array_equal(np.asarray(result, np.float32), [[448.0, -448.0, 1.0, 0.0]])
 
 
 @pytest.mark.parametrize("side", ["src", "dst"])
@@ -72,6 +72,6 @@ def test_the_copies_of_0_1_with_a_dynamic_side_copy(side):
 
 
 def test_a_shared_constant_of_beta_1_is_the_array():
-    held = np.arange(8, dtype=np.float32).reshape(2, 4)
-    given = in_beta1(lambda x: nl1.add(nl1.load(nl1.shared_constant(held)), x), X)
-    np.testing.assert_array_equal(given, X + held)
+    constant = np.arange(8, dtype=np.float32).reshape(2, 4)
+    result = in_beta1(lambda x: nl1.add(nl1.load(nl1.shared_constant(constant)), x), X)
+    np.testing.assert_array_equal(result, X + constant)

@@ -185,9 +185,9 @@ def test_a_random_call_of_nl_raises_nothing_but_our_errors(name, args, data):
     @nki1.jit
     def kernel(x):
         tile = nl1.load(x)
-        given = [tile if a is TILE else a for a in args]
+        operands = [tile if a is TILE else a for a in args]
         named = {k: tile if a is TILE else a for k, a in keywords.items()}
-        check_only_ours(lambda: getattr(nl1, name)(*given, **named))
+        check_only_ours(lambda: getattr(nl1, name)(*operands, **named))
         return x
 
     with contextlib.redirect_stdout(None), contextlib.suppress(NkilabError):
@@ -231,9 +231,9 @@ def test_a_random_call_of_an_instruction_raises_nothing_but_our_errors(spelling,
             nisa2.memset(dst=tile, value=1)
         else:
             tile = nl1.load(x)
-        given = [tile if a is TILE else a for a in args]
+        operands = [tile if a is TILE else a for a in args]
         named = {k: tile if a is TILE else a for k, a in keywords.items()}
-        check_only_ours(lambda: getattr(nisa, name)(*given, **named))
+        check_only_ours(lambda: getattr(nisa, name)(*operands, **named))
         return x
 
     with contextlib.suppress(NkilabError):
@@ -282,10 +282,10 @@ def test_a_random_argument_or_grid_raises_nothing_but_our_errors(value, grid):
 @given(st.one_of(st.text(max_size=30), st.text(string.ascii_letters + "0123456789[],@=. ", max_size=20)))
 def test_the_text_of_an_argument_is_understood_or_refused(text):
     try:
-        found = argument(text)
+        parsed = argument(text)
     except (UsageError, FileError):
         return
-    assert isinstance(found, ArraySpec)
+    assert isinstance(parsed, ArraySpec)
 
 
 @settings(max_examples=500)
@@ -302,5 +302,5 @@ def test_any_text_is_a_literal_or_itself(text):
     "text", ["{[]: 1}", "(" * 500 + ")" * 500, "9" * 5000, "'\\d'", "1 if x else 2", "\0", "-" * 3000 + "1"]
 )  # fmt: skip
 def test_a_text_that_python_chokes_on_is_itself(text):
-    found = literal(text)
-    assert found == text or isinstance(found, int | tuple | str)
+    parsed = literal(text)
+    assert parsed == text or isinstance(parsed, int | tuple | str)

@@ -104,11 +104,11 @@ def test_a_name_exists_in_the_versions_the_documents_give_it(name):
 def test_parameters_stand_in_the_order_of_the_version(name, version, words):
     event = at(name, version)
     assert event is not None
-    told = [
+    parameters = [
         ("" if p.is_positional else "*") + p.name + ("=" if p.default else "")
         for p in event.signature.parameters
     ]
-    assert " ".join(told) == words
+    assert " ".join(parameters) == words
 
 
 @pytest.mark.parametrize(("name", "version", "keyword", "text"), DEFAULTS)
@@ -160,9 +160,9 @@ def test_a_name_that_is_gone_says_what_to_write_instead():
 def test_no_release_tells_what_the_one_before_told():
     for name, events in history().items():
         for one, other in pairwise(events):
-            told = [(e.kind, e.text, e.extras, e.is_listed) for e in (one, other)]
+            entries = [(e.kind, e.text, e.extras, e.is_listed) for e in (one, other)]
             # dma_engine becomes an enumeration where it was a constant
-            assert told[0] != told[1] or name == "isa.dma_engine", (name, other.release.name)
+            assert entries[0] != entries[1] or name == "isa.dma_engine", (name, other.release.name)
 
 
 # Names that are ours alone, or that stand for whole modules.

@@ -37,8 +37,8 @@ def functions(spelling: str, version: str) -> Iterator[tuple[str, Any]]:
 
 def is_called(name: str, version: str) -> bool:
     """Whether a version, or any, has a name as a function that is not refused as a whole."""
-    held = [at(name, version)] if version else history().get(name, ())
-    return any(e is not None and e.kind == "function" for e in held) and name != "isa.builtin_custom_op"
+    entries = [at(name, version)] if version else history().get(name, ())
+    return any(e is not None and e.kind == "function" for e in entries) and name != "isa.builtin_custom_op"
 
 
 @pytest.mark.parametrize(("spelling", "version"), SPELLINGS)
@@ -49,10 +49,10 @@ def test_no_function_takes_a_keyword_that_no_version_has(spelling: str, version:
             continue
         with pytest.raises(SpellingError) as caught:
             function(wibble=1)
-        told = str(caught.value)
-        is_word = "is a word for op=" in told
-        assert is_word or "there is no keyword wibble" in told, f"{name}: {told}"
-        assert told.startswith("test_keywords.py:"), f"{name}: {told}"
+        message = str(caught.value)
+        is_word = "is a word for op=" in message
+        assert is_word or "there is no keyword wibble" in message, f"{name}: {message}"
+        assert message.startswith("test_keywords.py:"), f"{name}: {message}"
         tried += not is_word
     # the first versions have 63 and 74 that are not words
     assert tried > 60
@@ -72,8 +72,8 @@ def test_every_keyword_of_beta1_is_taken() -> None:
                     continue  # SDK 2.20 alone called input_data so
                 with pytest.raises(SpellingError) as caught:
                     served[name](**{parameter.name: None, "wibble": 1})
-                told = str(caught.value)
-                assert "there is no keyword wibble" in told, f"{name}({parameter.name}=): {told}"
+                message = str(caught.value)
+                assert "there is no keyword wibble" in message, f"{name}({parameter.name}=): {message}"
 
 
 def load_of_a_slip(x):
@@ -152,8 +152,8 @@ BETA1_REFUSALS = {
 
 @pytest.mark.parametrize("body", BETA1_REFUSALS)
 def test_beta1_tells_a_wrong_keyword_by_line_and_way_out(body: Any) -> None:
-    told = refusal(nki1.jit(body), ramp(8, 16), kind=SpellingError, also=TypeError)
-    assert told == f"HERE: {BETA1_REFUSALS[body]}"
+    message = refusal(nki1.jit(body), ramp(8, 16), kind=SpellingError, also=TypeError)
+    assert message == f"HERE: {BETA1_REFUSALS[body]}"
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_beta1_tells_a_wrong_keyword_by_line_and_way_out(body: Any) -> None:
     ],
 )
 def test_what_is_given_twice_is_refused(body: Any, text: str) -> None:
-    told = refusal(nki1.jit(body), ramp(8, 16), kind=UseError)
-    assert told.replace("(unnamed): ", "") == f"HERE: {text}"
+    message = refusal(nki1.jit(body), ramp(8, 16), kind=UseError)
+    assert message.replace("(unnamed): ", "") == f"HERE: {text}"
 
 
 def labelled(x):
@@ -268,8 +268,8 @@ def printed_in_parts(x):
 
 
 def test_a_print_under_a_triangle_is_refused() -> None:
-    told = refusal(nki1.jit(printed_in_parts), ramp(8, 16), kind=UseError)
-    assert told == "HERE: device_print: the mask of device_print is not a rectangle of the tile"
+    message = refusal(nki1.jit(printed_in_parts), ramp(8, 16), kind=UseError)
+    assert message == "HERE: device_print: the mask of device_print is not a rectangle of the tile"
 
 
 # Parameters that a function of a dialect takes and does not read, and why.
@@ -291,9 +291,9 @@ def _unread(path: Path) -> Iterator[str]:
     for node in nodes(path):
         if not isinstance(node, ast.FunctionDef) or not _is_about(node):
             continue
-        held = node.args
-        names = [a.arg for a in (*held.posonlyargs, *held.args, *held.kwonlyargs)]
-        names += [a.arg for a in (held.vararg, held.kwarg) if a is not None]
+        arguments = node.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        names += [a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None]
         read = {n.id for part in node.body for n in ast.walk(part) if isinstance(n, ast.Name)}
         below = name_of(path).removeprefix("dialects/")
         yield from (f"{below} {node.name} {n}" for n in names if n not in read and n not in ("self", "cls"))
@@ -302,6 +302,6 @@ def _unread(path: Path) -> Iterator[str]:
 def test_a_dialect_reads_every_parameter_or_says_why_not() -> None:
     paths = sorted((ROOT / "dialects").rglob("*.py"))
     unread = [word for path in paths for word in _unread(path)]
-    told = [w for w in unread if w not in REASONS and w.rpartition(" ")[2] not in REASONS]
-    assert not told, "these are dropped without a word"
+    unexplained = [w for w in unread if w not in REASONS and w.rpartition(" ")[2] not in REASONS]
+    assert not unexplained, "these are dropped without a word"
     assert {w for w in REASONS if " " in w} <= set(unread), "a reason for what is read"

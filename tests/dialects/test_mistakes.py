@@ -21,7 +21,7 @@ TABLE = [
 INPUT = np.ones((128, 64), np.float32)
 
 
-def told(folder, spelling, line):
+def mistake_message(folder, spelling, line):
     """The message of a kernel with this line, without its place; the place is asserted."""
     path = folder / "k.py"
     head = mistakes.HEADS[spelling]
@@ -38,7 +38,7 @@ def told(folder, spelling, line):
 
 @pytest.mark.parametrize(("spelling", "line", "text"), TABLE, ids=[f"{s}: {line}" for s, line, _ in TABLE])
 def test_a_mistake_of_a_first_hour_is_told_with_its_line_and_a_way_out(tmp_path, spelling, line, text):
-    assert told(tmp_path, spelling, line) == text
+    assert mistake_message(tmp_path, spelling, line) == text
 
 
 @pytest.mark.parametrize("spelling", ["neuronxcc.nki", "nki"])
@@ -53,13 +53,13 @@ def test_a_function_of_torch_on_a_tile_is_told_with_the_word_of_nki(tmp_path, sp
     ):  # fmt: skip
         folder = tmp_path / called
         folder.mkdir()
-        assert told(folder, spelling, line) == f"{called}: {expected}\n  hint: write {hint}"
+        assert mistake_message(folder, spelling, line) == f"{called}: {expected}\n  hint: write {hint}"
 
 
 @pytest.mark.parametrize("spelling", ["neuronxcc.nki", "nki"])
 def test_a_function_of_jax_on_a_tile_is_told_with_the_word_of_nki(tmp_path, spelling):
     pytest.importorskip("jax")
-    message = told(tmp_path, spelling, "import jax.numpy as jnp; jnp.exp(t)")
+    message = mistake_message(tmp_path, spelling, "import jax.numpy as jnp; jnp.exp(t)")
     assert message.splitlines()[0] == f"jnp.exp: it computes on the host; {mistakes.WHEN}"
     assert message.splitlines()[2] == "  hint: write nl.exp(t)"
 

@@ -53,9 +53,9 @@ def on_trn3(kernel, *arrays):
     ],
 )
 def test_the_module_of_constants_holds_the_enumerations(name, members):
-    held = getattr(nisa2.constants, name)
-    assert held is getattr(nisa2, name)
-    assert {member.name: member.value for member in held} == members
+    enumeration = getattr(nisa2.constants, name)
+    assert enumeration is getattr(nisa2, name)
+    assert {member.name: member.value for member in enumeration} == members
     if name != "dma_engine":
         # in Beta 1 this name is an engine
         assert getattr(nisa1.constants, name) is getattr(nisa1, name)
@@ -182,12 +182,12 @@ def banks_chosen(x, last):
     copies = nl1.ndarray((2, nl1.par_dim(8), 8), np.float32,
                          buffer=ncc1.sbuf.mod_alloc(base_addr=64, num_free_tiles=(2,)))  # fmt: skip
     chosen = ncc1.psum.alloc(lambda idx, pdim_size, fdim_size: (last * idx[0], 0, 0))
-    held = nl1.ndarray((2, nl1.par_dim(8), 8), np.float32, buffer=chosen)
+    blocks = nl1.ndarray((2, nl1.par_dim(8), 8), np.float32, buffer=chosen)
     for i in nl1.static_range(2):
         tile[...] = nl1.add(tile, 1.0)
-        held[i] = nisa1.nc_matmul(tile, tile)
+        blocks[i] = nisa1.nc_matmul(tile, tile)
     for i in nl1.static_range(2):
-        copies[i] = nl1.copy(held[i])
+        copies[i] = nl1.copy(blocks[i])
         nl1.store(out[i], copies[i])
     return out
 

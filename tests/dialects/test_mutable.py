@@ -94,9 +94,9 @@ def swapped_in_beta_1(a):
 )  # fmt: skip
 @pytest.mark.parametrize("has_data", [True, False])
 def test_a_swapped_copy_is_refused_and_leaves_the_array_of_the_caller_alone(kernel, problem, rest, has_data):
-    given = np.ones((4, 8), np.float32)
+    array = np.ones((4, 8), np.float32)
     with pytest.raises(UseError) as caught:
-        kernel(given) if has_data else nkilab.estimate(kernel, nkilab.spec((4, 8), "float32"))
+        kernel(array) if has_data else nkilab.estimate(kernel, nkilab.spec((4, 8), "float32"))
     assert str(caught.value) == (
         f"{marked_line(kernel.function, '# swapped')}: dma_copy: {problem}\n"
         "  dst = a: float32[4, 8] in hbm\n"
@@ -104,4 +104,4 @@ def test_a_swapped_copy_is_refused_and_leaves_the_array_of_the_caller_alone(kern
         "  hint: exchange dst and src: dma_copy writes to dst\n"
         f"  {rest}"
     )
-    assert (given == 1).all()
+    assert (array == 1).all()

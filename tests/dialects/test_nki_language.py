@@ -218,10 +218,10 @@ def test_an_identity_is_written_to_the_tile_that_is_given():
 @nki.jit
 def of_result_memories(x):
     tile = nl.load(x)
-    turned, product = nl.transpose(tile), nl.matmul(tile, tile, transpose_x=True)
-    assert (turned.buffer, product.buffer, nl.copy(turned).buffer) == (nl.psum, nl.psum, nl.sbuf)
+    transposed, product = nl.transpose(tile), nl.matmul(tile, tile, transpose_x=True)
+    assert (transposed.buffer, product.buffer, nl.copy(transposed).buffer) == (nl.psum, nl.psum, nl.sbuf)
     assert (product.dtype, nl.less(tile, 1).dtype, nl.add(1, tile).dtype) == ("float32", x.dtype, x.dtype)
-    assert nl.empty_like(turned).buffer == nl.psum
+    assert nl.empty_like(transposed).buffer == nl.psum
     out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
     nl.store(out, tile)
     return out

@@ -39,11 +39,11 @@ def moved(x):
     [("float8_e4m3fn_x4", "uint32"), ("float8_e5m2_x4", "uint32"), ("float4_e2m1fn_x4", "uint16")],
 )
 def test_packed_elements_go_in_and_out_bit_for_bit(name, bits):
-    given = words(8, 6).view(bits)
-    got = simulated(moved, given.view(np.dtype([(name, bits)])))
-    given[0] = 0
+    word_list = words(8, 6).view(bits)
+    got = simulated(moved, word_list.view(np.dtype([(name, bits)])))
+    word_list[0] = 0
     assert got.dtype.names == (name,)
-    np.testing.assert_array_equal(got.view(bits), given)
+    np.testing.assert_array_equal(got.view(bits), word_list)
 
 
 @nki.jit
@@ -175,7 +175,7 @@ def test_a_chip_before_trn3_has_no_microscaling():
 def test_torch_gets_the_bits_of_packed_elements():
     torch = pytest.importorskip("torch")
     x = words(8, 6)
-    given = torch.from_numpy(x.view(np.int32)).view(torch.uint32)
-    _, halves, whole = simulated(reinterpreted, given)
+    tensor = torch.from_numpy(x.view(np.int32)).view(torch.uint32)
+    _, halves, whole = simulated(reinterpreted, tensor)
     assert (halves.dtype, whole.dtype) == (torch.uint16, torch.uint32)
     np.testing.assert_array_equal(halves.numpy(), x.view(np.uint16))

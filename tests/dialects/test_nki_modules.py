@@ -137,10 +137,10 @@ def depends_on_a_loop_beside(x):
     tile, inside = nl.load(x), []
     register = nisa.register_alloc(1)
 
-    def body(held):
+    def body(operand):
         inside.append(nisa.tensor_copy(dst=tile, src=tile))
-        nisa.register_move(held, 0)
-        return held
+        nisa.register_move(operand, 0)
+        return operand
 
     nl.while_loop(register, body)
     for _ in nl.dynamic_range(0, 1):
@@ -221,9 +221,9 @@ def test_the_value_of_a_tensor_is_a_copy():
     @nki.jit
     def kernel(x):
         tile = nl.load(x)
-        held = tile.sim_value
+        value = tile.sim_value
         nisa.memset(dst=tile, value=0.0)
-        np.testing.assert_array_equal(held, ramp(4, 6))
+        np.testing.assert_array_equal(value, ramp(4, 6))
         assert tile.device_value is None
         return copied(x)
 
@@ -335,14 +335,16 @@ def test_the_cores_of_a_launch_agree_with_the_environment(monkeypatch):
 # nki.jit up to 0.6: without brackets one core, a mismatch is an error of the runtime; of 0.7: the variable
 # says how many, and the error is NCC_EVRF066
 @pytest.mark.parametrize(
-    ("version", "cores", "told"),
+    ("version", "cores", "variable"),
     [
         ("0.6", 0, "the kernel is launched on 1 core; NEURON_LOGICAL_NC_CONFIG is"),
         ("0.7", 2, ""),
         ("", 2, ""),
     ],
 )
-def test_the_environment_says_how_many_cores_a_kernel_without_brackets_has(monkeypatch, version, cores, told):
+def test_the_environment_says_how_many_cores_a_kernel_without_brackets_has(
+    monkeypatch, version, cores, variable
+):
     seen = []
 
     def kernel(x):
@@ -353,8 +355,8 @@ def test_the_environment_says_how_many_cores_a_kernel_without_brackets_has(monke
 
     launched = Kernel(kernel, "nki", version)
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "2")
-    if told:
-        with pytest.raises(RuleError, match=told):
+    if variable:
+        with pytest.raises(RuleError, match=variable):
             launched(ramp(4, 6))
     else:
         np.testing.assert_array_equal(launched(ramp(4, 6)), ramp(4, 6))

@@ -47,8 +47,8 @@ def test_fields_are_taken_by_position_and_keyword_and_default_otherwise():
 
 
 def test_a_field_without_default_that_is_not_given_is_none_even_with_the_decorator():
-    made = Decorated(first=1)
-    assert (made.first, made.last, made.stride) == (1, None, None)
+    wrapped = Decorated(first=1)
+    assert (wrapped.first, wrapped.last, wrapped.stride) == (1, None, None)
 
 
 def test_values_of_the_class_body_are_fields_even_with_the_decorator():

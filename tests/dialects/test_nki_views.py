@@ -107,8 +107,8 @@ def test_a_rearrangement_that_joins_axes_apart_is_refused() -> None:
 
 def test_a_rearrangement_splits_and_reorders() -> None:
     view: Any = counted()
-    turned = view.rearrange(("p", ("a", "b"), "c"), ("p", "b", "a", "c"), {"a": 2})
-    np.testing.assert_array_equal(array_of(turned), COUNTED.reshape(8, 2, 3, 4).transpose(0, 2, 1, 3))
+    rearranged = view.rearrange(("p", ("a", "b"), "c"), ("p", "b", "a", "c"), {"a": 2})
+    np.testing.assert_array_equal(array_of(rearranged), COUNTED.reshape(8, 2, 3, 4).transpose(0, 2, 1, 3))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.program import SOURCE
+from tests.command_line import SOURCE
 
 SCRIPT = '''
 import numpy as np

@@ -66,17 +66,17 @@ SHIFTING = {"left_shift": np.left_shift, "right_shift": np.right_shift}
 def test_a_function_of_two_tiles_is_that_of_numpy(name):
     expected = BINARY[name](X, Y)
     np.testing.assert_array_equal(in_beta1(lambda x, y: getattr(nl1, name)(x, y), X, Y), expected)
-    given = in_nki(lambda d, x, y: nisa2.tensor_tensor(d, x, y, getattr(nl2, name)), X, Y)
-    np.testing.assert_array_equal(given, expected)
+    result = in_nki(lambda d, x, y: nisa2.tensor_tensor(d, x, y, getattr(nl2, name)), X, Y)
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("name", COMPARING)
 def test_a_comparison_is_one_or_zero(name):
     expected = COMPARING[name](X, Y)
-    given = in_beta1(lambda x, y: getattr(nl1, name)(x, y), X, Y, dtype=np.float32)
-    np.testing.assert_array_equal(given, expected.astype(np.float32))
-    given = in_nki(lambda d, x, y: nisa2.tensor_tensor(d, x, y, getattr(nl2, name)), X, Y)
-    np.testing.assert_array_equal(given, expected.astype(np.float32))
+    result = in_beta1(lambda x, y: getattr(nl1, name)(x, y), X, Y, dtype=np.float32)
+    np.testing.assert_array_equal(result, expected.astype(np.float32))
+    result = in_nki(lambda d, x, y: nisa2.tensor_tensor(d, x, y, getattr(nl2, name)), X, Y)
+    np.testing.assert_array_equal(result, expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("name", [*BITWISE, *SHIFTING])
@@ -84,16 +84,16 @@ def test_a_function_of_bits_is_that_of_numpy(name):
     other = SHIFTS if name in SHIFTING else SHIFTS * 37
     expected = {**BITWISE, **SHIFTING}[name](INTEGERS, other)
     np.testing.assert_array_equal(in_beta1(lambda x, y: getattr(nl1, name)(x, y), INTEGERS, other), expected)
-    given = in_nki(lambda d, x, y: nisa2.tensor_tensor(d, x, y, getattr(nl2, name)), INTEGERS, other)
-    np.testing.assert_array_equal(given, expected)
+    result = in_nki(lambda d, x, y: nisa2.tensor_tensor(d, x, y, getattr(nl2, name)), INTEGERS, other)
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_not_inverts_bits_and_truth():
     np.testing.assert_array_equal(in_beta1(nl1.invert, INTEGERS), ~INTEGERS)
-    given = in_beta1(nl1.logical_not, X, dtype=np.float32)
-    np.testing.assert_array_equal(given, np.logical_not(X).astype(np.float32))
-    given = in_nki(lambda d, x: nisa2.tensor_scalar(d, x, nl2.logical_not, None), X)
-    np.testing.assert_array_equal(given, np.logical_not(X).astype(np.float32))
+    result = in_beta1(nl1.logical_not, X, dtype=np.float32)
+    np.testing.assert_array_equal(result, np.logical_not(X).astype(np.float32))
+    result = in_nki(lambda d, x: nisa2.tensor_scalar(d, x, nl2.logical_not, None), X)
+    np.testing.assert_array_equal(result, np.logical_not(X).astype(np.float32))
 
 
 def gaussian(x):
@@ -123,8 +123,8 @@ ACTIVATION = {
 def test_an_activation_is_its_formula(name):
     expected = ACTIVATION[name](X.astype(np.float64))
     np.testing.assert_allclose(in_beta1(getattr(nl1, name), X), expected, rtol=TOLERANCE, atol=TOLERANCE)
-    given = in_nki(lambda d, x: nisa2.activation(d, getattr(nl2, name), x), X)
-    np.testing.assert_allclose(given, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    result = in_nki(lambda d, x: nisa2.activation(d, getattr(nl2, name), x), X)
+    np.testing.assert_allclose(result, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 ON_POSITIVE = {
@@ -138,8 +138,8 @@ def test_an_activation_of_positive_numbers_is_its_formula(name):
     x = np.array([[0.25, 0.5, 1.0, 1.5]], np.float32)
     expected = ON_POSITIVE[name](x.astype(np.float64))
     np.testing.assert_allclose(in_beta1(getattr(nl1, name), x), expected, rtol=TOLERANCE)
-    given = in_nki(lambda d, t: nisa2.activation(d, getattr(nl2, name), t), x)
-    np.testing.assert_allclose(given, expected, rtol=TOLERANCE)
+    result = in_nki(lambda d, t: nisa2.activation(d, getattr(nl2, name), t), x)
+    np.testing.assert_allclose(result, expected, rtol=TOLERANCE)
 
 
 # hand: NKI API common fields, supported data types: bytes of one element, largest finite number
@@ -155,24 +155,24 @@ def test_a_data_type_holds_its_largest_number(name):
     size, most = TYPES[name]
     assert np.dtype(getattr(nl1, name)).itemsize == size
     written = np.array([[most]], np.float32)
-    given = in_nki(lambda d, x: nisa2.tensor_copy(d, x), written, dtype=getattr(nl2, name))
+    result = in_nki(lambda d, x: nisa2.tensor_copy(d, x), written, dtype=getattr(nl2, name))
     limits = ml_dtypes.finfo if "float" in name else ml_dtypes.iinfo
-    np.testing.assert_array_equal(given.astype(np.float64), float(limits(given.dtype).max))
+    np.testing.assert_array_equal(result.astype(np.float64), float(limits(result.dtype).max))
 
 
 def test_boolean_tiles_hold_one_byte():
     assert np.dtype(nl1.bool_).itemsize == 1
-    given = in_nki(lambda d, x: nisa2.tensor_copy(d, x), X, dtype=nl2.bool_)
-    np.testing.assert_array_equal(given, X != 0)
+    result = in_nki(lambda d, x: nisa2.tensor_copy(d, x), X, dtype=nl2.bool_)
+    np.testing.assert_array_equal(result, X != 0)
 
 
 def test_tfloat32_keeps_ten_bits_of_the_mantissa():
     # hand: 1 + 2**-11 lies halfway between 1 and 1 + 2**-10, and rounds to the even one
     x = np.array([[1 + 2**-11, 1 + 2**-10]], np.float32)
-    given = in_nki(lambda d, t: nisa2.tensor_copy(d, t), x, dtype=nl2.tfloat32)
-    np.testing.assert_array_equal(np.asarray(given, np.float32), [[1.0, 1 + 2**-10]])
-    given = in_beta1(lambda t: nl1.copy(t, dtype=nl1.tfloat32), x)
-    np.testing.assert_array_equal(given, [[1.0, 1 + 2**-10]])
+    result = in_nki(lambda d, t: nisa2.tensor_copy(d, t), x, dtype=nl2.tfloat32)
+    np.testing.assert_array_equal(np.asarray(result, np.float32), [[1.0, 1 + 2**-10]])
+    result = in_beta1(lambda t: nl1.copy(t, dtype=nl1.tfloat32), x)
+    np.testing.assert_array_equal(result, [[1.0, 1 + 2**-10]])
 
 
 # hand: nki.language.tile_size, per chip trn1, trn2, trn3
@@ -194,23 +194,23 @@ def test_tile_sizes_are_those_of_the_manual(place):
 
     @nki1.jit
     def old(x):
-        told.append({name: getattr(nl1.tile_size, name) for name in SIZES})
+        tile_sizes.append({name: getattr(nl1.tile_size, name) for name in SIZES})
         out = nl1.ndarray(x.shape, x.dtype, buffer=nl1.shared_hbm)
         nl1.store(out, nl1.load(x))
         return out
 
     @nki2.jit
     def new(x):
-        told.append({name: getattr(nl2.tile_size, name) for name in {**SIZES, **LATER_SIZES}})
+        tile_sizes.append({name: getattr(nl2.tile_size, name) for name in {**SIZES, **LATER_SIZES}})
         out = nl2.ndarray(x.shape, x.dtype, buffer=nl2.shared_hbm)
         nisa2.dma_copy(dst=out, src=x)
         return out
 
-    told: list[dict[str, int]] = []
+    tile_sizes: list[dict[str, int]] = []
     nkilab.estimate(old, nkilab.spec((2, 4), "float32"), target=target)
     nkilab.estimate(new, nkilab.spec((2, 4), "float32"), target=target)
-    assert told[0] == {name: sizes[place] for name, sizes in SIZES.items()}
-    assert told[1] == {name: sizes[place] for name, sizes in {**SIZES, **LATER_SIZES}.items()}
+    assert tile_sizes[0] == {name: sizes[place] for name, sizes in SIZES.items()}
+    assert tile_sizes[1] == {name: sizes[place] for name, sizes in {**SIZES, **LATER_SIZES}.items()}
 
 
 # hand: enumerations of nki.isa, stubs of NKI 0.6
@@ -266,15 +266,15 @@ def test_a_function_of_one_tile_is_that_of_numpy(name):
 
 
 def test_buffers_are_told_by_the_tensors_in_them():
-    told = []
+    names = []
 
     @nki1.jit
     def kernel(x):
         for buffer in (nl1.hbm, nl1.private_hbm, nl1.shared_hbm, nl1.sbuf, nl1.psum):
-            told.append(str(nl1.ndarray((2, 4), nl1.float32, buffer=buffer).buffer))
+            names.append(str(nl1.ndarray((2, 4), nl1.float32, buffer=buffer).buffer))
         out = nl1.ndarray(x.shape, x.dtype, buffer=nl1.shared_hbm)
         nl1.store(out, nl1.load(x))
         return out
 
     np.testing.assert_array_equal(kernel(X), X)
-    assert [word.rpartition(".")[2] for word in told] == ["hbm", "hbm", "hbm", "sbuf", "psum"]
+    assert [word.rpartition(".")[2] for word in names] == ["hbm", "hbm", "hbm", "sbuf", "psum"]

@@ -156,7 +156,7 @@ def operands_of_three_axes(x, w):
 def counted_down(x):
     ones = nl.full((1, 1), 1, nl.int32)
     left, total = nl.full((1, 1), 3, nl.int32), nl.zeros((1, 1), nl.int32)
-    held = nisa.register_alloc(3)
+    register = nisa.register_alloc(3)
 
     def body(r):
         nisa.tensor_tensor(dst=left, data1=left, data2=ones, op=nl.subtract)
@@ -165,15 +165,15 @@ def counted_down(x):
         nisa.register_load(after, left)
         return after
 
-    nl.while_loop(held, body)
+    nl.while_loop(register, body)
     return out_of(total)
 
 
 def skipped_rows(x, rows):
     dst = nl.full((4, 3), 7, nl.int32)
-    held = nl.load(rows)
+    tile = nl.load(rows)
     nisa.dma_copy(
-        dst=dst, src=x.ap([[3, 4], [1, 3]], offset=0, vector_offset=held, indirect_dim=0),
+        dst=dst, src=x.ap([[3, 4], [1, 3]], offset=0, vector_offset=tile, indirect_dim=0),
         oob_mode=nisa.oob_mode.skip,
     )  # fmt: skip
     return out_of(dst)
@@ -212,9 +212,9 @@ def both_are_true(x, y):
 
 
 def transposed_by_the_engine_asked_for(x):
-    turned = nl.ndarray((2, 2), nl.float32)
-    nisa.nc_transpose(dst=turned, data=nl.load(x), engine=nisa.engine.vector)
-    return out_of(turned)
+    transposed = nl.ndarray((2, 2), nl.float32)
+    nisa.nc_transpose(dst=transposed, data=nl.load(x), engine=nisa.engine.vector)
+    return out_of(transposed)
 
 
 BYTES = np.array([[-200, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 300]], F32)

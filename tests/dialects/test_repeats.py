@@ -25,12 +25,12 @@ X = nkilab.spec((1024, 1024), "float32")
 
 def traced(kernel, *args, **kwargs):
     """The program of a kernel, with loops continued and as it stands."""
-    machine, held = api.machine_for(None), api.as_kernel(kernel)
+    machine, nki_kernel = api.machine_for(None), api.as_kernel(kernel)
     both = []
     for is_wanted in (True, False):
         known = {REPEATS: Repeats(is_wanted=is_wanted)}
         with nkilab.activate():
-            both.append(launch(held, args, kwargs, machine, has_data=False, keyed=known).program)
+            both.append(launch(nki_kernel, args, kwargs, machine, has_data=False, keyed=known).program)
     return both
 
 
@@ -126,8 +126,8 @@ def test_a_name_that_a_helper_stores_is_read_as_stored():
         repeated.TURNS = 2
         known = {REPEATS: Repeats(is_wanted=is_wanted)}
         with nkilab.activate():
-            held = api.as_kernel(repeated.counted_by_another)
-            launched = launch(held, (X,), {}, api.machine_for(None), has_data=False, keyed=known)
+            nki_kernel = api.as_kernel(repeated.counted_by_another)
+            launched = launch(nki_kernel, (X,), {}, api.machine_for(None), has_data=False, keyed=known)
         # three iterations, each a load and a store
         assert len(launched.program) == 6
 
@@ -147,15 +147,15 @@ def test_an_index_beyond_the_array_is_refused_at_the_same_iteration_with_the_sam
 
 @pytest.mark.parametrize("kernel", [matmul.blocked, matmul.blocked_tiles], ids=lambda k: k.name)
 def test_the_estimates_of_a_grid_of_blocks_are_the_same(kernel):
-    machine, held = api.machine_for(None), api.as_kernel(kernel)
-    given = (nkilab.spec((1024, 512), "float32"), nkilab.spec((1024, 2048), "float32"))
+    machine, nki_kernel = api.machine_for(None), api.as_kernel(kernel)
+    specs = (nkilab.spec((1024, 512), "float32"), nkilab.spec((1024, 2048), "float32"))
     known = Repeats()
     for tiles_m, tiles_n, tiles_k in [(1, 1, 1), (1, 4, 2), (2, 2, 4), (4, 1, 8), (2, 1, 1)]:
         point = {"tiles_m": tiles_m, "tiles_n": tiles_n, "tiles_k": tiles_k}
         programs = []
         for repeats in (known, Repeats(is_wanted=False)):
             with nkilab.activate():
-                launched = launch(held, given, point, machine, has_data=False, keyed={REPEATS: repeats})
+                launched = launch(nki_kernel, specs, point, machine, has_data=False, keyed={REPEATS: repeats})
             programs.append(launched.program)
         assert_equal(*programs)
         estimate, plain = map(api.estimate_programs, ([p] for p in programs))
@@ -165,6 +165,6 @@ def test_the_estimates_of_a_grid_of_blocks_are_the_same(kernel):
 
 def test_the_kernel_of_an_einsum_is_continued_to_the_same_program(written):
     sizes = {"M": 512, "N": 1024, "K": 768}
-    found = nkilab.einsum.compile("km,kn->mn", sizes=sizes)
-    assert_equal(*traced(found.kernel, **found.specs))
+    compiled = nkilab.einsum.compile("km,kn->mn", sizes=sizes)
+    assert_equal(*traced(compiled.kernel, **compiled.specs))
     assert any(written)

@@ -51,10 +51,10 @@ def test_a_row_has_the_line_of_its_call_also_in_later_iterations(kernel):
         for i, line in enumerate(lines)
         if "  # " in line
     }
-    told = [(program.form_of(row).name, program.place_of(row)) for row in range(len(program) - 1)]
+    places = [(program.form_of(row).name, program.place_of(row)) for row in range(len(program) - 1)]
     for name, place in marked.items():
         # the matmul of the last iteration of Beta 1 is committed by what follows it, under its own line
-        assert [where for called, where in told if called == name] == [place] * 3
+        assert [where for called, where in places if called == name] == [place] * 3
 
 
 @nki1.jit

@@ -42,8 +42,8 @@ def test_a_blocked_product_leaves_the_same_program_with_data_and_without(name, p
         shapes = tuple(spec(shape, "float32") for shape in SHAPES)
         # without data twice: the second time everything that is remembered was seen before
         computed, *traced = (
-            launch(kernel, given, dict(sizes), machine, has_data=given is arrays).program
-            for given in (arrays, shapes, shapes)
+            launch(kernel, inputs, dict(sizes), machine, has_data=inputs is arrays).program
+            for inputs in (arrays, shapes, shapes)
         )
     for program in traced:
         assert everything(program) == everything(computed)

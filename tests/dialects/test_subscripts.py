@@ -128,7 +128,7 @@ JOINED = "mask: masks are joined with & alone\n  hint: make one call for each ma
 
 
 @pytest.mark.parametrize(
-    ("kernel", "told"),
+    ("kernel", "problem"),
     [
         (masked_away, f"subscript: {OPERAND} nothing through\n  hint: mask the whole instruction: mask=..."),
         (
@@ -144,8 +144,8 @@ JOINED = "mask: masks are joined with & alone\n  hint: make one call for each ma
         ),
     ],
 )  # fmt: skip
-def test_a_mask_that_is_no_rectangle_is_refused(kernel, told):
-    assert refusal(kernel, ramp(4, 6), kind=UseError) == f"HERE: {told}"
+def test_a_mask_that_is_no_rectangle_is_refused(kernel, problem):
+    assert refusal(kernel, ramp(4, 6), kind=UseError) == f"HERE: {problem}"
 
 
 def test_the_grids_of_mgrid_subscript_as_one_object():
@@ -210,11 +210,11 @@ def _lies_inside(key: Any, shape: tuple[int, ...]) -> bool:
 
 def _drawn(key: Any, tile: Any) -> Any:
     parts = key if isinstance(key, tuple) else (key,)
-    made = tuple(
+    subscript = tuple(
         eval(p, {"nl": nl1, "tile": tile}) if isinstance(p, str) and ("nl." in p or "tile" in p) else p
         for p in parts
     )
-    return made if isinstance(key, tuple) else made[0]
+    return subscript if isinstance(key, tuple) else subscript[0]
 
 
 @settings(max_examples=250, deadline=None)
@@ -238,13 +238,13 @@ def test_a_subscript_means_what_numpy_means_or_is_refused(spelling, shape, is_ti
             seen[:] = np.array(tensor), np.array(view)
         return out
 
-    told = ""
+    message = ""
     try:
         kernel(x)
     except NkilabError as error:
-        told = str(error)
-    if told:
-        assert told.startswith("test_subscripts.py:")
+        message = str(error)
+    if message:
+        assert message.startswith("test_subscripts.py:")
         return
     parts = key if isinstance(key, tuple) else (key,)
     special = any(isinstance(p, str) for p in parts)

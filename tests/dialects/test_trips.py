@@ -47,18 +47,18 @@ SHAPES = (nkilab.spec((128, 64), "float32"), nkilab.spec((1, 1), "int32"))
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_a_loop_goes_round_as_often_as_the_user_says(loop: str, count: int) -> None:
-    found = nkilab.estimate(kernel_with(LOOPS[loop]), *SHAPES, trips={"loops.py:12": count})
-    assert found.program.opcodes().get("tensor_scalar", 0) == count
-    assert found.notes == (f"loops.py:12 goes round {count} times, as --trips says",)
+    estimated = nkilab.estimate(kernel_with(LOOPS[loop]), *SHAPES, trips={"loops.py:12": count})
+    assert estimated.program.opcodes().get("tensor_scalar", 0) == count
+    assert estimated.notes == (f"loops.py:12 goes round {count} times, as --trips says",)
 
 
 @pytest.mark.parametrize("loop", ["dynamic_range", "while", "while_loop"])
 def test_a_loop_that_is_entered_again_goes_round_again(loop: str) -> None:
     kernel = kernel_with(LOOPS[loop])
     kernel.function.__globals__["TURNS"] = 3
-    found = nkilab.estimate(kernel, *SHAPES, trips={"loops.py:12": 4})
-    assert found.program.opcodes()["tensor_scalar"] == 12
-    assert len(found.notes) == 1
+    estimated = nkilab.estimate(kernel, *SHAPES, trips={"loops.py:12": 4})
+    assert estimated.program.opcodes()["tensor_scalar"] == 12
+    assert len(estimated.notes) == 1
 
 
 def test_a_line_that_does_not_ask_is_refused() -> None:

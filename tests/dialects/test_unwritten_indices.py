@@ -121,21 +121,21 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kernel", "told", "hint"), REFUSED, ids=lambda given: getattr(given, "name", ""))
-def test_an_address_that_nothing_wrote_is_refused(kernel, told, hint):
+@pytest.mark.parametrize(("kernel", "problem", "hint"), REFUSED, ids=lambda value: getattr(value, "name", ""))
+def test_an_address_that_nothing_wrote_is_refused(kernel, problem, hint):
     with pytest.raises(UseError) as caught:
         kernel(ramp(4, 6))
     first, *facts, last = str(caught.value).splitlines()
-    assert first == f"{marked_line(kernel.func)}: {told}"
+    assert first == f"{marked_line(kernel.func)}: {problem}"
     assert last == f"  hint: {hint}"
     # the operands of the instruction
     assert all(fact.startswith(("  dst = ", "  src = ")) for fact in facts)
 
 
-@pytest.mark.parametrize(("kernel", "told", "hint"), REFUSED, ids=lambda given: getattr(given, "name", ""))
-def test_it_is_an_unwritten_read_to_the_checks(kernel, told, hint):
+@pytest.mark.parametrize(("kernel", "problem", "hint"), REFUSED, ids=lambda value: getattr(value, "name", ""))
+def test_it_is_an_unwritten_read_to_the_checks(kernel, problem, hint):
     (finding,) = [f for f in report_of(kernel, [ramp(4, 6)], {}).findings if f.fails]
-    assert (finding.rule, finding.message, finding.fix) == ("unwritten-read", told, hint)
+    assert (finding.rule, finding.message, finding.fix) == ("unwritten-read", problem, hint)
     assert finding.where == marked_line(kernel.func)
 
 

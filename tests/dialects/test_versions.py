@@ -254,9 +254,11 @@ BARE = "a memory by its bare name (sbuf, psum, hbm)"
 def test_kernels_of_the_first_versions_name_memories_without_an_import(served, capsys):
     np.testing.assert_array_equal(bare_names(served)(ramp(4, 3)), ramp(4, 3))
     noticed = capsys.readouterr().err.splitlines()
-    told = f"nkilab: notice: {BARE}: NKI 0.1 added it and NKI 0.3 removed it; write nl.ndarray(shape, dtype, "
+    notice = (
+        f"nkilab: notice: {BARE}: NKI 0.1 added it and NKI 0.3 removed it; write nl.ndarray(shape, dtype, "
+    )
     assert [line for line in noticed if BARE in line] == (
-        [] if served.nki._version else [f"{told}buffer=nl.sbuf)"]
+        [] if served.nki._version else [f"{notice}buffer=nl.sbuf)"]
     )
 
 

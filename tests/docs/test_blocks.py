@@ -102,7 +102,7 @@ def test_files_commands_and_python_run_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "complaint"),
     [
         ("one\n...", "one", "line 8: $ cat a.txt"),
         ("$ ls\na...", "$ false", r"line 8: \$ false"),
@@ -113,11 +113,11 @@ def test_files_commands_and_python_run_in_order(tmp_path: Path) -> None:
         ("$ cat a.txt", "cat a.txt", "no command: cat a.txt"),
     ],
 )
-def test_what_does_not_agree_is_found(old: str, new: str, told: str, tmp_path: Path) -> None:
+def test_what_does_not_agree_is_found(old: str, new: str, complaint: str, tmp_path: Path) -> None:
     assert old in PAGE
     with pytest.raises(blocks.Mismatch) as caught:
         ran(PAGE.replace(old, new), tmp_path)
-    assert told.replace("\\", "") in str(caught.value)
+    assert complaint.replace("\\", "") in str(caught.value)
 
 
 def test_what_is_printed_can_be_written_into_the_page(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ def _inline(path: Path) -> Iterator[Token]:
 
 def links(path: Path) -> list[str]:
     """Addresses of the links and pictures of a page."""
-    found = [str(t.attrs.get("href") or t.attrs.get("src") or "") for t in _inline(path)]
-    return [address for address in found if address]
+    addresses = [str(t.attrs.get("href") or t.attrs.get("src") or "") for t in _inline(path)]
+    return [address for address in addresses if address]
 
 
 def anchors(path: Path) -> set[str]:

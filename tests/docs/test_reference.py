@@ -11,8 +11,8 @@ import pytest
 
 from nkilab.ledger import own_rows
 from nkilab.timing import MODEL_VERSION
+from tests.command_line import SOURCE
 from tests.docs.pages import DOCS, PAGES, name_of, script
-from tests.program import SOURCE
 
 reference = script(DOCS / "site" / "reference.py")
 COMMAND = "python docs/site/reference.py {}; read the difference"
@@ -84,7 +84,7 @@ START = DOCS / "start.md"
 
 
 @pytest.mark.parametrize(
-    ("words", "turned"),
+    ("words", "in_site"),
     [
         ("[a](faq.md)", "[a](faq.md)"),
         ("[a](../README.md#time)", "[a](readme.md#time)"),
@@ -100,13 +100,13 @@ START = DOCS / "start.md"
         ("```python\nkernel[2](x)\n```", "```python\nkernel[2](x)\n```"),
     ],
 )
-def test_a_link_leads_to_the_same_place_in_the_site(words: str, turned: str) -> None:
-    assert build.turned(words, START) == turned
+def test_a_link_leads_to_the_same_place_in_the_site(words: str, in_site: str) -> None:
+    assert build.links_in_site(words, START) == in_site
 
 
 def test_a_link_that_leads_nowhere_ends_the_build() -> None:
     with pytest.raises(SystemExit, match=r"nowhere\.md does not exist"):
-        build.turned("[a](nowhere.md)", START)
+        build.links_in_site("[a](nowhere.md)", START)
 
 
 def test_what_the_build_writes_is_in_no_commit_and_shown_in_the_site_alone() -> None:
@@ -123,6 +123,6 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     named |= {f"tutorials/{name}" if not name.startswith("..") else name[3:] for name in build.TUTORIALS}
     by_glob = ("docs/instructions/", "docs/decisions/")
     pages = [name_of(path) for path in PAGES if DOCS in path.parents]
-    held = [name.removeprefix("docs/").removesuffix(".md").replace("README", "index") for name in pages
+    page_names = [name.removeprefix("docs/").removesuffix(".md").replace("README", "index") for name in pages
             if not name.startswith(by_glob)]  # fmt: skip
-    assert set(held) - named == {"index"}
+    assert set(page_names) - named == {"index"}

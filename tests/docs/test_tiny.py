@@ -15,12 +15,12 @@ tiny = script(DOCS / "tiny.py")
 
 def test_the_story_runs_and_prints_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
     tiny.main()
-    told = capsys.readouterr().out
-    assert "41 rows, the same in both spellings" in told
-    assert "nc_matmul: N is 1024; trn2 allows 512 (psum_columns)" in told
-    assert "computed in that order, 50% of the result is wrong" in told
+    captured = capsys.readouterr().out
+    assert "41 rows, the same in both spellings" in captured
+    assert "nc_matmul: N is 1024; trn2 allows 512 (psum_columns)" in captured
+    assert "computed in that order, 50% of the result is wrong" in captured
     # one lane per engine and queue, in either profile
-    assert [told.count(f"{lane} |") for lane in ("load", "tensor", "vector", "store")] == [2, 2, 2, 2]
+    assert [captured.count(f"{lane} |") for lane in ("load", "tensor", "vector", "store")] == [2, 2, 2, 2]
 
 
 def test_it_needs_numpy_alone() -> None:

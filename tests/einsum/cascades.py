@@ -58,10 +58,10 @@ class Case:
 
     def extents(self, **changes: int) -> dict[str, int]:
         """All extents, with some changed and those that follow from them."""
-        found = {**self.sizes, **changes}
+        extents = {**self.sizes, **changes}
         for rank, rule in self.derived.items():
-            found[rank] = eval(rule, {}, dict(found))
-        return found
+            extents[rank] = eval(rule, {}, dict(extents))
+        return extents
 
 
 def _softmax(x: Any) -> Any:

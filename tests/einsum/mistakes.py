@@ -26,11 +26,11 @@ class Mistake:
     @property
     def text(self) -> str:
         """The changed specification."""
-        held = self.base
+        base_text = self.base
         for old, new in self.edits:
-            assert held.count(old) == 1, (self.row, old, held.count(old))
-            held = held.replace(old, new)
-        return held
+            assert base_text.count(old) == 1, (self.row, old, base_text.count(old))
+            base_text = base_text.replace(old, new)
+        return base_text
 
 
 def product(row: str, *edits: str, name: str = "") -> Mistake:
@@ -68,7 +68,7 @@ _CS = (
 )
 
 # X is loaded with m on the partitions, and multiplied with k there
-TURNED = (
+TRANSPOSED = (
     "    XS: {K: [uniform_shape(128)]}", "    XS: {K: [uniform_shape(128)], M: [uniform_shape(128)]}",
     "    XS: [K1, K0, M]", "    XS: [M1, K1, M0, K0]",
     "instruction: Load, ranks: [K0, M]", "instruction: Load, ranks: [M0, K0]",
@@ -194,7 +194,7 @@ MISTAKES = (
         "{name: T, einsum: KS, component: SBUF, ranks: {partition: [M], free: [G, N]}}",
         "{name: T, einsum: KS, component: SBUF, ranks: {partition: [G], free: [M, N]}}",
     ),
-    product("view-turned", *TURNED),
+    product("view-turned", *TRANSPOSED),
     product("view-free", _VIEW, _VIEW.replace("[K1, M1, M0]", "[M1, M0, K1]")),
     product("rank-order", _ORDER, "[K1, K0, M1, M0]}, dtype"),
     product("rank-order-ranks", _ORDER, "[K0, K1, M]}, dtype"),

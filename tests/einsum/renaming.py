@@ -40,9 +40,9 @@ def renamed_cascade(
 
     def einsum(e: Einsum) -> Einsum:
         c = e.condition
-        held = Condition(c.left.renamed(names), c.relation, c.right.renamed(names)) if c else None
+        condition = Condition(c.left.renamed(names), c.relation, c.right.renamed(names)) if c else None
         return replace(
-            e, output=access(e.output), operands=tuple(map(operand, e.operands)), condition=held, text=""
+            e, output=access(e.output), operands=tuple(map(operand, e.operands)), condition=condition, text=""
         )
 
     steps = tuple(
@@ -62,7 +62,7 @@ def renamed_cascade(
 
 def shape_of(source: str) -> list[str]:
     """The tokens of a kernel, its own names left out: one name may serve two loops, or two names."""
-    found = []
+    shape = []
     after_dot = False
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT):
@@ -77,7 +77,7 @@ def shape_of(source: str) -> list[str]:
             text = "name"
         after_dot = token.string == "."
         # commas that close a broken line come and go with its length
-        if text == ")" and found and found[-1] == ",":
-            found.pop()
-        found.append(text)
-    return found
+        if text == ")" and shape and shape[-1] == ",":
+            shape.pop()
+        shape.append(text)
+    return shape

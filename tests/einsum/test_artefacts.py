@@ -23,7 +23,7 @@ from tests.einsum.specs import PRODUCT
 
 dialects = pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 # a layout in HBM whose axes are not in the order of the declaration
-TURNED = PRODUCT.replace(
+TRANSPOSED = PRODUCT.replace(
     "{noncontiguous: [K1, K0], contiguous: [M]}", "{noncontiguous: [K0, K1], contiguous: [M]}"
 )
 SOFTMAX = """\
@@ -35,8 +35,8 @@ Z[m, n] = E[m, n] . R[m] ;; M mul
 """
 
 
-def gemm(dialect: str = "nki", **given: Any) -> CompiledEinsum:
-    return compile_einsum("mk,kn->mn", sizes={"M": 130, "K": 40, "N": 33}, dialect=dialect, **given)
+def gemm(dialect: str = "nki", **options: Any) -> CompiledEinsum:
+    return compile_einsum("mk,kn->mn", sizes={"M": 130, "K": 40, "N": 33}, dialect=dialect, **options)
 
 
 def product_arrays() -> list[np.ndarray]:
@@ -47,7 +47,7 @@ def product_arrays() -> list[np.ndarray]:
 # packing
 
 
-@pytest.mark.parametrize("text", [PRODUCT, TURNED], ids=["as declared", "turned"])
+@pytest.mark.parametrize("text", [PRODUCT, TRANSPOSED], ids=["as declared", "turned"])
 @dialects
 def test_callers_pass_plain_arrays_whatever_the_layouts(text: str, dialect: str) -> None:
     x, y, d = product_arrays()
@@ -57,7 +57,7 @@ def test_callers_pass_plain_arrays_whatever_the_layouts(text: str, dialect: str)
 
 def test_packing_is_by_the_layouts_of_the_specification() -> None:
     x, y, d = product_arrays()
-    packed = compile_einsum(TURNED).arguments([x, y, d])
+    packed = compile_einsum(TRANSPOSED).arguments([x, y, d])
     # K = 2 * 128: the kernel's XH has k0 first
     assert np.array_equal(packed["XH"], x.reshape(2, 128, 512).transpose(1, 0, 2))
     assert np.array_equal(packed["DH"], d.reshape(4, 128, 512))
@@ -152,13 +152,13 @@ def test_the_cells_of_the_notebook_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sizes = {"M": 37, "N": 19} if text == SOFTMAX else {}
-    held = json.loads(compile_einsum(text, dialect=dialect, sizes=sizes).notebook())
-    assert (held["nbformat"], held["nbformat_minor"]) == (4, 5)
-    titles = [c["source"][0].strip("# \n") for c in held["cells"] if c["cell_type"] == "markdown"]
+    notebook = json.loads(compile_einsum(text, dialect=dialect, sizes=sizes).notebook())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    titles = [c["source"][0].strip("# \n") for c in notebook["cells"] if c["cell_type"] == "markdown"]
     assert titles == [
         "Kernel description", "Einsum", "Generated NKI function", "Test", "Benchmark", "Profile",
     ]  # fmt: skip
-    cells = ["".join(c["source"]) for c in held["cells"] if c["cell_type"] == "code"]
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
     assert "einsum:" in cells[0]
     names = {"__name__": "__main__"}
     said = io.StringIO()

@@ -22,13 +22,13 @@ def whole(seed: int, *shape: int) -> np.ndarray:
 
 def convolved(x: np.ndarray, f: np.ndarray) -> np.ndarray:
     """A convolution with a row of zeros around its input."""
-    held = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    rows, columns = held.shape[2] - f.shape[2] + 1, held.shape[3] - f.shape[3] + 1
-    found = np.zeros((x.shape[0], f.shape[0], rows, columns))
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    rows, columns = padded.shape[2] - f.shape[2] + 1, padded.shape[3] - f.shape[3] + 1
+    sums = np.zeros((x.shape[0], f.shape[0], rows, columns))
     for r, s in product(range(f.shape[2]), range(f.shape[3])):
-        window = held[:, :, r : r + rows, s : s + columns]
-        found += np.einsum("bcpq,kc->bkpq", window, f[:, :, r, s])
-    return found
+        window = padded[:, :, r : r + rows, s : s + columns]
+        sums += np.einsum("bcpq,kc->bkpq", window, f[:, :, r, s])
+    return sums
 
 
 @dialects
@@ -49,9 +49,9 @@ def test_a_filter_for_each_channel_reads_zeros_beyond_edges(dialect: str) -> Non
     sizes = {"P": 40, "Q": 40}
     kernel = einsum.compile(text, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
     assert "X: copied with zeros around it, as it is read beyond its edges" in kernel.changes
-    held, expected = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), np.zeros(x.shape)
+    padded, expected = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), np.zeros(x.shape)
     for r, s in product(range(3), range(3)):
-        expected += held[:, :, r : r + 40, s : s + 40] * f[:, r, s][:, None, None]
+        expected += padded[:, :, r : r + 40, s : s + 40] * f[:, r, s][:, None, None]
     assert np.array_equal(kernel(x, f), expected)
 
 
@@ -61,8 +61,8 @@ def test_one_filter_is_a_stack_of_one_column(dialect: str) -> None:
     text, sizes = "Z[b, k, p] = X[b, c, p + r - 1] . F[k, c, r] ;; M mul V add", {"P": 20}
     kernel = einsum.compile(text, shapes={"X": x.shape, "F": f.shape}, sizes=sizes, dialect=dialect)
     assert "f_stack" in kernel.source
-    held = np.pad(x[0], ((0, 0), (1, 1)))
-    expected = [[np.sum(held[:, p : p + 3] * f[0]) for p in range(20)]]
+    padded = np.pad(x[0], ((0, 0), (1, 1)))
+    expected = [[np.sum(padded[:, p : p + 3] * f[0]) for p in range(20)]]
     assert np.array_equal(kernel(x, f)[0], expected)
 
 
@@ -158,7 +158,7 @@ def test_columns_of_a_filter_share_the_partitions_with_its_rows(dialect: str) ->
     assert "s_count * 21" in kernel.source
     # the last window ends at column 19
     x[..., 20:] = np.nan
-    held, expected = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), np.zeros((1, 8, 8, 8))
+    padded, expected = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), np.zeros((1, 8, 8, 8))
     for r, s in product(range(7), range(7)):
-        expected += np.einsum("bcpq,kc->bkpq", held[:, :, r : r + 16 : 2, s : s + 16 : 2], f[:, :, r, s])
+        expected += np.einsum("bcpq,kc->bkpq", padded[:, :, r : r + 16 : 2, s : s + 16 : 2], f[:, :, r, s])
     assert np.array_equal(kernel(x, f), expected)

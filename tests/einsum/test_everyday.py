@@ -110,8 +110,8 @@ def test_it_is_right_with_and_without_a_mapping(name: str, is_mapped: bool) -> N
     used = " ".join(einsum["expressions"])
     declaration = {t: list(r) for t, r in einsum["declaration"].items() if f"{t}[" in used}
     outputs = [t for t in ("DX", "DG") if t in declaration] or ["Z"]
-    held = {"einsum": {**einsum, "declaration": declaration}, "options": {"cascade-outputs": outputs}}
-    kernel = nkilab.einsum.compile(text_of({**held, **({"mapping": mapping} if is_mapped else {})}))
+    document = {"einsum": {**einsum, "declaration": declaration}, "options": {"cascade-outputs": outputs}}
+    kernel = nkilab.einsum.compile(text_of({**document, **({"mapping": mapping} if is_mapped else {})}))
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(kernel.cascade.shape(t)) for t in kernel.inputs]
     results, wanted = kernel(*inputs), expected(*inputs)

@@ -167,12 +167,12 @@ def text_of(value: object) -> str:
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**16), st.sampled_from((PRODUCT, PLAIN)))
 def test_the_order_of_keys_and_of_entries_of_the_binding_changes_nothing(seed: int, text: str) -> None:
-    rng, held = random.Random(seed), YAML(typ="safe").load(text)
-    declaration = held["einsum"].pop("declaration")
-    if "binding" in held:
+    rng, document = random.Random(seed), YAML(typ="safe").load(text)
+    declaration = document["einsum"].pop("declaration")
+    if "binding" in document:
         for key in ("engine", "tensor"):
-            rng.shuffle(held["binding"][key])
-    other = shuffled(held, rng)
+            rng.shuffle(document["binding"][key])
+    other = shuffled(document, rng)
     # the declaration's order is that of the arguments
     other["einsum"]["declaration"] = declaration
     assert compile_einsum(text_of(other)).source == compile_einsum(text).source
@@ -204,13 +204,13 @@ def test_a_part_of_a_mapping_is_never_ignored(part: str) -> None:
         "einsum:\n  declaration:\n    A: [M, N]\n    S: [M]\n  expressions:\n    - S[m] = A[m, n] ;; V add\n"
         "  shape: {M: 256, N: 512}\n"
     )
-    plain, held = compile_einsum(text), compile_einsum(f"{text}mapping:\n{PARTS[part]}")
+    plain, compiled = compile_einsum(text), compile_einsum(f"{text}mapping:\n{PARTS[part]}")
     assert not any("completed" in change for change in plain.changes)
-    assert any("completed" in change for change in held.changes)
+    assert any("completed" in change for change in compiled.changes)
     # M in 4 parts of 64 where it is split so, in 2 of 128 where only its place is given
-    assert f"range({4 if part == 'partitioning' else 2}):" in held.source
+    assert f"range({4 if part == 'partitioning' else 2}):" in compiled.source
     a = np.random.default_rng(0).standard_normal((256, 512))
-    np.testing.assert_allclose(held(a), a.sum(1), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(compiled(a), a.sum(1), rtol=0, atol=1e-4)
 
 
 def test_an_extent_of_no_rank_is_refused() -> None:

@@ -253,9 +253,9 @@ def test_a_plan_that_is_not_proved_is_refused_as_a_fault_of_ours(monkeypatch: py
         raise ProofError("Copy into z_tile reads of z_tile what nothing wrote before")
 
     monkeypatch.setattr(compiler, "attempted", refused)
-    with pytest.raises(UnsupportedError) as told:
+    with pytest.raises(UnsupportedError) as raised:
         compile_einsum("Z[m] = A[m]", sizes={"M": 4})
-    assert str(told.value) == (
+    assert str(raised.value) == (
         "einsum.expressions: no plan for these expressions is proved, which is a fault of nkilab: Copy into "
         "z_tile reads of z_tile what nothing wrote before\n"
         "  hint: change an extent, or split the expression; and report it"
@@ -308,7 +308,7 @@ def test_blocks_of_a_long_axis_are_found_without_trying_each() -> None:
     # by their definition: whole units that divide the extent, the largest first
     for extent, unit in ((1024, 128), (1536, 512), (130, 128), (96, 128), (7 * 128, 128), (1280, 512)):
         step = 128 if extent % unit else unit
-        held = [n for n in range(extent - 1, step, -1) if n % step == 0 and extent % n == 0]
-        assert block_sizes(extent, unit) == [extent, *held, *([step] if step < extent else [])]
+        divisors = [n for n in range(extent - 1, step, -1) if n % step == 0 and extent % n == 0]
+        assert block_sizes(extent, unit) == [extent, *divisors, *([step] if step < extent else [])]
     # 2^31 elements: 2^24 units of 128, whose divisors are the powers of two
     assert block_sizes(1 << 31, 128) == [1 << n for n in range(31, 6, -1)]

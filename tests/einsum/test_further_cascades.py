@@ -14,12 +14,12 @@ dialects = pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 
 def inputs_of(case: Case, sizes: dict[str, int]) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
-    found = []
+    arrays = []
     for name in case.cascade.inputs:
         shape = [sizes[r] for r in case.cascade.tensors[name].ranks]
         is_index = name == "IX"
-        found.append(rng.integers(0, sizes["V"], shape) if is_index else rng.standard_normal(shape) * 0.3)
-    return found
+        arrays.append(rng.integers(0, sizes["V"], shape) if is_index else rng.standard_normal(shape) * 0.3)
+    return arrays
 
 
 def compared(case: Case, sizes: dict[str, int], dialect: str) -> None:

@@ -44,12 +44,12 @@ def cascades(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
             tensors[n]
             for n in draw(st.lists(st.sampled_from(sorted(tensors)), min_size=count, max_size=count))
         ]
-        held = tuple(dict.fromkeys(r for t in read for r in t.ranks))
-        kept = tuple(draw(st.permutations([r for r in held if draw(st.booleans())])))
-        while int(np.prod([sizes[r] for r in held], dtype=np.int64)) > 300_000:
-            sizes[max(held, key=lambda r: sizes[r])] = 2
+        ranks_read = tuple(dict.fromkeys(r for t in read for r in t.ranks))
+        kept = tuple(draw(st.permutations([r for r in ranks_read if draw(st.booleans())])))
+        while int(np.prod([sizes[r] for r in ranks_read], dtype=np.int64)) > 300_000:
+            sizes[max(ranks_read, key=lambda r: sizes[r])] = 2
         map_op = draw(st.sampled_from(BINARY)) if count == 2 else draw(st.sampled_from(UNARY))
-        reduce_op = draw(st.sampled_from(REDUCE)) if set(kept) != set(held) else ""
+        reduce_op = draw(st.sampled_from(REDUCE)) if set(kept) != set(ranks_read) else ""
         tensors[name] = Tensor(name, kept)
         steps.append(Einsum(access(tensors[name]), tuple(draw(shifted(t)) for t in read), map_op, reduce_op))
     read_later = {t for e in steps for t in e.reads}
@@ -61,9 +61,9 @@ def cascades(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
 @settings(max_examples=60, deadline=None)
 @given(cascades(), st.sampled_from(["nki", "neuronxcc"]), st.integers(0, 3))
 def test_a_random_cascade_is_right_or_refused(
-    made: tuple[Cascade, dict[str, int]], dialect: str, seed: int
+    sized_case: tuple[Cascade, dict[str, int]], dialect: str, seed: int
 ) -> None:
-    cascade, sizes = made
+    cascade, sizes = sized_case
     try:
         kernel = nkilab.einsum.compile(cascade, sizes=sizes, dialect=dialect)
     except NkilabError as error:

@@ -144,14 +144,14 @@ def expression(draw: st.DrawFn, name: str, ranks: dict[str, int]) -> str:
     operands = [
         draw(st.sampled_from(NUMBERS)) if t == "#" else draw(access(t, ranks.get(t, 1))) for t in read
     ]
-    held = [v for v in VARIABLES if any(v in o and "[" in o for o in operands)]
-    kept = draw(st.permutations([v for v in held if draw(st.booleans())]))
+    bound = [v for v in VARIABLES if any(v in o and "[" in o for o in operands)]
+    kept = draw(st.permutations([v for v in bound if draw(st.booleans())]))
     ranks[name] = len(kept)
     fitting = [*MAPS.get(len(read), ()), *(MAPS[0] if len(read) > 1 else ())]
     needed = [""] if len(read) == 1 else []
     operator = draw(st.sampled_from([*fitting, *fitting, *needed, draw(st.sampled_from(MAPS[1] + MAPS[2]))]))
     actions = f" M {operator}" if operator else ""
-    if set(held) - set(kept):
+    if set(bound) - set(kept):
         actions += f" V {draw(st.sampled_from(MAPS[0]))}"
     condition = draw(st.sampled_from(["", "", "", f" if {draw(st.sampled_from(TESTS))} else 0"]))
     return f"{name}[{', '.join(kept)}] = {' . '.join(operands)}{' ;;' * bool(actions)}{actions}{condition}"

@@ -30,9 +30,9 @@ def recurrences(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     body: list[str] = []
     for name in "ABC"[: draw(st.integers(0, 3))]:
         (left, one), (right, other) = draw(st.sampled_from(known)), draw(st.sampled_from(known))
-        held = "".join(r for r in "MN" if r in one + other)
-        kept = "".join(r for r in held if draw(st.integers(0, 3)))
-        action = f" V {draw(st.sampled_from(['add', 'maximum']))}" if kept != held else ""
+        ranks_read = "".join(r for r in "MN" if r in one + other)
+        kept = "".join(r for r in ranks_read if draw(st.integers(0, 3)))
+        action = f" V {draw(st.sampled_from(['add', 'maximum']))}" if kept != ranks_read else ""
         body.append(f"{indexed(name, 'i', kept)} = {left} . {right} ;; M binary({draw(OPERATORS)}){action}")
         tensors[name] = f"I{kept}"
         known.append((indexed(name, "i", kept), kept))
@@ -58,8 +58,8 @@ def recurrences(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
 
 @settings(max_examples=40, deadline=None)
 @given(recurrences(), st.sampled_from(["nki", "neuronxcc"]))
-def test_a_random_recurrence_is_right(made: tuple[Cascade, dict[str, int]], dialect: str) -> None:
-    cascade, sizes = made
+def test_a_random_recurrence_is_right(sized_case: tuple[Cascade, dict[str, int]], dialect: str) -> None:
+    cascade, sizes = sized_case
     kernel = nkilab.einsum.compile(cascade, sizes=sizes, dialect=dialect)
     rng = np.random.default_rng(0)
     inputs = [rng.integers(-1, 2, kernel.cascade.shape(n)).astype(np.float32) for n in kernel.inputs]

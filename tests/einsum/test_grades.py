@@ -39,9 +39,9 @@ def test_nothing_is_wrong_with_what_is_changed() -> None:
 
 @every
 def test_a_mistake_is_told_with_place_key_sentence_and_change(mistake: Mistake) -> None:
-    found = next(f for f in findings(mistake.text) if f.row.id == mistake.row)
-    title = f"{mistake.row}{' ' + mistake.name if mistake.name else ''}: {found.grade.value}"
-    assert found.text == pinned()[title]
+    finding = next(f for f in findings(mistake.text) if f.row.id == mistake.row)
+    title = f"{mistake.row}{' ' + mistake.name if mistake.name else ''}: {finding.grade.value}"
+    assert finding.text == pinned()[title]
 
 
 def test_every_row_has_a_mistake_and_every_pinned_text_too() -> None:
@@ -50,9 +50,9 @@ def test_every_row_has_a_mistake_and_every_pinned_text_too() -> None:
 
 
 def test_every_fault_of_the_published_example_has_an_answer() -> None:
-    told = {fault for row in ROWS for fault in row.faults}
-    assert told | set(BY_CONSTRUCTION) == set(range(1, 31))
-    assert not told & set(BY_CONSTRUCTION)
+    answered = {fault for row in ROWS for fault in row.faults}
+    assert answered | set(BY_CONSTRUCTION) == set(range(1, 31))
+    assert not answered & set(BY_CONSTRUCTION)
 
 
 def test_what_is_repaired_is_fixed() -> None:
@@ -72,10 +72,10 @@ def test_errors_stop_and_nothing_else_does(mistake: Mistake) -> None:
 
 @pytest.mark.parametrize("mistake", repairs, ids=lambda m: m.row)
 def test_strict_refuses_repairs_with_the_same_texts(mistake: Mistake) -> None:
-    told = nkilab.einsum.compile(mistake.text).repairs
+    repairs_reported = nkilab.einsum.compile(mistake.text).repairs
     with pytest.raises(SpecError) as refused:
         nkilab.einsum.compile(mistake.text, strict=True)
-    for finding in told:
+    for finding in repairs_reported:
         assert str(finding) in str(refused.value)
         assert finding.change in str(refused.value)
 
@@ -89,8 +89,8 @@ def test_capacity_is_that_of_the_chip() -> None:
     # where T is summed, U, C, A and T are there: 8 + 3 * 2 * 8192 * 4 bytes; trn1 has 180,224, trn2 212,984
     text = SUMS.replace("N: 512}", "N: 8192}")
     assert not [f for f in findings(text) if f.row.id == "sbuf-capacity"]
-    (found,) = [f for f in findings(text, "trn1") if f.row.id == "sbuf-capacity"]
-    assert found.problem == "tiles in SBUF need 196616 bytes of a partition at T; trn1 has 180224"
+    (finding,) = [f for f in findings(text, "trn1") if f.row.id == "sbuf-capacity"]
+    assert finding.problem == "tiles in SBUF need 196616 bytes of a partition at T; trn1 has 180224"
 
 
 def test_several_errors_are_told_at_once() -> None:

@@ -42,8 +42,8 @@ STATE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def compiled(held: dict[str, Any], **parts: Any) -> Any:
-    return nkilab.einsum.compile(spec(held["ranks"], held["expressions"], held["shape"], **parts))
+def compiled(document: dict[str, Any], **parts: Any) -> Any:
+    return nkilab.einsum.compile(spec(document["ranks"], document["expressions"], document["shape"], **parts))
 
 
 def loops(source: str) -> list[tuple[str, int]]:
@@ -117,7 +117,7 @@ def test_a_mapping_of_an_einsum_in_turns_is_kept(
     parts: dict[str, Any], expected: list[tuple[str, int]]
 ) -> None:
     kernel = compiled(STATE, mapping=parts, options={"cascade-outputs": ["Y"]})
-    assert [held for held in loops(kernel.source) if held in expected] == expected
+    assert [header for header in loops(kernel.source) if header in expected] == expected
     assert all(v.is_fine for v in kernel.verify())
 
 
@@ -131,10 +131,10 @@ def test_a_mapping_of_what_reads_no_tensor_or_writes_at_other_indices_is_kept() 
 
 def test_a_search_beside_a_mapping_keeps_what_is_given() -> None:
     text = spec(SOFTMAX["ranks"], SOFTMAX["expressions"], SOFTMAX["shape"], mapping=split("Z", N=250))  # type: ignore[arg-type]
-    kernel, found = nkilab.einsum.compile(text), nkilab.einsum.compile(text, search=0.05)
-    assert found.estimate.latency_us <= kernel.estimate.latency_us
-    assert "n * 250" in found.source
-    assert found.changes[-1].startswith("searched ")
+    kernel, compiled = nkilab.einsum.compile(text), nkilab.einsum.compile(text, search=0.05)
+    assert compiled.estimate.latency_us <= kernel.estimate.latency_us
+    assert "n * 250" in compiled.source
+    assert compiled.changes[-1].startswith("searched ")
 
 
 def test_a_search_is_refused_beside_a_mapping_that_leaves_nothing_open() -> None:
@@ -178,8 +178,8 @@ def test_a_tile_lies_within_the_parts(
 )
 def test_loops_stand_in_the_order_of_the_ranks(turns: list[str], is_kept: bool) -> None:
     order = [Part("m", 1, 16), Part("n", 1, 16)]
-    held = [Turn(t[0], int(t[1:])) for t in turns]
-    assert is_in_order(order, held, {"m": 16, "n": 16}) == is_kept
+    nest = [Turn(t[0], int(t[1:])) for t in turns]
+    assert is_in_order(order, nest, {"m": 16, "n": 16}) == is_kept
 
 
 def test_a_part_between_the_parts_of_another_rank_keeps_its_place() -> None:

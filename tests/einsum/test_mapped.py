@@ -38,9 +38,9 @@ def test_the_loops_are_those_of_the_mapping(dialect: str) -> None:
 
 def test_a_repair_is_told_and_refused_under_strict() -> None:
     sentence = "TS adds up over the loop AS.K1, so its turns depend on one another"
-    (found,) = [f for f in nkilab.einsum.compile(SCALED_SUM).repairs if f.row.id == "carried-loop"]
-    assert str(found) == f"28:14: mapping.loop-order.TS[0]: {sentence}"
-    assert found.taken == "the loop runs in order"
+    (finding,) = [f for f in nkilab.einsum.compile(SCALED_SUM).repairs if f.row.id == "carried-loop"]
+    assert str(finding) == f"28:14: mapping.loop-order.TS[0]: {sentence}"
+    assert finding.taken == "the loop runs in order"
     with pytest.raises(SpecError, match=sentence):
         nkilab.einsum.compile(SCALED_SUM, strict=True)
 
@@ -63,9 +63,9 @@ def text_of(value: object) -> str:
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**16))
 def test_the_order_of_keys_changes_nothing(seed: int) -> None:
-    held = YAML(typ="safe").load(SCALED_SUM)
-    declaration = held["einsum"].pop("declaration")
-    rest = shuffled(held, random.Random(seed))
+    document = YAML(typ="safe").load(SCALED_SUM)
+    declaration = document["einsum"].pop("declaration")
+    rest = shuffled(document, random.Random(seed))
     # the declaration's order is that of the arguments
     rest["einsum"]["declaration"] = declaration
     assert nkilab.einsum.compile(text_of(rest)).source == nkilab.einsum.compile(SCALED_SUM).source
@@ -74,9 +74,9 @@ def test_the_order_of_keys_changes_nothing(seed: int) -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.permutations(["AS.K1", "BS.K1", "TP.K1", "TS.K1"]), st.booleans())
 def test_the_order_of_a_fusion_group_names_the_loop_alone(members: list[str], splits: bool) -> None:
-    held = YAML(typ="safe").load(SCALED_SUM)
-    held["binding"]["fusion"][0]["ranks"] = [members, *([["ZH.N0"]] if splits else [])]
-    other = nkilab.einsum.compile(text_of(held)).source
+    document = YAML(typ="safe").load(SCALED_SUM)
+    document["binding"]["fusion"][0]["ranks"] = [members, *([["ZH.N0"]] if splits else [])]
+    other = nkilab.einsum.compile(text_of(document)).source
     assert shape_of(other) == shape_of(nkilab.einsum.compile(SCALED_SUM).source)
     assert f"for {members[0].lower().replace('.', '_')} in" in other
 

@@ -17,7 +17,7 @@ from tests.einsum.test_mapped import text_of
 def spec(ranks: str, expressions: list[Any], shape: dict[str, int], **parts: Any) -> str:
     """YAML of "A: M N; Z: M" and so on."""
     declared = dict(entry.split(":") for entry in ranks.split(";"))
-    declaration = {name.strip(): held.split() for name, held in declared.items()}
+    declaration = {name.strip(): rank_names.split() for name, rank_names in declared.items()}
     return text_of(
         {"einsum": {"declaration": declaration, "expressions": expressions, "shape": shape}, **parts}
     )
@@ -163,7 +163,7 @@ def test_what_is_planned_beside_a_mapping_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expressions", "told"),
+    ("expressions", "problem"),
     [
         (["S[0, m] = const(0)", {"iterate": "t", "body": ["Z[t, m] = S[t, m] . X[t, m] ;; M add",
                                                           "S[t+1, m] = Z[t, m] ;; M unary(tanh)"]}],
@@ -174,20 +174,24 @@ def test_what_is_planned_beside_a_mapping_is_told() -> None:
     ids=["turns", "constant", "index"],
 )  # fmt: skip
 def test_an_instruction_that_no_plan_keeps_is_refused_where_it_stands(
-    expressions: list[Any], told: str
+    expressions: list[Any], problem: str
 ) -> None:
     first = "U M" if "Z[0" in str(expressions) else "T M"
-    ranks = "; ".join(f"{name}: {held}" for name, held in (("X", "T M"), ("S", "T1 M"), ("Z", first))
+    ranks = "; ".join(f"{name}: {letters}" for name, letters in (("X", "T M"), ("S", "T1 M"), ("Z", first))
                       if f"{name}[" in str(expressions))  # fmt: skip
     shape = {"T": 3, "M": 64, **{r: n for r, n in (("T1", 4), ("U", 1)) if r in ranks}}
     text = spec(ranks, expressions, shape, options={"cascade-outputs": ["Z"]},
                 binding={"engine": [{"einsum": "Z", "instruction": "LoopReduce"}]})  # fmt: skip
-    line = next(n for n, held in enumerate(text.split("\n"), 1) if "LoopReduce" in held or "- einsum" in held)
+    line = next(
+        n
+        for n, rank_names in enumerate(text.split("\n"), 1)
+        if "LoopReduce" in rank_names or "- einsum" in rank_names
+    )
     with pytest.raises(UnsupportedError) as refused:
         nkilab.einsum.compile(text)
     message = str(refused.value).split("\n")
     assert message[0].startswith(f"{line}:")
-    assert message[0].endswith(f": binding.engine[0]: {told}, and no plan keeps what is given for it")
+    assert message[0].endswith(f": binding.engine[0]: {problem}, and no plan keeps what is given for it")
     assert message[-1] == "  hint: leave binding.engine[0] out"
 
 
@@ -196,7 +200,7 @@ def test_the_entry_that_stands_in_the_way_is_found() -> None:
                 {"I": 5, "J": 131, "K": 137, "R": 61},
                 mapping={"loop-order": {"Z": ["K", "R", "I", "J"]},
                          "spacetime": {"Z": {"space": ["J"], "time": ["I", "R", "K"]}}})  # fmt: skip
-    *_, line = (n for n, held in enumerate(text.split("\n"), 1) if held.startswith("    Z: ["))
+    *_, line = (n for n, row in enumerate(text.split("\n"), 1) if row.startswith("    Z: ["))
     with pytest.raises(UnsupportedError) as refused:
         nkilab.einsum.compile(text)
     # a loop over 61 columns outside of all others leaves nothing that TensorE multiplies by
@@ -205,14 +209,14 @@ def test_the_entry_that_stands_in_the_way_is_found() -> None:
         "U_tile has no partition rank; the first axis of a tile is the partition\n"
         "  hint: leave mapping.loop-order.Z out; with the rest it compiles"
     )
-    held = YAML(typ="safe").load(text)
-    del held["mapping"]["loop-order"]
-    assert nkilab.einsum.compile(text_of(held)).source
+    row = YAML(typ="safe").load(text)
+    del row["mapping"]["loop-order"]
+    assert nkilab.einsum.compile(text_of(row)).source
 
 
 def test_partitioning_may_be_left_out_where_others_name_its_parts() -> None:
-    held = YAML(typ="safe").load(PRODUCT)
-    del held["mapping"]["partitioning"]
-    kernel = nkilab.einsum.compile(text_of(held))
+    document = YAML(typ="safe").load(PRODUCT)
+    del document["mapping"]["partitioning"]
+    kernel = nkilab.einsum.compile(text_of(document))
     assert {"completed: K in parts of 128", "completed: M in parts of 128"} <= set(kernel.changes)
     assert not [str(v) for v in kernel.verify() if not v.is_fine]

@@ -32,13 +32,13 @@ def test_turns_read_what_stays_and_what_they_load(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(part, "SHARE", 0.07)
     monkeypatch.setattr(part, "BANK", 128)
     kernel = einsum.compile(POWERS.format(size=1024, axes="K, M", indices="k, m"), dtypes="bfloat16")
-    assert any("of 1024 columns stay on chip" in told for told in kernel.changes)
+    assert any("of 1024 columns stay on chip" in change for change in kernel.changes)
     rng = np.random.default_rng(8)
     matrix = (rng.normal(size=(1024, 1024)) / 24).astype(ml_dtypes.bfloat16)
     first = rng.normal(size=1024).astype(ml_dtypes.bfloat16)
-    found, expected = kernel(matrix, first), first.astype(np.float64)
+    result, expected = kernel(matrix, first), first.astype(np.float64)
     for _ in range(8):
         expected = np.tanh(
             matrix.T.astype(np.float64) @ expected.astype(ml_dtypes.bfloat16).astype(np.float64)
         )
-    np.testing.assert_allclose(found.astype(np.float64), expected, atol=0.02)
+    np.testing.assert_allclose(result.astype(np.float64), expected, atol=0.02)

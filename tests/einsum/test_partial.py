@@ -117,19 +117,21 @@ def test_what_is_added_is_told() -> None:
 
 
 def parts_of(text: str) -> list[tuple[str, ...]]:
-    held = YAML(typ="safe").load(text)
-    whole = [(key, part) for key in ("mapping", "binding") for part in held[key] if part != "partitioning"]
+    document = YAML(typ="safe").load(text)
+    whole = [
+        (key, part) for key in ("mapping", "binding") for part in document[key] if part != "partitioning"
+    ]
     return [*whole, ("binding",), ("format",)]
 
 
 @pytest.mark.parametrize("part", parts_of(SCALED_SUM), ids="-".join)
 def test_every_part_may_be_left_out(part: tuple[str, ...]) -> None:
-    held = YAML(typ="safe").load(SCALED_SUM)
-    node = held
+    document = YAML(typ="safe").load(SCALED_SUM)
+    node = document
     for key in part[:-1]:
         node = node[key]
     del node[part[-1]]
-    kernel = nkilab.einsum.compile(text_of(held), sizes={"K1": 3})
+    kernel = nkilab.einsum.compile(text_of(document), sizes={"K1": 3})
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((3, 128)), rng.standard_normal((3, 128, 64))
     t = np.einsum("ak,akn->n", a, b)
@@ -138,12 +140,12 @@ def test_every_part_may_be_left_out(part: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("part", [p for p in parts_of(PRODUCT) if p[-1] != "format"], ids="-".join)
 def test_every_part_of_a_product_may_be_left_out(part: tuple[str, ...]) -> None:
-    held = YAML(typ="safe").load(PRODUCT)
-    node = held
+    document = YAML(typ="safe").load(PRODUCT)
+    node = document
     for key in part[:-1]:
         node = node[key]
     del node[part[-1]]
-    assert not [str(v) for v in nkilab.einsum.compile(text_of(held)).verify() if not v.is_fine]
+    assert not [str(v) for v in nkilab.einsum.compile(text_of(document)).verify() if not v.is_fine]
 
 
 RAGGED = {
@@ -159,8 +161,8 @@ RAGGED = {
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 def test_the_last_part_of_a_split_may_be_shorter(name: str, dialect: str) -> None:
     einsum, parts, expected = CASES[name]
-    held = {"einsum": {**einsum, "shape": RAGGED[name]}, **parts}
-    kernel = nkilab.einsum.compile(text_of(held), dialect=dialect)
+    document = {"einsum": {**einsum, "shape": RAGGED[name]}, **parts}
+    kernel = nkilab.einsum.compile(text_of(document), dialect=dialect)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(kernel.cascade.shape(t)) for t in kernel.inputs]
     wanted = expected(*inputs)
@@ -170,9 +172,9 @@ def test_the_last_part_of_a_split_may_be_shorter(name: str, dialect: str) -> Non
 
 @pytest.mark.parametrize("sizes", [{"K": 200}, {"M": 300}, {"K": 131, "M": 257}], ids=str)
 def test_a_whole_mapping_has_edge_tiles_too(sizes: dict[str, int]) -> None:
-    held = YAML(typ="safe").load(PRODUCT)
-    held["einsum"]["shape"] |= sizes
-    kernel = nkilab.einsum.compile(text_of(held))
+    document = YAML(typ="safe").load(PRODUCT)
+    document["einsum"]["shape"] |= sizes
+    kernel = nkilab.einsum.compile(text_of(document))
     assert not [str(v) for v in kernel.verify() if not v.is_fine]
 
 

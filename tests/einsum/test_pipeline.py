@@ -88,13 +88,13 @@ def running(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     ids=["exact", "ragged", "odd turns"],
 )
 def test_a_kernel_whose_turns_run_ahead_computes_the_same(sizes: dict[str, int], dialect: str) -> None:
-    held = nkilab.einsum.compile(RUNNING, sizes={**sizes, "I1": sizes["I"] + 1}, dialect=dialect)
-    assert "turns of i: what needs no state runs one turn ahead" in held.changes
+    compiled = nkilab.einsum.compile(RUNNING, sizes={**sizes, "I1": sizes["I"] + 1}, dialect=dialect)
+    assert "turns of i: what needs no state runs one turn ahead" in compiled.changes
     random = np.random.default_rng(0)
     e, p, i, j, f = (sizes[n] for n in "EPIJF")
     q, k, v = (random.standard_normal(s).astype(np.float32) for s in ((e, p), (e, i, j), (i, j, f)))
     # float32 sums of at most 1024 products, exp of scores up to about 20
-    np.testing.assert_allclose(held(q, k, v), running(q, k, v), rtol=2e-4, atol=1e-4)
+    np.testing.assert_allclose(compiled(q, k, v), running(q, k, v), rtol=2e-4, atol=1e-4)
 
 
 def test_running_ahead_is_faster_than_waiting_for_the_state() -> None:
@@ -179,11 +179,11 @@ def test_scalar_engine_takes_over_the_copies_that_end_both_soonest() -> None:
     # 512 / 1.2 + 115 = 542 ns; of 4 blocks of 512 one copy of 4 takes VectorE 2173 ns. Half of the columns
     # each, which instructions make and read 128 at a time, end at 1107 and 968 ns, three quarters and one at
     # 1640 and 542 ns. ScalarE has the first.
-    psum, made = (Buffer(n, (128, 4, 512), "float32", m) for n, m in (("psum", PSUM), ("made", SBUF)))
+    psum, copied = (Buffer(n, (128, 4, 512), "float32", m) for n, m in (("psum", PSUM), ("made", SBUF)))
     whole = {
-        b: View(b, (Cut(ZERO, expr(128)), Cut(ZERO, expr(4)), Cut(ZERO, expr(512)))) for b in (psum, made)
+        b: View(b, (Cut(ZERO, expr(128)), Cut(ZERO, expr(4)), Cut(ZERO, expr(512)))) for b in (psum, copied)
     }
-    loop = Loop("i", 8, [Copy(whole[made], whole[psum])])
+    loop = Loop("i", 8, [Copy(whole[copied], whole[psum])])
     balanced(Kernel("kernel", (), [loop], ()), TRN2)
     assert [(s.engine, str(s.dst.index[2].start), str(s.dst.index[2].count)) for s in loop.body] == [
         ("scalar", "0", "256"),
@@ -198,6 +198,6 @@ def test_blocks_of_an_axis_that_is_not_the_first_are_loaded_in_their_order() -> 
     random = np.random.default_rng(0)
     a, v = (random.standard_normal((3, 256, n)).astype(np.float32) for n in (128, 64))
     for dialect in ("nki", "neuronxcc"):
-        held = nkilab.einsum.compile(text, sizes=sizes, dialect=dialect)
+        compiled = nkilab.einsum.compile(text, sizes=sizes, dialect=dialect)
         # float32 sums of 768 products
-        np.testing.assert_allclose(held(a, v), np.einsum("ijm,ijf->mf", a, v), rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(compiled(a, v), np.einsum("ijm,ijf->mf", a, v), rtol=1e-4, atol=1e-3)

@@ -35,14 +35,14 @@ def body_with(kernel: Kernel, kind: type[Statement]) -> list[Statement]:
     def search(body: list[Statement]) -> list[Statement] | None:
         for statement in body:
             if isinstance(statement, Loop):
-                found = search(statement.body)
-                if found is not None:
-                    return found
+                result = search(statement.body)
+                if result is not None:
+                    return result
         return body if any(isinstance(s, kind) for s in body) else None
 
-    found = search(kernel.body)
-    assert found is not None
-    return found
+    result = search(kernel.body)
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

@@ -28,15 +28,15 @@ def test_bytes_of_parts_of_parts_are_counted_as_they_are() -> None:
 
 
 def test_the_story_says_how_long_tiles_live_what_covers_what_and_what_others_give() -> None:
-    told = explain(nkilab.einsum.compile(SOFTMAX, sizes={"M": 300, "N": 500}))
-    assert "  X: HBM, 600,000 bytes moved\n" in told
-    assert "  E: sbuf [128, 500] as e_tile, 2,000 bytes per partition, for a turn of m\n" in told
-    assert "  G[m] = X[m, n] ;; V maximum: tensor_reduce\n" in told
-    assert "  N: 3 passes, forced by G, D\n" in told
-    others = told.partition("Other choices\n")[2].split("\n")
+    text = explain(nkilab.einsum.compile(SOFTMAX, sizes={"M": 300, "N": 500}))
+    assert "  X: HBM, 600,000 bytes moved\n" in text
+    assert "  E: sbuf [128, 500] as e_tile, 2,000 bytes per partition, for a turn of m\n" in text
+    assert "  G[m] = X[m, n] ;; V maximum: tensor_reduce\n" in text
+    assert "  N: 3 passes, forced by G, D\n" in text
+    others = text.partition("Other choices\n")[2].split("\n")
     assert any(line.startswith("  no shared loops: ") and line.endswith(" us") for line in others)
 
 
 def test_the_story_of_a_mapping_has_the_time_without_it() -> None:
-    told = explain(nkilab.einsum.compile(CASES["three matrices"][0]))
-    assert told.partition("Other choices\n  without the mapping: ")[2].endswith(" us")
+    text = explain(nkilab.einsum.compile(CASES["three matrices"][0]))
+    assert text.partition("Other choices\n  without the mapping: ")[2].endswith(" us")

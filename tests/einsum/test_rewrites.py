@@ -25,7 +25,7 @@ Z[f, p] = A[m, p] . V[m, f] ;; M mul V add
 
 def text_of(spec: dict[str, object]) -> str:
     """YAML of a specification, a line per part."""
-    return "\n".join(f"{part}: {json.dumps(held)}" for part, held in spec.items())
+    return "\n".join(f"{part}: {json.dumps(value)}" for part, value in spec.items())
 
 
 def whole(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -35,14 +35,14 @@ def whole(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 def convolved(x: np.ndarray, f: np.ndarray, step: int, pad: int, rows: int) -> np.ndarray:
     """A convolution as its definition has it, in float64."""
-    held = np.zeros((*x.shape[:2], x.shape[2] + 16, x.shape[3] + 16))
-    held[:, :, pad : pad + x.shape[2], pad : pad + x.shape[3]] = x
-    found = np.zeros((x.shape[0], f.shape[0], rows, rows))
+    padded = np.zeros((*x.shape[:2], x.shape[2] + 16, x.shape[3] + 16))
+    padded[:, :, pad : pad + x.shape[2], pad : pad + x.shape[3]] = x
+    sums = np.zeros((x.shape[0], f.shape[0], rows, rows))
     for r in range(f.shape[2]):
         for s in range(f.shape[3]):
-            window = held[:, :, r : r + step * rows : step, s : s + step * rows : step]
-            found += np.einsum("bcpq,kc->bkpq", window, f[:, :, r, s])
-    return found
+            window = padded[:, :, r : r + step * rows : step, s : s + step * rows : step]
+            sums += np.einsum("bcpq,kc->bkpq", window, f[:, :, r, s])
+    return sums
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -91,8 +91,8 @@ def test_a_factor_follows_the_sum_unless_float16_has_no_room(dtype: str, is_defe
         np.random.default_rng(n).standard_normal(s, np.float32) for n, s in enumerate([(200, 70), (200, 30)])
     )
     kernel = einsum.compile(SOFTMAX, shapes={"X": x.shape, "V": v.shape}, dtypes=dtype)
-    told = "A is left out: what Z does not sum over is multiplied after the sum"
-    assert (told in kernel.changes) == is_deferred
+    change = "A is left out: what Z does not sum over is multiplied after the sum"
+    assert (change in kernel.changes) == is_deferred
     weights = np.exp(x - x.max(0)) / np.exp(x - x.max(0)).sum(0)
     assert np.allclose(np.asarray(kernel(x, v), np.float32), v.T @ weights, atol=0.03)
 

@@ -19,7 +19,7 @@ Z[f, p] = A[f, p] . half ;; M mul
 
 def text_of(spec: dict[str, object]) -> str:
     """YAML of a specification, a line per part."""
-    return "\n".join(f"{part}: {json.dumps(held)}" for part, held in spec.items())
+    return "\n".join(f"{part}: {json.dumps(value)}" for part, value in spec.items())
 
 
 def test_attention_needs_transposes_and_passes_over_psum() -> None:

@@ -75,10 +75,10 @@ def test_a_difference_is_no_scan() -> None:
     kernel = einsum.compile(text)
     assert "tensor_tensor_scan" not in kernel.source
     a = np.random.default_rng(9).standard_normal((20, 4)).astype(np.float32)
-    held, expected = np.zeros(4), [np.zeros(4)]
+    difference, expected = np.zeros(4), [np.zeros(4)]
     for row in a.astype(np.float64):
-        held = row - held
-        expected.append(held)
+        difference = row - difference
+        expected.append(difference)
     np.testing.assert_allclose(kernel(a), np.array(expected), atol=1e-4)
 
 

@@ -32,10 +32,10 @@ TURN = "Z[n, m] = A[m, n] ;; M unary(exp)"
 def test_a_search_finds_nothing_slower_than_the_rules() -> None:
     sizes = {"I": 512, "J": 512, "K": 512}
     plain = nkilab.einsum.compile("ij,jk->ik", sizes=sizes)
-    found = nkilab.einsum.compile("ij,jk->ik", sizes=sizes, search=1.0)
-    assert found.estimate.latency_us <= plain.estimate.latency_us
-    assert any(line.startswith("by the rules: ") for line in found.alternatives)
-    assert found.changes[-1].startswith("searched ")
+    compiled = nkilab.einsum.compile("ij,jk->ik", sizes=sizes, search=1.0)
+    assert compiled.estimate.latency_us <= plain.estimate.latency_us
+    assert any(line.startswith("by the rules: ") for line in compiled.alternatives)
+    assert compiled.changes[-1].startswith("searched ")
 
 
 def test_candidates_come_in_one_order_the_rules_first() -> None:
@@ -100,8 +100,8 @@ def test_a_sum_that_is_cut_is_whole_where_it_stays_in_psum() -> None:
     _, ctx = lower(cascade, types, trn2, "kernel")
     (number,) = (n for n, p in enumerate(ctx.points) if p.what.startswith("blocks of T"))
     rank = ctx.points[number].options - 1
-    kernel, held = lower(cascade, types, trn2, "kernel", "", Knobs().picking(number, rank))
-    assert held.points[number].taken.endswith("x 128")
+    kernel, lowered = lower(cascade, types, trn2, "kernel", "", Knobs().picking(number, rank))
+    assert lowered.points[number].taken.endswith("x 128")
     rules = nkilab.einsum.compile(CHOICES, sizes=dict(cascade.sizes))
     other = replace(rules, source=NkiPrinter(kernel).text(), tree=kernel)
     a, b = (np.random.default_rng(0).standard_normal(s) for s in ((140, 260), (260, 150)))
@@ -142,10 +142,10 @@ def test_a_search_keeps_the_kernel_of_the_rules_where_no_other_is_predicted_fast
     )
     dtypes = dict.fromkeys("ABZ", "float32")
     for others, best in ((1.5, 1.0), (0.5, 0.5)):
-        told = partial(next, iter([1.0]), others)
+        times = partial(next, iter([1.0]), others)
         built = partial(lower, cascade, dtypes, machine_named("trn2"), "kernel", "")
-        found = searched(built, lambda _, told=told: told(), 0.5, RULES)
+        result = searched(built, lambda _, times=times: times(), 0.5, RULES)
         # by hand: the rules are judged first, at 1 us
-        assert (found.rules_us, found.latency_us) == (1.0, best)
-        assert (str(found.knobs) == "by the rules") == (best == 1.0)
-        assert len(found.tried) > 1
+        assert (result.rules_us, result.latency_us) == (1.0, best)
+        assert (str(result.knobs) == "by the rules") == (best == 1.0)
+        assert len(result.tried) > 1

@@ -11,7 +11,7 @@ from nkilab import einsum
 
 SOLVED = """
 einsum:
-  declaration: {{L: [I, J], B: [I, N], S: [I, N]{made}, X: [I, N]}}
+  declaration: {{L: [I, J], B: [I, N], S: [I, N]{equation}, X: [I, N]}}
   expressions:
     - iterate: i
       body:
@@ -27,10 +27,10 @@ DIVIDED = [
 ]
 
 
-def solved(turns: int, columns: int, rest: list[str], made: str, before: str = "j < i") -> str:
+def solved(turns: int, columns: int, rest: list[str], equation: str, before: str = "j < i") -> str:
     """A specification of a recurrence over all turns before."""
     lines = "\n".join(f'        - "{line}"' for line in rest)
-    return SOLVED.format(turns=turns, columns=columns, rest=lines, made=made, before=before)
+    return SOLVED.format(turns=turns, columns=columns, rest=lines, equation=equation, before=before)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_a_triangular_system_is_solved_whatever_lies_above_its_diagonal(
     rng = np.random.default_rng(5)
     matrix = np.tril(rng.normal(size=(turns, turns)) / turns, -1) + np.diag(rng.uniform(1, 2, turns))
     right = rng.normal(size=(turns, columns))
-    given = np.where(np.tri(turns, dtype=bool), matrix, np.nan).astype(np.float32)
-    found = kernel(given, right.astype(np.float32))
-    np.testing.assert_allclose(found, np.linalg.solve(matrix, right), rtol=1e-4, atol=1e-4)
+    lower_triangle = np.where(np.tri(turns, dtype=bool), matrix, np.nan).astype(np.float32)
+    solution = kernel(lower_triangle, right.astype(np.float32))
+    np.testing.assert_allclose(solution, np.linalg.solve(matrix, right), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("rest", "made", "sign"),
+    ("rest", "equation", "sign"),
     [
         (["X[i, n] = B[i, n] . S[i, n] ;; M sub"], "", 1),
         (["T[i, n] = S[i, n] . B[i, n] ;; M sub", "X[i, n] = T[i, n] . const(-1) ;; M mul"], TERM, 1),
@@ -58,15 +58,15 @@ def test_a_triangular_system_is_solved_whatever_lies_above_its_diagonal(
         (["T[i, n] = S[i, n] . const(-1) ;; M mul", "X[i, n] = T[i, n] . B[i, n] ;; M add"], TERM, 1),
     ],
 )
-def test_turns_combine_their_sum_in_any_order(rest: list[str], made: str, sign: int) -> None:
+def test_turns_combine_their_sum_in_any_order(rest: list[str], equation: str, sign: int) -> None:
     """x_i = b_i -+ sum of l_ij x_j over j < i, against the inverse of 1 +- L."""
-    kernel = einsum.compile(solved(64, 4, rest, made, "i > j"))
+    kernel = einsum.compile(solved(64, 4, rest, equation, "i > j"))
     rng = np.random.default_rng(6)
     matrix = np.tril(rng.normal(size=(64, 64)) / 8, -1)
     right = rng.normal(size=(64, 4))
     expected = np.linalg.solve(np.eye(64) + sign * matrix, right)
-    found = kernel(matrix.astype(np.float32), right.astype(np.float32))
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    solution = kernel(matrix.astype(np.float32), right.astype(np.float32))
+    np.testing.assert_allclose(solution, expected, rtol=1e-3, atol=1e-4)
     assert re.search("for i_strip in range", kernel.source)
 
 
@@ -74,7 +74,7 @@ def test_turns_before_are_summed_by_products() -> None:
     kernel = einsum.compile(solved(256, 128, DIVIDED, ", T: [I, N], D: [I]"))
     # two blocks of 128 turns: a product for each block before, and one for each of its four strips
     assert "for i_strip in range(4)" in kernel.source
-    assert any(told.startswith("S: over blocks of turns before on TensorE") for told in kernel.changes)
+    assert any(change.startswith("S: over blocks of turns before on TensorE") for change in kernel.changes)
 
 
 def test_a_system_of_thousands_fits_on_chip() -> None:

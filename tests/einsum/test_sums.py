@@ -74,15 +74,15 @@ def test_what_is_compiled_is_proved(name: str) -> None:
 
 @every
 def test_a_sum_that_leaves_out_the_last_turn_of_a_loop_is_refused(name: str) -> None:
-    kernel, found = tree_of(name), 0
+    kernel, refused_sums = tree_of(name), 0
     for body in list(bodies(kernel.body)):
         for n, loop in enumerate(body):
             if isinstance(loop, Loop) and is_summed_over(loop):
                 body[n] = replace(loop, trips=expr(loop.trips) - 1)
                 refused(kernel, "does not take up every value")
                 body[n] = loop
-                found += 1
-    assert found
+                refused_sums += 1
+    assert refused_sums
 
 
 def is_summed_over(loop: Loop) -> bool:
@@ -113,34 +113,37 @@ def test_a_statement_that_adds_once_more_is_refused(name: str) -> None:
 
 @every
 def test_a_sum_whose_turns_add_the_same_values_is_refused(name: str) -> None:
-    kernel, found = tree_of(name), 0
+    kernel, refused_sums = tree_of(name), 0
     for body, n in places(kernel):
-        tally = body[n]
-        assert isinstance(tally, Tally)
-        for number, summed in enumerate(tally.added):
+        covered = body[n]
+        assert isinstance(covered, Tally)
+        for number, summed in enumerate(covered.added):
             if summed.start.names:
-                stuck = [replace(s, start=expr(0)) if m == number else s for m, s in enumerate(tally.added)]
-                body[n] = replace(tally, added=tuple(stuck))
+                stuck = [replace(s, start=expr(0)) if m == number else s for m, s in enumerate(covered.added)]
+                body[n] = replace(covered, added=tuple(stuck))
                 refused(kernel, "in two turns|every value|touch")
-                body[n] = tally
-                found += 1
-    assert found
+                body[n] = covered
+                refused_sums += 1
+    assert refused_sums
 
 
 @every
 def test_a_sum_that_is_read_while_it_grows_is_refused(name: str) -> None:
-    kernel, found = tree_of(name), 0
+    kernel, refused_sums = tree_of(name), 0
     for body, n in places(kernel):
-        tally = body[n]
-        assert isinstance(tally, Tally)
-        if not any(s.start.names for s in tally.added):
+        covered = body[n]
+        assert isinstance(covered, Tally)
+        if not any(s.start.names for s in covered.added):
             continue
-        copy = nodes.Buffer("early", tally.into.buffer.shape, "float32", nodes.SBUF)
-        body[n + 1 : n + 1] = [nodes.Alloc(copy), nodes.Copy(replace(tally.into, buffer=copy), tally.into)]
+        copy = nodes.Buffer("early", covered.into.buffer.shape, "float32", nodes.SBUF)
+        body[n + 1 : n + 1] = [
+            nodes.Alloc(copy),
+            nodes.Copy(replace(covered.into, buffer=copy), covered.into),
+        ]
         refused(kernel, "before its sum is complete|a part of")
         body[n + 1 : n + 3] = []
-        found += 1
-    assert found
+        refused_sums += 1
+    assert refused_sums
 
 
 def test_a_part_of_a_sum_that_passes_for_the_whole_is_refused() -> None:

@@ -102,18 +102,18 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_moved_at_once_is_moved_right(name: str, dialect: str) -> None:
     case, random = CASES[name], np.random.default_rng(0)
-    held = nkilab.einsum.compile(case.text, sizes=case.sizes, dialect=dialect)
+    compiled = nkilab.einsum.compile(case.text, sizes=case.sizes, dialect=dialect)
     arrays = [random.standard_normal(s).astype(np.float32) for s in case.shapes]
     if case.text == REFLECTION:
-        given = dict(zip(("V", "A"), arrays, strict=True))
-        arrays = [given[n] for n in held.inputs]
-        wanted = case.wanted(given["V"], given["A"])
+        inputs = dict(zip(("V", "A"), arrays, strict=True))
+        arrays = [inputs[n] for n in compiled.inputs]
+        wanted = case.wanted(inputs["V"], inputs["A"])
     else:
-        given = dict(zip(held.inputs, arrays, strict=True))
+        inputs = dict(zip(compiled.inputs, arrays, strict=True))
         wanted = case.wanted(*(a.astype(np.float64) for a in arrays))
     # float32 sums of at most 512 products; the recurrence adds up 96 of them
     np.testing.assert_allclose(
-        held(*arrays), wanted, rtol=1e-4, atol=1e-3 * max(1.0, np.abs(wanted).max() / 100)
+        compiled(*arrays), wanted, rtol=1e-4, atol=1e-3 * max(1.0, np.abs(wanted).max() / 100)
     )
 
 
@@ -125,9 +125,9 @@ def count(body: list[Statement], kind: type[Statement]) -> int:
 
 
 def tree(text: str, sizes: dict[str, int], dtypes: str = "float32") -> list[Statement]:
-    held = nkilab.einsum.compile(text, sizes=sizes, dtypes=dtypes)
-    assert held.tree is not None
-    return held.tree.body
+    compiled = nkilab.einsum.compile(text, sizes=sizes, dtypes=dtypes)
+    assert compiled.tree is not None
+    return compiled.tree.body
 
 
 def test_a_tensor_is_turned_with_transfers_of_a_mebibyte() -> None:
@@ -159,10 +159,10 @@ def test_pieces_of_many_turns_are_one_transfer() -> None:
 
 def test_transposed_columns_that_vector_engine_reads_stay_in_psum() -> None:
     body = tree(LOGSUM, {"J": 512, "M": 128})
-    turned = [
+    transposed = [
         s.buffer for s in statements(body) if isinstance(s, Alloc) and s.buffer.name.startswith("turned")
     ]
-    assert [b.memory for b in turned] == [PSUM]
+    assert [b.memory for b in transposed] == [PSUM]
     assert not [s for s in statements(body) if type(s).__name__ == "Copy"]
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from nkilab.einsum.verb import sizes_of
 from nkilab.errors import UsageError
+from tests.command_line import call
 from tests.einsum.specs import PRODUCT
-from tests.program import call
 
 SIZES = ("--size", "M=130", "--size", "K=40", "--size", "N=33")
 
@@ -48,10 +48,10 @@ def test_files_are_written_beside_one_another_and_work(tmp_path: Path) -> None:
 def test_json_stands_alone(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(PRODUCT.replace("einsums: [DS, P, ZS, ZH]", "einsums: [DS, P]"))
     done = call("einsum", "s.yaml", "--json", folder=tmp_path)
-    held = json.loads(done.stdout)
-    assert (done.returncode, done.stderr, held["schema"]) == (0, "", "nkilab.einsum/1")
-    (found,) = held["findings"]
-    assert (found["id"], found["grade"], found["line"], found["key"]) == (
+    document = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, document["schema"]) == (0, "", "nkilab.einsum/1")
+    (finding,) = document["findings"]
+    assert (finding["id"], finding["grade"], finding["line"], finding["key"]) == (
         "fusion-list", "repair", 42, "binding.fusion[0].einsums",
     )  # fmt: skip
 

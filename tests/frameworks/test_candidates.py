@@ -43,8 +43,10 @@ class Blocks(torch.nn.Module):
 
 def test_attention_is_one_candidate_with_three_inputs_and_one_output():
     B, S, D = 4, 1024, 64
-    found = nkilab.torch.candidates(Attention(), *(torch.empty(B, S, D, device="meta") for _ in range(3)))
-    best = found[0]
+    candidates = nkilab.torch.candidates(
+        Attention(), *(torch.empty(B, S, D, device="meta") for _ in range(3))
+    )
+    best = candidates[0]
     assert best.operators == ("matmul", "mul", "softmax", "matmul")
     assert (len(best.inputs), len(best.outputs), best.times) == (3, 1, 1)
     # three tensors in, one out, of 4 bytes; two products of 2 S S D each
@@ -56,7 +58,7 @@ def test_attention_is_one_candidate_with_three_inputs_and_one_output():
     # one by one the scores cross HBM at least four more times: written and read between three operators
     bandwidth = min(chip["dma_engines"] * chip["dma_bytes_per_ns"], chip["hbm_bytes_per_ns"])
     traffic_us = (best.roofline.bytes + 6 * B * S * S * 4) / bandwidth / 1000
-    assert found.apart_us == pytest.approx(best.apart_us)
+    assert candidates.apart_us == pytest.approx(best.apart_us)
     assert best.apart_us >= traffic_us
     assert best.saved_us == pytest.approx(best.apart_us - best.roofline_us)
 
@@ -69,8 +71,8 @@ def test_flop_are_those_that_pytorch_counts():
     # PyTorch counts attention where it is made of products
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(x)
-    found = nkilab.torch.candidates(model, x)
-    assert sum(row.flops * row.times for row in found) == counter.get_total_flops()
+    candidates = nkilab.torch.candidates(model, x)
+    assert sum(row.flops * row.times for row in candidates) == counter.get_total_flops()
     picture = torch.randn(1, 3, 16, 16)
     convolution = torch.nn.Conv2d(3, 8, 3, padding=1)
     with FlopCounterMode(display=False) as counter:
@@ -79,12 +81,12 @@ def test_flop_are_those_that_pytorch_counts():
 
 
 def test_alike_layers_are_one_candidate_and_no_operator_is_in_two():
-    found = nkilab.torch.candidates(Blocks(3), torch.randn(2, 512, 64))
-    assert found[0].times == 3
-    nodes = [node for row in found for part in row.nodes for node in part]
+    candidates = nkilab.torch.candidates(Blocks(3), torch.randn(2, 512, 64))
+    assert candidates[0].times == 3
+    nodes = [node for row in candidates for part in row.nodes for node in part]
     assert len(nodes) == len(set(nodes)) == 3 * 8
-    assert [row.saved_us for row in found] == sorted((row.saved_us for row in found), reverse=True)
-    assert all(len(row.inputs) <= 8 and len(row.outputs) <= 2 for row in found)
+    assert [row.saved_us for row in candidates] == sorted((row.saved_us for row in candidates), reverse=True)
+    assert all(len(row.inputs) <= 8 and len(row.outputs) <= 2 for row in candidates)
 
 
 class Gated(torch.nn.Module):
@@ -153,9 +155,9 @@ def test_a_tensor_that_is_given_twice_counts_where_it_stands():
         def forward(self, x):
             return F.scaled_dot_product_attention(x, x, x)
 
-    found = nkilab.torch.candidates(Own(), torch.randn(2, 128, 64))
-    assert found[0].flops == 2 * 2 * (2 * 128 * 128 * 64)
-    assert found[0].roofline.bytes == 2 * (2 * 128 * 64) * 4
+    candidates = nkilab.torch.candidates(Own(), torch.randn(2, 128, 64))
+    assert candidates[0].flops == 2 * 2 * (2 * 128 * 128 * 64)
+    assert candidates[0].roofline.bytes == 2 * (2 * 128 * 64) * 4
 
 
 def test_bounds_hold_and_other_chips_have_other_rooflines():
@@ -179,12 +181,12 @@ def test_a_part_that_something_outside_is_computed_from_and_read_by_is_no_candid
             # topk is no operator whose work is known; a kernel of exp and mul would wait for itself
             return y * torch.topk(y, 1).values
 
-    found = nkilab.torch.candidates(Detour(), torch.randn(8, 16))
-    assert [row.operators for row in found] == [("mul",), ("exp",)]
+    candidates = nkilab.torch.candidates(Detour(), torch.randn(8, 16))
+    assert [row.operators for row in candidates] == [("mul",), ("exp",)]
     # x and y of 8 * 16 elements: exp writes y, since topk reads it
-    assert found[1].roofline.bytes == 2 * 8 * 16 * 4
-    assert found.left_out == {"topk": 1}
-    assert "Left out, their work is not known: topk (1)" in str(found)
+    assert candidates[1].roofline.bytes == 2 * 8 * 16 * 4
+    assert candidates.left_out == {"topk": 1}
+    assert "Left out, their work is not known: topk (1)" in str(candidates)
 
 
 def test_the_table_says_that_it_is_a_roofline():
@@ -280,9 +282,9 @@ class Both(torch.nn.Module):
 
 
 def test_full_attention_ranks_above_causal_attention_and_is_another_kernel():
-    found = nkilab.torch.candidates(Both(), *(torch.empty(1, H, L, E) for _ in range(3)))
-    assert [(row.flops, row.times) for row in found] == [(FULL, 1), (CAUSAL, 1)]
-    assert found[0].saved_us > found[1].saved_us
+    candidates = nkilab.torch.candidates(Both(), *(torch.empty(1, H, L, E) for _ in range(3)))
+    assert [(row.flops, row.times) for row in candidates] == [(FULL, 1), (CAUSAL, 1)]
+    assert candidates[0].saved_us > candidates[1].saved_us
 
 
 @pytest.mark.parametrize("options", [
@@ -314,8 +316,8 @@ class Products(torch.nn.Module):
 
 
 def test_a_factor_that_is_repeated_over_the_batch_counts_in_full():
-    found = nkilab.torch.candidates(Products(), torch.empty(8, 32, 64), torch.empty(1, 64, 16))
-    assert {row.flops for row in found} == {2 * 8 * 32 * 64 * 16}
+    candidates = nkilab.torch.candidates(Products(), torch.empty(8, 32, 64), torch.empty(1, 64, 16))
+    assert {row.flops for row in candidates} == {2 * 8 * 32 * 64 * 16}
 
 
 class Dropping(torch.nn.Module):
@@ -364,5 +366,5 @@ class Dilated(torch.nn.Module):
 
 
 def test_convolutions_that_differ_in_an_argument_alone_are_two_kernels():
-    found = nkilab.torch.candidates(Dilated(), torch.empty(2, 8, 16, 16))
-    assert [row.times for row in found] == [1, 1]
+    candidates = nkilab.torch.candidates(Dilated(), torch.empty(2, 8, 16, 16))
+    assert [row.times for row in candidates] == [1, 1]

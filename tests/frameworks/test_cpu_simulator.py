@@ -64,8 +64,8 @@ def test_a_plain_function_is_a_kernel_too(sim):
     np.testing.assert_array_equal(sim.cpu_simulate(doubled(sim).function)[1](x), 2 * x)
 
 
-@pytest.mark.parametrize(("given", "generation"), [("gen2", 2), ("gen3", 3), ("gen4", 4)])
-def test_a_variable_of_the_environment_names_the_generation(sim, monkeypatch, given, generation):
+@pytest.mark.parametrize(("generation_name", "generation"), [("gen2", 2), ("gen3", 3), ("gen4", 4)])
+def test_a_variable_of_the_environment_names_the_generation(sim, monkeypatch, generation_name, generation):
     seen = []
 
     @sim.jit
@@ -73,7 +73,7 @@ def test_a_variable_of_the_environment_names_the_generation(sim, monkeypatch, gi
         seen.append(sim.isa.get_nc_version())
         return doubled(sim)(x)
 
-    monkeypatch.setenv("NKI_NC_VERSION", given)
+    monkeypatch.setenv("NKI_NC_VERSION", generation_name)
     sim.cpu_simulate(kernel)[1](np.ones((2, 2), np.float32))
     assert seen == [generation]
 

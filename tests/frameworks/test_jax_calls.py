@@ -104,8 +104,8 @@ def test_a_backward_function_is_given_constants_results_and_zeros():
     )
     wave = nkilab.jax.wrap(sines, backward=lambda x, ds, dc: ds * jnp.cos(x) - dc * jnp.sin(x))
     x = random(4, 6)
-    found = jax.grad(lambda x: times(wave(x)[1], times=3.0).sum())(x)
-    np.testing.assert_allclose(found, -3 * np.sin(np.asarray(x, np.float64)), rtol=1e-5, atol=1e-6)
+    gradients = jax.grad(lambda x: times(wave(x)[1], times=3.0).sum())(x)
+    np.testing.assert_allclose(gradients, -3 * np.sin(np.asarray(x, np.float64)), rtol=1e-5, atol=1e-6)
 
 
 def test_gradients_under_vmap_are_those_of_each_element():
@@ -211,7 +211,7 @@ def test_a_gradient_without_backward_is_refused():
     )
 
 
-def told(caught):
+def message_of(caught):
     """A message without its place, which is a line of this file."""
     place, _, rest = str(caught.value).partition(": ")
     assert place.partition(":")[0] == "test_jax_calls.py"
@@ -221,7 +221,7 @@ def told(caught):
 def test_a_gradient_through_a_kernel_that_is_not_wrapped_is_refused():
     with pytest.raises(UsageError) as caught:
         jax.grad(lambda x: scaled(x).sum())(random(2, 3))
-    assert told(caught) == (
+    assert message_of(caught) == (
         "scaled: no gradient flows through a kernel that is called as it is\n"
         "  hint: make it nkilab.jax.wrap(kernel, backward=kernel_or_function), "
         "or write a jax.custom_vjp around it"
@@ -239,7 +239,7 @@ def test_a_number_that_jax_traces_and_a_type_without_tiles_are_refused_at_the_li
     wrapped = nkilab.jax.wrap(scaled)
     with pytest.raises(UseError) as caught:
         jax.jit(lambda x, times: wrapped(x, times=times))(random(2, 3), 2.0)
-    assert told(caught) == (
+    assert message_of(caught) == (
         "scaled: argument times has shape []; a tensor has at least one element and axis\n"
         "  hint: kernels take numbers as constants: let jax.jit have it in static_argnums"
     )

@@ -18,9 +18,9 @@ def test_a_cast_rounds_to_the_named_type():
     assert float(cast[0, 0]) == 0.10009765625
 
 
-@pytest.mark.parametrize("given", [np.float16, "float16", np.dtype(np.float16)])
-def test_a_type_may_be_a_name_or_numpys(given):
-    assert dt.static_cast(X, given).dtype == np.float16
+@pytest.mark.parametrize("dtype", [np.float16, "float16", np.dtype(np.float16)])
+def test_a_type_may_be_a_name_or_numpys(dtype):
+    assert dt.static_cast(X, dtype).dtype == np.float16
 
 
 def test_a_number_becomes_a_scalar_of_numpy():

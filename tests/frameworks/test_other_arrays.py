@@ -29,23 +29,23 @@ class TensorShape:
 class EagerTensor:
     """As TensorFlow's: its type prints as <dtype: 'float32'>, its elements come by `__array__`."""
 
-    def __init__(self, held):
-        self._held = held
-        self.shape = TensorShape(held.shape)
-        self.dtype = SimpleNamespace(name=held.dtype.name)
+    def __init__(self, array):
+        self._array = array
+        self.shape = TensorShape(array.shape)
+        self.dtype = SimpleNamespace(name=array.dtype.name)
 
     def __array__(self, dtype=None, copy=None):
-        return self._held.astype(dtype) if dtype is not None else self._held
+        return self._array.astype(dtype) if dtype is not None else self._array
 
 
 class Frame:
     """As a table that only converts itself: no shape and no type before that."""
 
-    def __init__(self, held):
-        self._held = held
+    def __init__(self, array):
+        self._array = array
 
     def __array__(self, dtype=None, copy=None):
-        return self._held
+        return self._array
 
 
 def test_what_only_converts_itself_is_an_array():
@@ -59,14 +59,14 @@ def test_what_only_converts_itself_is_an_array():
 class Exchanged:
     """Nothing but DLPack, on a device of a kind and with elements of NumPy's."""
 
-    def __init__(self, held, device=(1, 0)):
-        self._held, self._device = held, device
+    def __init__(self, array, device=(1, 0)):
+        self._array, self._device = array, device
 
     def __dlpack_device__(self):
         return self._device
 
     def __dlpack__(self, **options):
-        return self._held.__dlpack__(**options)
+        return self._array.__dlpack__(**options)
 
 
 class Standard(Exchanged):
@@ -81,10 +81,10 @@ X = np.arange(24, dtype=np.float32).reshape(4, 6)
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
 def test_a_tensor_of_tensorflow_goes_in_and_an_array_of_numpy_comes_out(dtype):
-    given = X.astype(dtype)
-    out = copied(EagerTensor(given))
-    assert (type(out), out.dtype) == (np.ndarray, given.dtype)
-    np.testing.assert_array_equal(out.view(np.uint8), given.view(np.uint8))
+    converted = X.astype(dtype)
+    out = copied(EagerTensor(converted))
+    assert (type(out), out.dtype) == (np.ndarray, converted.dtype)
+    np.testing.assert_array_equal(out.view(np.uint8), converted.view(np.uint8))
 
 
 def test_an_array_with_dlpack_alone_goes_in_and_an_array_of_numpy_comes_out():
@@ -102,7 +102,7 @@ def test_an_array_of_the_standard_comes_out_as_its_namespace_makes_it():
 def test_a_type_that_is_none_of_the_standards_comes_out_as_numpy():
     class Narrow(Standard):
         def __array__(self, dtype=None, copy=None):
-            return self._held
+            return self._array
 
         shape = (4, 6)
 
@@ -112,8 +112,8 @@ def test_a_type_that_is_none_of_the_standards_comes_out_as_numpy():
 
 def test_shapes_and_types_of_other_arrays_are_those_of_a_spec():
     wanted = nkilab.estimate(scaled, nkilab.spec((4, 6), "float32")).latency_us
-    for given in (EagerTensor(X), Exchanged(X), Standard(X)):
-        assert nkilab.estimate(scaled, given).latency_us == wanted
+    for array in (EagerTensor(X), Exchanged(X), Standard(X)):
+        assert nkilab.estimate(scaled, array).latency_us == wanted
 
 
 def test_an_array_on_another_device_is_refused_by_name():

@@ -56,8 +56,8 @@ def test_bfloat16_keeps_bits_that_float32_would_not_print():
 
 def test_a_tensor_that_is_no_contiguous_one_is_read_by_value():
     x = torch.arange(24, dtype=torch.float32).reshape(6, 4)
-    for given in (x.T, x[::2], x[:, 1:3], x.T.to(torch.bfloat16)):
-        assert torch.equal(negated(given).float(), -given.float())
+    for strided in (x.T, x[::2], x[:, 1:3], x.T.to(torch.bfloat16)):
+        assert torch.equal(negated(strided).float(), -strided.float())
 
 
 def test_a_tensor_that_requires_a_gradient_is_read():

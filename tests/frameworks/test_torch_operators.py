@@ -14,6 +14,7 @@ import pytest
 import nkilab
 from nkilab.errors import UsageError, UseError
 from nkilab.tracebacks import is_users_file
+from tests.command_line import SOURCE, call, script
 from tests.frameworks.kernels import (
     appended,
     copied,
@@ -24,7 +25,6 @@ from tests.frameworks.kernels import (
     sines,
     sum_and_difference,
 )
-from tests.program import SOURCE, call, script
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -43,11 +43,11 @@ def _fresh_compiler():
 
 
 def random(*shape, dtype=torch.float32, grad=False):
-    made = torch.randn(shape, generator=torch.Generator().manual_seed(len(shape) + shape[0]))
-    return made.to(dtype).requires_grad_(grad)
+    tensor = torch.randn(shape, generator=torch.Generator().manual_seed(len(shape) + shape[0]))
+    return tensor.to(dtype).requires_grad_(grad)
 
 
-def told(caught):
+def message_of(caught):
     """A message without its place, which is the line in this file that calls the kernel."""
     place, _, rest = str(caught.value).partition(": ")
     file, _, line = place.partition(":")
@@ -97,10 +97,10 @@ def test_a_copied_model_shares_its_operators():
 def test_a_saved_model_is_read_back_with_the_operators_of_its_kernels():
     model = torch.nn.Linear(4, 4)
     model.activation = nkilab.torch.wrap(scaled)
-    held = io.BytesIO()
-    torch.save(model, held)
-    held.seek(0)
-    assert torch.load(held, weights_only=False).activation is model.activation
+    stream = io.BytesIO()
+    torch.save(model, stream)
+    stream.seek(0)
+    assert torch.load(stream, weights_only=False).activation is model.activation
 
 
 def test_an_error_in_a_backward_pass_shows_no_frame_of_nkilab():
@@ -131,10 +131,10 @@ def test_what_no_tile_holds_is_refused_at_the_line_of_the_call(argument, problem
     wrapped = nkilab.torch.wrap(scaled)
     with pytest.raises(UseError) as caught:
         wrapped(argument())
-    assert told(caught) == f"scaled: {problem}"
+    assert message_of(caught) == f"scaled: {problem}"
     with pytest.raises(UseError) as caught:
         wrapped(torch.ones(2, 2), time=3)
-    assert told(caught) == (
+    assert message_of(caught) == (
         "scaled: the arguments do not fit the kernel: got an unexpected keyword argument 'time'\n"
         "  hint: did you mean times?"
     )
@@ -146,7 +146,7 @@ def test_a_tangent_is_not_dropped():
     wrapped = nkilab.torch.wrap(scaled)
     with pytest.raises(UseError) as caught:
         torch.func.jvp(lambda x: wrapped(x), (random(2, 2),), (random(2, 2),))
-    assert told(caught) == (
+    assert message_of(caught) == (
         "scaled: argument x has a tangent; a kernel has no forward-mode derivative\n"
         "  hint: use reverse mode: torch.autograd.grad, with backward= of nkilab.torch.wrap"
     )
@@ -184,9 +184,9 @@ def test_a_constant_a_grid_and_a_structure_of_results_are_those_of_the_kernel():
 def test_a_tensor_that_is_not_contiguous_is_read_by_value():
     x = random(6, 4)
     wrapped = nkilab.torch.wrap(scaled)
-    for given in (x.T, x[::2], x[:, 1:3], x.T.to(torch.bfloat16)):
-        assert torch.equal(wrapped(given), given * 2)
-        assert torch.equal(compiled(lambda t: wrapped(t.abs().T))(given), given.abs().T * 2)
+    for strided in (x.T, x[::2], x[:, 1:3], x.T.to(torch.bfloat16)):
+        assert torch.equal(wrapped(strided), strided * 2)
+        assert torch.equal(compiled(lambda t: wrapped(t.abs().T))(strided), strided.abs().T * 2)
 
 
 def test_a_compiled_graph_holds_one_call_of_the_operator_and_no_break():
@@ -247,8 +247,8 @@ def test_another_shape_compiles_again_and_is_told_once(capsys):
     for rows in (3, 4, 5):
         x = random(rows, 6)
         assert torch.equal(function(x), x * 2 + 1)
-    told = capsys.readouterr().err
-    assert told == (
+    captured = capsys.readouterr().err
+    assert captured == (
         "nkilab: notice: row_block: the shape of x is dynamic; a kernel is traced for one shape, and "
         "torch.compile compiles again for another\n"
     )
@@ -361,8 +361,8 @@ def test_integers_have_no_gradient():
     ids=["one tensor", "with gradients", "several results", "with a written argument"],
 )
 def test_opcheck_passes(kernel, args, options):
-    found = nkilab.torch.wrap(kernel, **options).opcheck(*args())
-    assert found == dict.fromkeys(
+    outcomes = nkilab.torch.wrap(kernel, **options).opcheck(*args())
+    assert outcomes == dict.fromkeys(
         ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"],
         "SUCCESS",
     )
@@ -416,7 +416,7 @@ def test_what_is_no_tensor_is_refused_by_name():
     wrapped = nkilab.torch.wrap(scaled)
     with pytest.raises(UseError) as caught:
         wrapped(random(2, 3).numpy())
-    assert told(caught) == (
+    assert message_of(caught) == (
         "scaled: argument x is ndarray; a wrapped kernel takes torch tensors\n"
         "  hint: pass torch.as_tensor(...) of it"
     )
@@ -429,12 +429,12 @@ def test_a_call_without_a_tensor_or_with_one_of_another_device_is_refused():
     wrapped = nkilab.torch.wrap(sum_and_difference)
     with pytest.raises(UseError) as caught:
         wrapped([])
-    assert told(caught) == "sum_and_difference: no argument is a torch tensor"
+    assert message_of(caught) == "sum_and_difference: no argument is a torch tensor"
     with torch._subclasses.FakeTensorMode():
         elsewhere = torch.empty((2, 3), device="cuda")
         with pytest.raises(UseError) as caught:
             wrapped([elsewhere, elsewhere])
-    assert told(caught) == (
+    assert message_of(caught) == (
         "sum_and_difference: argument pair[0] is on cuda:0; kernels run on the CPU\n  hint: pass .cpu() of it"
     )
 

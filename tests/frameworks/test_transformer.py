@@ -51,11 +51,11 @@ def test_a_kernel_and_its_gradients_are_those_of_float64(name, kernels):
     wrapped = nkilab.torch.wrap(getattr(kernels, name), backward=getattr(kernels, f"{name}_backward"))
     ours = [a.clone().requires_grad_() for a in args]
     wide = [a.double().requires_grad_() for a in args]
-    found, wanted = wrapped(*ours), reference(*wide)
-    upstream = random(*found.shape)
-    found.backward(upstream)
+    outputs, wanted = wrapped(*ours), reference(*wide)
+    upstream = random(*outputs.shape)
+    outputs.backward(upstream)
     wanted.backward(upstream.double())
-    for one, other in zip([found, *(a.grad for a in ours)], [wanted, *(a.grad for a in wide)], strict=True):
+    for one, other in zip([outputs, *(a.grad for a in ours)], [wanted, *(a.grad for a in wide)], strict=True):
         # sums of up to 256 products in float32, of terms as large as the largest result
         assert (one - other).abs().max() <= 4e-6 * other.abs().max()
 
@@ -76,8 +76,8 @@ def test_training_with_kernels_goes_step_by_step_as_without(framework, tmp_path)
     for ours, theirs in losses:
         assert ours == pytest.approx(theirs, rel=1e-5)
     assert losses[-1][0] < 0.8 * losses[0][0]
-    told = re.search(r"predicted on trn2: ([\d.]+) us per step in (\d+) kernel launches", done.stdout)
-    assert told is not None
+    matched = re.search(r"predicted on trn2: ([\d.]+) us per step in (\d+) kernel launches", done.stdout)
+    assert matched is not None
     # every launch of one step has a report
     done = subprocess.run(
         [*command, "--profile", "reports", script, "--steps", "1"],
@@ -85,4 +85,4 @@ def test_training_with_kernels_goes_step_by_step_as_without(framework, tmp_path)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     reports = [path for path in (tmp_path / "reports").iterdir() if path.name != "index.html"]
-    assert len(reports) == int(told[2])
+    assert len(reports) == int(matched[2])

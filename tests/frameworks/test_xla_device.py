@@ -96,7 +96,7 @@ def test_there_is_no_third_device():
 
 
 def test_it_is_saved_and_loaded():
-    held = io.BytesIO()
-    torch.save(torch.ones(2, device=xla_device()), held)
-    held.seek(0)
-    assert str(torch.load(held, weights_only=False).device) == "xla:1"
+    stream = io.BytesIO()
+    torch.save(torch.ones(2, device=xla_device()), stream)
+    stream.seek(0)
+    assert str(torch.load(stream, weights_only=False).device) == "xla:1"

@@ -21,8 +21,8 @@ def tile(free: int, apart: int = 1, dtype: str = "float32") -> Layout:
 def busy_ns(name: str, *layouts: Layout | None, **attributes: object) -> float:
     """How long its first step keeps the engine busy."""
     cls = REGISTRY[name]
-    given = [attributes.get(key, spec.default) for key, spec in cls.attributes.items()]
-    return cls(TRN1, layouts, given).steps[0].busy_ns
+    values = [attributes.get(key, spec.default) for key, spec in cls.attributes.items()]
+    return cls(TRN1, layouts, values).steps[0].busy_ns
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,9 @@ def test_the_name_called_is_the_class_in_snake_case(cls: type[Instruction]) -> N
 def test_parameters_stand_in_the_order_of_the_declaration(cls: type[Instruction]) -> None:
     declared = [name for name in vars(cls) if name in cls.parameters]
     assert list(cls.parameters) == declared
-    given = {name for name, spec in cls.operands.items() if spec.memories != (REGISTERS,)}
-    assert set(cls.parameters) == given | set(cls.attributes) | set(cls.values)
-    assert len(cls.parameters) == len(given) + len(cls.attributes) + len(cls.values)
+    in_order = {name for name, spec in cls.operands.items() if spec.memories != (REGISTERS,)}
+    assert set(cls.parameters) == in_order | set(cls.attributes) | set(cls.values)
+    assert len(cls.parameters) == len(in_order) + len(cls.attributes) + len(cls.values)
 
 
 @every
@@ -188,8 +188,8 @@ def test_a_call_rule_broken_on_the_second_call_of_a_form_is_found(cls: Any, brok
 
 @every
 def test_the_worked_example_holds(cls: type[Instruction]) -> None:
-    given = cls.example.operands
-    shapes = {name: np.shape(value) for name, value in {**given, **cls.example.expected}.items()}
+    operands = cls.example.operands
+    shapes = {name: np.shape(value) for name, value in {**operands, **cls.example.expected}.items()}
     use = smallest_use(cls, cls.example.attributes)
     for name, spec in operands_of(cls).items():
         if shapes.get(name):
@@ -198,8 +198,8 @@ def test_the_worked_example_holds(cls: type[Instruction]) -> None:
                 shapes[name], dtype, use[name].memory if isinstance(use[name], Tile) else spec.memories[0]
             )
         else:
-            use[name] = given.get(name, spec.default)
-    arrays = {name: value for name, value in given.items() if shapes[name]}
+            use[name] = operands.get(name, spec.default)
+    arrays = {name: value for name, value in operands.items() if shapes[name]}
     assert cls.example.expected or cls.example.registers
     for machine in chips_with_odd(cls):
         session = open_session(machine)
@@ -207,8 +207,8 @@ def test_the_worked_example_holds(cls: type[Instruction]) -> None:
         for name, expected in cls.example.expected.items():
             np.testing.assert_array_equal(written[name].astype(np.float64), np.array(expected, np.float64))
         for field, expected in cls.example.registers.items():
-            held = session.registers[cls.registers][field][: len(expected)]
-            np.testing.assert_array_equal(held, np.array(expected))
+            values = session.registers[cls.registers][field][: len(expected)]
+            np.testing.assert_array_equal(values, np.array(expected))
 
 
 @every
@@ -259,7 +259,7 @@ def test_values_never_enter_the_form(cls: type[Instruction]) -> None:
         views = {n: new_tile(session, v) for n, v in use.items() if isinstance(v, Tile)}
         call(session, cls, **{**use, **changed, **views})
         stored = session.program.values_of(len(session.program) - 1)
-        assert all(given in stored for given in changed.values())
+        assert all(value in stored for value in changed.values())
     form = session.program.forms[0]
     assert len(session.program.forms) == 1
     assert not set(cls.values) & set(vars(form))
@@ -353,8 +353,8 @@ def reached(cls: type[Instruction], hole: Hole, seeds: Sequence[int] = (0,)) -> 
         for number in (0, 1, 3, 7, 200):
             changed = {**arrays, hole.operand: arrays[hole.operand].copy()}
             changed[hole.operand][hole.over(arrays[hole.operand].shape)] = number
-            for result, held in elements_of(cls, *written_by(cls, use, changed)).items():
-                apart = before[result].view(f"V{held.itemsize}") != held.view(f"V{held.itemsize}")
+            for result, elements in elements_of(cls, *written_by(cls, use, changed)).items():
+                apart = before[result].view(f"V{elements.itemsize}") != elements.view(f"V{elements.itemsize}")
                 reaches[result] = reaches.get(result, False) | apart
     return reaches
 
@@ -405,8 +405,8 @@ def test_what_depends_on_an_unwritten_element_is_unwritten_or_the_read_is_told_o
 
 @reading
 def test_an_unwritten_read_is_told_of_where_elements_at_other_places_depend_on_it(cls: Any) -> None:
-    told = [h for name in ON_CHIP_READS[cls] for h in holes_of(cls, name) if is_told_of(cls, h)]
-    masks = {hole: hole.over(varied(cls, 0)[1][hole.operand].shape) for hole in told}
+    readers = [h for name in ON_CHIP_READS[cls] for h in holes_of(cls, name) if is_told_of(cls, h)]
+    masks = {hole: hole.over(varied(cls, 0)[1][hole.operand].shape) for hole in readers}
     spread = [
         not is_within(hole, mask, changes)
         for hole, mask in masks.items()
@@ -435,11 +435,11 @@ def test_an_input_does_not_take_what_nothing_wrote(cls: Any, has_data: bool) -> 
     session = open_session(chips_of(cls)[-1], has_data=has_data)
     views = {n: new_tile(session, t) for n, t in use.items() if isinstance(t, Tile)}
     tile = new_tile(session, replace(use[source], memory=SBUF), name="t")
-    given = np.ones(use[result].shape, np.float32)
-    storage = Storage(-1, "a", given.shape, views[result].layout.dtype, HBM, "input", 0)
+    array = np.ones(use[result].shape, np.float32)
+    storage = Storage(-1, "a", array.shape, views[result].layout.dtype, HBM, "input", 0)
     session.register(storage)
-    storage.allocate(given)
-    storage.host_array = given
+    storage.allocate(array)
+    storage.host_array = array
     views |= {source: tile, result: View(storage, 0, whole_layout(storage))}
     with pytest.raises(KernelError) as caught:
         call(session, cls, **{**use, **views})
@@ -450,5 +450,5 @@ def test_an_input_does_not_take_what_nothing_wrote(cls: Any, has_data: bool) -> 
         f"{result} is an input of the kernel, and nothing has written {source}, which would take its place"
     )
     assert caught.value.hint == f"exchange {result} and {source}: {cls.name} writes to {result}"
-    assert (given == 1).all()
+    assert (array == 1).all()
     assert len(session.program) == 0

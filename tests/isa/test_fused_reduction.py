@@ -23,14 +23,14 @@ def reduced(session: Session, **use: Any) -> list[float] | None:
     """Row results of one call, if it reads them out."""
     data = use.pop("data", np.float32([[1, 2, 3]]))
     res = new_tile(session, Tile((len(data), 1))) if use.pop("reads", True) else None
-    given = {"op0": "add", "operand0": 0.0, "reduce_op": "add", **use}
+    attributes = {"op0": "add", "operand0": 0.0, "reduce_op": "add", **use}
     call(
         session,
         REDUCE,
         dst=new_tile(session, Tile(data.shape)),
         data=new_tile(session, data),
         reduce_res=res,
-        **given,
+        **attributes,
     )
     return None if res is None else array_of(res)[:, 0].tolist()
 

@@ -161,10 +161,10 @@ def test_a_contraction_over_the_limit_reads_as_one_message(session: Session) -> 
 
 
 def test_an_input_of_the_kernel_may_not_be_written(session: Session, a: View) -> None:
-    given = new_tile(session, Tile((16, 8)), name="given")
-    given.storage.is_mutable = False
+    input_tile = new_tile(session, Tile((16, 8)), name="given")
+    input_tile.storage.is_mutable = False
     a.storage.written.fill()
-    assert refusal(session, TENSOR_COPY, UseError, dst=given, src=a) == (
+    assert refusal(session, TENSOR_COPY, UseError, dst=input_tile, src=a) == (
         "tensor_copy: dst is an input of the kernel, which may not be written\n"
         "  dst = given: float32[16, 8] in sbuf\n"
         "  src = a: float32[16, 8] in sbuf\n"

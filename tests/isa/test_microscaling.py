@@ -36,8 +36,8 @@ def words_of(numbers: np.ndarray, name: str) -> np.ndarray:
 def spread(scales: np.ndarray, partitions: int, first: int = 0) -> np.ndarray:
     """Rows of scales [P / 8, F] where the hardware wants them in a tile of `partitions`; 255 elsewhere."""
     tile = np.full((partitions, scales.shape[1]), 255, np.uint8)
-    for row, held in enumerate(scales):
-        tile[row // 4 * 32 + row % 4 + first] = held
+    for row, scale in enumerate(scales):
+        tile[row // 4 * 32 + row % 4 + first] = scale
     return tile
 
 
@@ -79,7 +79,7 @@ class Product:
         return {
             "stationary": placed(session, words_of(self.left, self.types[0]), self.types[0]),
             "moving": placed(session, words_of(self.right, self.types[1]), self.types[1]),
-            **{name: placed(session, held, scale_type, name) for name, held in scales.items()},
+            **{name: placed(session, scale_array, scale_type, name) for name, scale_array in scales.items()},
         }
 
 
@@ -241,11 +241,11 @@ def quantised(
     scales = placed(session, np.zeros((p, f // 4), np.uint8), scale)
     call(session, QUANTIZE, dst=dst, src=new_tile(session, src, dtype), dst_scale=scales, headroom=headroom)
     rows = [row // 4 * 32 + row % 4 for row in range(p // 8)]
-    held = array_of(scales).view(np.uint8)
-    others = np.delete(held, rows, axis=0)
+    exponents = array_of(scales).view(np.uint8)
+    others = np.delete(exponents, rows, axis=0)
     assert not others.any()
     numbers = np.ascontiguousarray(array_of(dst)).view(ELEMENTS[name]).astype(np.float32)
-    return numbers, held[rows]
+    return numbers, exponents[rows]
 
 
 def quantised_by_scalars(src: np.ndarray, emax: int, largest: float, element: Any, headroom: int) -> Any:
@@ -279,9 +279,9 @@ def test_quantising_follows_the_documented_formula(
     draw = np.random.default_rng(partitions)
     src = draw.standard_normal((partitions, 24)) * 2.0 ** draw.integers(-12, 8, (partitions, 24))
     src[:8, :4] = 0
-    held = src.astype({"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}[dtype]).astype(np.float32)
+    converted = src.astype({"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}[dtype]).astype(np.float32)
     numbers, scales = quantised(src, name, dtype=dtype, headroom=headroom)
-    expected, documented = quantised_by_scalars(held, *DOCUMENTED[name], ELEMENTS[name], headroom)
+    expected, documented = quantised_by_scalars(converted, *DOCUMENTED[name], ELEMENTS[name], headroom)
     np.testing.assert_array_equal(scales, documented)
     np.testing.assert_array_equal(numbers, expected)
 
@@ -319,7 +319,7 @@ def test_an_infinity_saturates_and_nan_stays_nan() -> None:
 def test_numbers_of_three_bits_survive_quantising_and_multiply_exactly() -> None:
     left, right = small_integers(5, 128, 16 * 4), small_integers(6, 128, 24 * 4)
     session = trn3()
-    made = []
+    tiles = []
     for source in (left, right):
         f = source.shape[1] // 4
         dst, scale = (
@@ -327,11 +327,11 @@ def test_numbers_of_three_bits_survive_quantising_and_multiply_exactly() -> None
             placed(session, np.zeros((128, f), np.uint8), "float8_e8m0fnu"),
         )
         call(session, QUANTIZE, dst=dst, src=new_tile(session, source, "bfloat16"), dst_scale=scale)
-        made.append((dst, scale))
+        tiles.append((dst, scale))
     acc = psum(session, 16, 24)
     call(
-        session, MATMUL, dst=acc, stationary=made[0][0], moving=made[1][0], stationary_scale=made[0][1],
-        moving_scale=made[1][1],
+        session, MATMUL, dst=acc, stationary=tiles[0][0], moving=tiles[1][0], stationary_scale=tiles[0][1],
+        moving_scale=tiles[1][1],
     )  # fmt: skip
     exact = np.einsum("kmq,knq->mn", left.reshape(128, 16, 4), right.reshape(128, 24, 4))
     np.testing.assert_array_equal(array_of(acc), exact)

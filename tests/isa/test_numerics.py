@@ -329,12 +329,12 @@ def test_iota_saturates_in_a_narrow_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "given", "expected"),
+    ("source", "target", "number", "expected"),
     [("float32", "int8", 2.5, 2), ("float32", "bfloat16", 1.01171875, 1.015625),
      ("int32", "float16", 2049, 2048.0), ("int32", "uint32", -1, 0), ("float32", "float8_e4m3", 1e9, np.inf)],
 )  # fmt: skip
-def test_a_transfer_casts_through_float32(source: str, target: str, given: float, expected: float) -> None:
-    got = result(DMA_COPY, Tile((2, 4), target, "hbm"), src=(np.full((4, 2), given), source))
+def test_a_transfer_casts_through_float32(source: str, target: str, number: float, expected: float) -> None:
+    got = result(DMA_COPY, Tile((2, 4), target, "hbm"), src=(np.full((4, 2), number), source))
     assert (got == np.array(expected).astype(got.dtype)).all()
 
 

@@ -66,7 +66,7 @@ def test_a_predicated_copy_takes_operands_of_other_ranks(session: Session) -> No
 
 
 @pytest.mark.parametrize(
-    ("dtype", "number", "held"),
+    ("dtype", "number", "rounded"),
     [
         ("float32", 0.5, 0.5),
         ("bfloat16", 1 + 2.0**-9, 1.0),
@@ -75,11 +75,11 @@ def test_a_predicated_copy_takes_operands_of_other_ranks(session: Session) -> No
     ],
 )
 def test_a_number_is_copied_rounded_to_the_type_of_dst(
-    session: Session, dtype: str, number: float, held: float
+    session: Session, dtype: str, number: float, rounded: float
 ) -> None:
     dst = new_tile(session, [[3, 3]], dtype)
     call(session, COPY, dst=dst, src=number, predicate=new_tile(session, [[0, 1]], "uint8"))
-    assert array_of(dst).astype(np.float64).tolist() == [[3, held]]
+    assert array_of(dst).astype(np.float64).tolist() == [[3, rounded]]
 
 
 def test_a_predicated_copy_moves_bits(session: Session) -> None:

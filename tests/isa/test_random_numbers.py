@@ -32,14 +32,14 @@ def trn3() -> Session:
 def xorwow(state: list[int], count: int) -> tuple[list[int], list[int]]:
     """Marsaglia, "Xorshift RNGs" (2003), section 3.1, word by word: numbers and the state after them."""
     x, y, z, w, v, d = state
-    made = []
+    numbers = []
     for _ in range(count):
         t = x ^ (x >> 2)
         x, y, z, w = y, z, w, v
         v = (v ^ (v << 4) ^ t ^ (t << 1)) % 2**32
         d = (d + 362437) % 2**32
-        made.append((v + d) % 2**32)
-    return made, [x, y, z, w, v, d]
+        numbers.append((v + d) % 2**32)
+    return numbers, [x, y, z, w, v, d]
 
 
 def seed(session: Session, number: int) -> None:
@@ -55,7 +55,7 @@ def bits(session: Session, shape: tuple[int, ...], dtype: str = "uint32", **use:
 def test_a_generator_follows_the_published_recurrence() -> None:
     state = np.random.default_rng(1).integers(0, 2**32, (3, 6), dtype=np.uint32)
     expected = [xorwow([int(word) for word in lane], 20) for lane in state]
-    np.testing.assert_array_equal(drawn(state, 20), [made for made, _ in expected])
+    np.testing.assert_array_equal(drawn(state, 20), [number for number, _ in expected])
     np.testing.assert_array_equal(state, [after for _, after in expected])
 
 
@@ -160,8 +160,8 @@ def test_rand2_rounds_once_into_integers(trn3: Session) -> None:
 
 def dropped(session: Session, data: np.ndarray, prob: Any, dtype: str = "float32") -> np.ndarray:
     dst = new_tile(session, Tile(data.shape, dtype))
-    given = new_tile(session, prob) if isinstance(prob, np.ndarray) else prob
-    call(session, DROPOUT, dst=dst, data=new_tile(session, data, dtype), prob=given)
+    probability = new_tile(session, prob) if isinstance(prob, np.ndarray) else prob
+    call(session, DROPOUT, dst=dst, data=new_tile(session, data, dtype), prob=probability)
     return array_of(dst)
 
 

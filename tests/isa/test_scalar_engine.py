@@ -169,7 +169,7 @@ def reduce_call(session: Session, data: Any, cmd: str, *, reads: bool = True) ->
     rows = np.float32(data)
     out = new_tile(session, Tile(rows.shape))
     res = new_tile(session, Tile((rows.shape[0], 1)))
-    given = {"reduce_res": res} if reads else {}
+    optional = {"reduce_res": res} if reads else {}
     call(
         session,
         ACTIVATION,
@@ -178,7 +178,7 @@ def reduce_call(session: Session, data: Any, cmd: str, *, reads: bool = True) ->
         data=new_tile(session, rows),
         reduce_op="add",
         reduce_cmd=cmd,
-        **given,
+        **optional,
     )
     return array_of(res)[:, 0].tolist() if reads else None
 

@@ -48,11 +48,11 @@ def test_a_scan_is_a_recurrence_along_each_row(op0: str, op1: str, reverse0: boo
         reverse1=reverse1,
     )
     for row in range(3):
-        held = float(initial[row, 0])
+        running = float(initial[row, 0])
         for x, y, z in zip(ONE[row].tolist(), TWO[row].tolist(), got[row].tolist(), strict=True):
-            inner = OPS[op0](held, x) if reverse0 else OPS[op0](x, held)
-            held = OPS[op1](y, inner) if reverse1 else OPS[op1](inner, y)
-            assert z == held
+            inner = OPS[op0](running, x) if reverse0 else OPS[op0](x, running)
+            running = OPS[op1](y, inner) if reverse1 else OPS[op1](inner, y)
+            assert z == running
 
 
 def test_a_scan_goes_on_from_the_last_column_of_another() -> None:
@@ -93,10 +93,10 @@ def test_a_cumulative_call_is_a_running_reduction(op0: str, op1: str) -> None:
     column = np.float32([[2], [-1], [0]])
     got = result(CUMULATIVE, (3, 6), src=ONE, op0=op0, op1=op1, imm0=column)
     for row in range(3):
-        held = IDENTITY[op1]
+        running = IDENTITY[op1]
         for x, z in zip(ONE[row].tolist(), got[row].tolist(), strict=True):
-            held = OPS[op1](OPS[op0](x, float(column[row, 0])), held)
-            assert z == held
+            running = OPS[op1](OPS[op0](x, float(column[row, 0])), running)
+            assert z == running
 
 
 def cumulate(session: Session, cmd: str, op1: str = "add", imm1: Any = None) -> list[float]:
@@ -131,8 +131,8 @@ def test_cumulative_calls_continue_load_and_reset_the_registers() -> None:
 def test_continuing_from_registers_that_nothing_set_is_nan_and_a_warning() -> None:
     session = open_session(MACHINES["trn2"])
     with heard() as texts:
-        held = cumulate(session, "reduce")
-    assert np.isnan(held).all()
+        running = cumulate(session, "reduce")
+    assert np.isnan(running).all()
     assert texts == [
         "tensor_scalar_cumulative: reduce_cmd is reduce and the registers hold nothing known, as nothing "
         "reset or loaded them before or an instruction was idle; the result is nan"

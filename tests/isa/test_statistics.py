@@ -63,9 +63,9 @@ def test_a_difference_of_large_numbers_keeps_its_variance() -> None:
 
 
 def test_results_that_a_call_returns_have_six_and_two_elements_of_the_type_of_data() -> None:
-    given = {"data": data_layout(16, 2, 6)}
+    layouts = {"data": data_layout(16, 2, 6)}
     for cls, size in ((BN_STATS, 6), (BN_AGGR, 2)):
-        fresh = cls.fresh(given, {})
+        fresh = cls.fresh(layouts, {})
         assert (fresh.shape, fresh.dtype, fresh.memory) == ((16, size), BFLOAT16, "sbuf")
 
 

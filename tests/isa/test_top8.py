@@ -23,7 +23,7 @@ def top(row: list[float]) -> list[float]:
     return sorted(row, reverse=True)[:8]
 
 
-def found(row: list[float], wanted: list[float]) -> list[int]:
+def positions_of(row: list[float], wanted: list[float]) -> list[int]:
     """Successive occurrences of equal values, in ascending order."""
     places = []
     for slot, value in enumerate(wanted):
@@ -61,7 +61,7 @@ def test_equal_values_find_one_occurrence_after_the_other(name: str) -> None:
     # NKI 0.6 release notes: ascending, and all ones for what is not found
     wanted = np.random.default_rng(2).integers(0, 14, (16, 8)).astype(np.float32)
     got = result(FIND, Tile((16, 8), name), data=DATA, vals=wanted)
-    expected = [found(row, vals) for row, vals in zip(DATA.tolist(), wanted.tolist(), strict=True)]
+    expected = [positions_of(row, vals) for row, vals in zip(DATA.tolist(), wanted.tolist(), strict=True)]
     assert got.tolist() == [[k & (2 ** (got.itemsize * 8) - 1) for k in row] for row in expected]
 
 

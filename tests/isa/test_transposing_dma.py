@@ -28,9 +28,9 @@ TWO_BYTES = {"src.dtype": "bfloat16", "dst.dtype": "bfloat16"}
 def test_a_transpose_moves_bits(shape: tuple[int, ...], axes: tuple[int, ...], memory: str) -> None:
     bits = np.random.default_rng(1).integers(0, 2**32, shape, dtype=np.uint32)
     expected = np.transpose(bits, axes)
-    for given in (None, axes):
+    for permutation in (None, axes):
         dst = Tile(expected.shape, "uint32")
-        got = result(TRANSPOSE, dst, src=(bits, "uint32", memory), axes=given)
+        got = result(TRANSPOSE, dst, src=(bits, "uint32", memory), axes=permutation)
         np.testing.assert_array_equal(got, expected)
 
 
@@ -45,8 +45,8 @@ def test_a_tile_may_be_transposed_in_place() -> None:
 @pytest.mark.parametrize("shape", [(16, 128), (1, 16, 128), (8, 2, 64), (4, 3, 4, 128)])
 def test_hardware_descriptors_transpose_the_documented_blocks(shape: tuple[int, ...]) -> None:
     axes = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}[len(shape)]
-    turned = tuple(shape[a] for a in axes)
-    changes = {"dge_mode": "hwdge", **TWO_BYTES, "src.shape": shape, "dst.shape": turned}
+    shape_after = tuple(shape[a] for a in axes)
+    changes = {"dge_mode": "hwdge", **TWO_BYTES, "src.shape": shape, "dst.shape": shape_after}
     assert refused(TRANSPOSE, changes) == ""
 
 
@@ -186,14 +186,14 @@ def test_a_sum_is_float32_and_rounded_once() -> None:
 def test_a_row_remembers_every_tile_of_a_list() -> None:
     session = open_session(MACHINES["trn2"])
     dst = new_tile(session, Tile((4, 8)))
-    given = sources(session, 3)
-    call(session, COMPUTE, dst=dst, srcs=given, reduce_op="add")
+    tiles = sources(session, 3)
+    call(session, COMPUTE, dst=dst, srcs=tiles, reduce_op="add")
     names = [(a.operand, a.storage, a.is_written) for a in session.program.accesses(0)]
     assert names == [
         ("dst", dst.storage.number, True),
-        *[(f"srcs[{k}]", v.storage.number, False) for k, v in enumerate(given)],
+        *[(f"srcs[{k}]", v.storage.number, False) for k, v in enumerate(tiles)],
     ]
-    assert [form.srcs for form in session.program.forms] == [tuple(v.layout for v in given)]
+    assert [form.srcs for form in session.program.forms] == [tuple(v.layout for v in tiles)]
     # one transfer per source, all bytes of each
     steps = session.program.forms[0].steps
     assert [s.descriptors * s.descriptor_bytes for s in steps] == [128, 128, 128]

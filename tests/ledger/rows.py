@@ -9,14 +9,14 @@ SOURCE = Source("here", "a page")
 
 
 def row(name="a", measured=None, **changes) -> Row:
-    given = {
+    values = {
         "id": name, "family": "sums", "kernel": "adding.add_columns", "calls": ((name,),),
         "measured": measured or {"profile_us": 100.0}, "source": SOURCE, "chip": "trn2", "dialect": "nki",
         "trust": "A", "split": "judge", "noise": 0.01,
     }  # fmt: skip
-    given |= changes
-    given["calls"] = tuple(Call(given["kernel"], tuple(args)) for args in given["calls"])
-    return Row(**given)
+    values |= changes
+    values["calls"] = tuple(Call(values["kernel"], tuple(args)) for args in values["calls"])
+    return Row(**values)
 
 
 def compared(measured, predicted, name="a", half=0.1, bound="tensor engine", **changes) -> Compared:

@@ -45,32 +45,32 @@ def test_constants_that_made_the_times_are_found_again():
     predictor = Predictor()
     machine = with_constants(kernel_start_ns=14000.0, dma_issue_ns=600.0)
     rows = timed_on(machine, predictor, sizes=LONGER)
-    found = fit(judged(rows, predictor), TRN2)
-    assert found.rows == 4
-    assert found.before > 0.15
+    fitted = fit(judged(rows, predictor), TRN2)
+    assert fitted.rows == 4
+    assert fitted.before > 0.15
     # what is known pulls back
-    assert found.after < 0.03
+    assert fitted.after < 0.03
     # what a launch costs is told by the small kernels; a part of it may go to kernel_end_ns
-    launch = found.machine["kernel_start_ns"] + found.machine["kernel_end_ns"]
+    launch = fitted.machine["kernel_start_ns"] + fitted.machine["kernel_end_ns"]
     assert launch == pytest.approx(14000 + TRN2["kernel_end_ns"], rel=0.05)
-    assert found.machine["dma_issue_ns"] == pytest.approx(600, rel=0.12)
+    assert fitted.machine["dma_issue_ns"] == pytest.approx(600, rel=0.12)
 
 
 @pytest.mark.usefixtures("served")
 def test_times_that_agree_move_nothing():
     predictor = Predictor()
-    found = fit(judged(timed_on(TRN2, predictor), predictor), TRN2)
-    assert found.changed == {}
-    assert found.machine == TRN2
+    fitted = fit(judged(timed_on(TRN2, predictor), predictor), TRN2)
+    assert fitted.changed == {}
+    assert fitted.machine == TRN2
 
 
 @pytest.mark.usefixtures("served")
 def test_documented_constants_never_move():
     predictor = Predictor()
-    found = fit(judged(timed_on(with_constants(kernel_start_ns=30000.0), predictor), predictor), TRN2)
+    fitted = fit(judged(timed_on(with_constants(kernel_start_ns=30000.0), predictor), predictor), TRN2)
     facts = TRN2.facts()
-    assert {name for name in found.changed if facts[name].certainty == "documented"} == set()
-    assert set(found.changed) <= set(free_constants(TRN2)) <= set(FREE)
+    assert {name for name in fitted.changed if facts[name].certainty == "documented"} == set()
+    assert set(fitted.changed) <= set(free_constants(TRN2)) <= set(FREE)
     assert SPREAD["documented"] == 0
 
 
@@ -79,8 +79,8 @@ def test_rows_that_contradict_each_other_are_not_fitted_to():
     predictor = Predictor()
     rows = timed_on(TRN2, predictor)
     wrong = replace(rows[0], id="wrong", measured={"nc_latency_us": 1e6}, contradicts=(rows[0].id,))
-    found = fit(judged([*rows, wrong], predictor), TRN2)
-    assert (found.rows, found.changed) == (4, {})
+    fitted = fit(judged([*rows, wrong], predictor), TRN2)
+    assert (fitted.rows, fitted.changed) == (4, {})
 
 
 @pytest.mark.usefixtures("served")
@@ -102,10 +102,12 @@ def test_a_family_that_is_left_out_is_predicted_by_the_others():
     slow = with_constants(kernel_start_ns=1.5 * TRN2["kernel_start_ns"])
     others = timed_on(slow, predictor, "slow")
     own = timed_on(TRN2, predictor, "own", sizes=SIZES[1:2])
-    given = judged([*others, *own], predictor)
-    found = leave_one_family_out(given, given, TRN2)
+    judgements = judged([*others, *own], predictor)
+    errors_by_family = leave_one_family_out(judgements, judgements, TRN2)
     latency = own[0].value * 1000
     # fitted to the slow ones the launch costs 4600 ns more; fitted to `own` alone it costs what it did
-    assert list(found["own"].values()) == pytest.approx([0.5 * TRN2["kernel_start_ns"] / latency], rel=0.3)
+    assert list(errors_by_family["own"].values()) == pytest.approx(
+        [0.5 * TRN2["kernel_start_ns"] / latency], rel=0.3
+    )
     known = [one.predict(TRN2) / one.measured - 1 for one in judged(others, predictor)]
-    assert list(found["slow"].values()) == pytest.approx(known, rel=1e-3)
+    assert list(errors_by_family["slow"].values()) == pytest.approx(known, rel=1e-3)

@@ -41,9 +41,9 @@ def test_a_constant_that_one_setting_tells_is_named():
     assert telling("kernel_start_ns", TRN2, [one, again, other], predictor) == ["a", "c"]
     # no profile: nothing tells what a profile adds
     assert telling("profile_extra_ns", TRN2, [one, other], predictor) == []
-    found = {"kernel_start_ns, trn2": ["a", "c"], "profile_extra_ns, trn2": ["a"]}
-    assert not bar_of_constants(found).is_met
-    assert bar_of_constants(found).reached == "profile_extra_ns, trn2"
+    settings = {"kernel_start_ns, trn2": ["a", "c"], "profile_extra_ns, trn2": ["a"]}
+    assert not bar_of_constants(settings).is_met
+    assert bar_of_constants(settings).reached == "profile_extra_ns, trn2"
     assert bar_of_constants({"kernel_start_ns, trn2": ["a", "c"]}).is_met
 
 

@@ -36,7 +36,7 @@ def read(tmp_path):
     return run
 
 
-def told(read, text: str) -> str:
+def message_of(read, text: str) -> str:
     with pytest.raises(FileError) as raised:
         read(text)
     return str(raised.value)
@@ -128,12 +128,12 @@ KEYS = (
 def test_a_fault_is_told_with_its_line(read, old, new, message):
     text = HEAD + ROW
     assert old in text
-    assert told(read, text.replace(old, new, 1)) == message
+    assert message_of(read, text.replace(old, new, 1)) == message
 
 
 def test_a_file_that_is_no_ledger_is_refused(read, tmp_path):
     path = tmp_path / "lab.yaml"
-    assert told(read, "a: 1\n") == (
+    assert message_of(read, "a: 1\n") == (
         f"{path} has schema None; a ledger has 'nkilab.ledger/1'\n  hint: see docs/ledger.md for the format"
     )
     with pytest.raises(FileError) as raised:

@@ -11,7 +11,7 @@ import pytest
 from nkilab.ledger.regret import Grid, grids_of, regret_bar
 from nkilab.ledger.row import Call, Row, Source
 from nkilab.ledger.score import Compared
-from tests.program import call, told
+from tests.command_line import call, outcome_of
 from tests.tune.kernels import KERNEL
 
 ROW = Row(
@@ -78,20 +78,20 @@ groups:
 def test_validate_prints_regret_and_rank_correlation_of_a_ledger(tmp_path: Path):
     (tmp_path / "kernels.py").write_text(KERNEL)
     (tmp_path / "mine.yaml").write_text(LEDGER)
-    status, output, complaint = told(call("validate", "--regret", "mine.yaml", folder=tmp_path))
+    status, output, complaint = outcome_of(call("validate", "--regret", "mine.yaml", folder=tmp_path))
     assert (status, complaint) == (0, "")
     assert "kernels.py:copied f32[128,2048] on trn2 (lab, nc_latency_us)" in output
     assert "    3 points  regret   0.0%  Kendall tau  1.00" in output
     assert output.endswith(
         "met     grids whose choice is within 5% of the measured best: 1 of 1; at least 80%\n"
     )
-    held = json.loads(told(call("validate", "--regret", "--json", "mine.yaml", folder=tmp_path))[1])
-    assert held["schema"] == "nkilab.regret/1"
-    assert [(g["chosen"], g["best"], g["points"]) for g in held["grids"]] == [("c1024", "c1024", 3)]
+    document = json.loads(outcome_of(call("validate", "--regret", "--json", "mine.yaml", folder=tmp_path))[1])
+    assert document["schema"] == "nkilab.regret/1"
+    assert [(g["chosen"], g["best"], g["points"]) for g in document["grids"]] == [("c1024", "c1024", 3)]
 
 
 def test_regret_goes_with_no_picture(tmp_path: Path):
-    assert told(call("validate", "--regret", "--picture", "x.svg", folder=tmp_path)) == (
+    assert outcome_of(call("validate", "--regret", "--picture", "x.svg", folder=tmp_path)) == (
         2,
         "",
         "nkilab: --regret goes with --family and --json alone\n  hint: leave the other options out\n",

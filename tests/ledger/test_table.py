@@ -133,6 +133,8 @@ def test_attention_moves_what_the_profiler_counted_but_for_identity_matrices(kin
 
 def test_the_document_counts_the_rows_of_each_file():
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
-    told = {name: int(count) for name, count in re.findall(r"^\| `(\w+)\.yaml` \| (\d+) \|", page, re.M)}
-    held = {path.stem: len(ledger_rows(path)) for path in OWN.glob("*.yaml") if path.stem != "left_out"}
-    assert told == held
+    documented = {
+        name: int(count) for name, count in re.findall(r"^\| `(\w+)\.yaml` \| (\d+) \|", page, re.M)
+    }
+    counted = {path.stem: len(ledger_rows(path)) for path in OWN.glob("*.yaml") if path.stem != "left_out"}
+    assert documented == counted

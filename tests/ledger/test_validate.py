@@ -16,7 +16,7 @@ from nkilab.ledger.predict import recosted
 from nkilab.machine import machine_named
 from nkilab.machine.model import assumed
 from nkilab.validate import compare
-from tests.program import call
+from tests.command_line import call
 
 from .rows import compared, row
 from .serving import kernel
@@ -53,16 +53,16 @@ def predicted(served) -> float:
 
 def test_json_holds_every_row_with_its_base_and_error(ledger, predicted):
     done = call("validate", ledger(2 * predicted), "--json")
-    found = json.loads(done.stdout)
-    assert found["schema"] == "nkilab.validate/1"
-    first, second = found["rows"]
+    document = json.loads(done.stdout)
+    assert document["schema"] == "nkilab.validate/1"
+    first, second = document["rows"]
     assert (first["metric"], first["measured"], first["is_primary"]) == ("nc_latency_us", 2 * predicted, True)
     assert first["base"] == "from the launch on the NeuronCore to its end; nki.benchmark, NCL"
     assert first["error"] == pytest.approx(-0.5)
     assert (second["metric"], second["predicted"], second["interval"]) == ("dma_transfers", 3, None)
-    assert found["counts"] == {"compared": 1, "equal": 1}
-    assert found["scores"]["judged kernels"]["mape"] == pytest.approx(0.5)
-    assert found["left_out"] == {}
+    assert document["counts"] == {"compared": 1, "equal": 1}
+    assert document["scores"]["judged kernels"]["mape"] == pytest.approx(0.5)
+    assert document["left_out"] == {}
 
 
 def test_a_missed_bar_is_exit_code_1(ledger, predicted):
@@ -204,20 +204,22 @@ def test_calls_of_one_kernel_and_shapes_are_traced_once():
 @pytest.mark.usefixtures("served")
 def test_a_label_stands_for_both_halves_of_a_float32_product():
     # trn2: 512 columns twice, 4 passes in all, at 2.4 GHz: two starts in 4 * 512 / 2.4 = 853 ns
-    given = row("a", {"interval_ns": 429.0}, kernel="single.matmuls", calls=((512, "float32", 8),),
+    ledger_row = row("a", {"interval_ns": 429.0}, kernel="single.matmuls", calls=((512, "float32", 8),),
                 kind="instruction", label="MATMUL")  # fmt: skip
-    (one,) = compare([given], Predictor())
+    (one,) = compare([ledger_row], Predictor())
     assert one.predicted == pytest.approx(853.3 / 2, rel=0.02)
 
 
 @pytest.mark.usefixtures("served")
 def test_a_descriptor_is_what_a_longer_transfer_takes_more():
     # 64 more descriptors over 16 engines are 4 each
-    given = row("a", {"descriptor_ns": 156.5}, kernel="single.load", kind="instruction",
+    ledger_row = row("a", {"descriptor_ns": 156.5}, kernel="single.load", kind="instruction",
                 calls=(("u8[64,4096]",), ("u8[128,4096]",)), units=(64, 128))  # fmt: skip
     predictor = Predictor()
-    short, long = (predictor.predict(replace(given, calls=(c,)), "transfer_ns") for c in given.calls)
-    assert predictor.predict(given, "descriptor_ns") == pytest.approx((long - short) / 4)
+    short, long = (
+        predictor.predict(replace(ledger_row, calls=(c,)), "transfer_ns") for c in ledger_row.calls
+    )
+    assert predictor.predict(ledger_row, "descriptor_ns") == pytest.approx((long - short) / 4)
 
 
 def test_a_picture_fills_marks_of_judged_rows_alone():

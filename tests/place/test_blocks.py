@@ -42,7 +42,7 @@ def test_blocks_become_tiles() -> None:
     assert tiles(program, 0) == [((128, 64), 0)]
     assert tiles(program, 5) == [((128, 64), 64 * 64 + 16), ((128, 64), 64 * 64)]
     assert len({a.storage for row in (0, 2, 4) for a in program.accesses(row) if a.operand == "dst"}) == 3
-    strides = [given.strides for _, _, given in program.form_of(5).tile_slots()]
+    strides = [tile_layout.strides for _, _, tile_layout in program.form_of(5).tile_slots()]
     assert strides == [(64, 1), (64, 1)]
 
 
@@ -102,7 +102,9 @@ def test_blocks_need_no_more_room_than_before() -> None:
     before, after = k.program, with_blocks_apart(k.program)
     assert plan(after).peak_sbuf_bytes <= plan(before).peak_sbuf_bytes
     # the tile beside a block stays as it was
-    strides = [given.strides for row in range(16) for _, _, given in after.form_of(row).tile_slots()]
+    strides = [
+        tile_layout.strides for row in range(16) for _, _, tile_layout in after.form_of(row).tile_slots()
+    ]
     assert set(strides) == {(64, 1)}
 
 
@@ -149,7 +151,7 @@ def test_fills_that_something_needs_stay(options) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "stays"),
+    ("parts", "is_kept"),
     [
         ([(0, 128, 0, 256)], True),
         ([(0, 64, 0, 512)], True),
@@ -159,7 +161,7 @@ def test_fills_that_something_needs_stay(options) -> None:
     ],
 )
 def test_zeroes_of_a_tile_that_products_cover_in_part_are_written(
-    parts: list[tuple[int, int, int, int]], stays: bool
+    parts: list[tuple[int, int, int, int]], is_kept: bool
 ) -> None:
     # a product on half of the tile let the zeroes of the other half go, though they were copied out
     k = Kernel("trn1")
@@ -173,7 +175,7 @@ def test_zeroes_of_a_tile_that_products_cover_in_part_are_written(
             accumulate=True,
         )
     k.copy(k.tile(128, 512), psum)
-    assert ("memset" in without_zero_fills(k.program).opcodes()) == stays
+    assert ("memset" in without_zero_fills(k.program).opcodes()) == is_kept
 
 
 def test_each_fill_is_judged_by_the_products_up_to_the_next_read() -> None:
@@ -190,9 +192,9 @@ def test_each_fill_is_judged_by_the_products_up_to_the_next_read() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("halves", "stays"), [((0, 1), False), ((0,), True), ((1,), True)])
+@pytest.mark.parametrize(("halves", "is_kept"), [((0, 1), False), ((0,), True), ((1,), True)])
 def test_zeroes_of_a_tile_with_inner_axes_are_judged_by_all_of_them(
-    halves: tuple[int, ...], stays: bool
+    halves: tuple[int, ...], is_kept: bool
 ) -> None:
     k = Kernel("trn1")
     psum = k.psum(128, 2, 256)
@@ -201,7 +203,7 @@ def test_zeroes_of_a_tile_with_inner_axes_are_judged_by_all_of_them(
         into = part(psum, (0, 128), (half, half + 1), (0, 256))
         k.matmul(into, k.tile(128, 128), k.tile(128, 1, 256), accumulate=True)
     k.copy(k.tile(128, 2, 256), psum)
-    assert ("memset" in without_zero_fills(k.program).opcodes()) == stays
+    assert ("memset" in without_zero_fills(k.program).opcodes()) == is_kept
 
 
 def test_a_tile_that_is_used_again_is_judged_from_each_fill_on() -> None:

@@ -82,10 +82,10 @@ def test_a_box_holds_what_its_access_touches_and_no_more_if_it_says_so(seed: int
         views = [random_view(draw, shape, 4, is_plain=False) for _ in range(8)]
         boxes = boxes_for([(0, shape, 4, *view) for view in views])
         for view, number in zip(views, boxes.of_slot.tolist(), strict=True):
-            held = in_box(boxes, number, shape, 4)
-            assert touched(view) <= held
+            box = in_box(boxes, number, shape, 4)
+            assert touched(view) <= box
             if boxes.is_exact[number]:
-                assert touched(view) == held
+                assert touched(view) == box
             assert boxes.flat_low[number] == min(touched(view))
             assert boxes.flat_high[number] == max(touched(view)) + 1
 
@@ -135,16 +135,16 @@ def test_columns_with_a_step_cover_those_of_the_same_step_within() -> None:
     boxes = boxes_for([(0, (12,), 4, *view) for view in views])
     overlaps = overlaps_of(boxes)
     even, few, odd, third = boxes.of_slot.tolist()
-    found = {
+    covers = {
         number: dict(zip(*(column[overlaps.start[number] : overlaps.start[number + 1]].tolist()
                            for column in (overlaps.other, overlaps.covers)), strict=True))
         for number in (even, few, odd, third)
     }  # fmt: skip
-    assert found[even][few] is True
-    assert found[few][even] is False
-    assert odd not in found[even]
-    assert odd not in found[few]
-    assert found[even][third] is found[third][even] is False
+    assert covers[even][few] is True
+    assert covers[few][even] is False
+    assert odd not in covers[even]
+    assert odd not in covers[few]
+    assert covers[even][third] is covers[third][even] is False
 
 
 def test_accesses_known_by_their_interval_alone_are_not_taken_for_one() -> None:

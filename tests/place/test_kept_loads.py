@@ -65,15 +65,15 @@ def test_of_tiles_that_are_used_at_once_those_stay_that_were_used_last(seed: int
     # a tile that stays lies beside the one that lives at each row, and is held until it is loaded again
     blocks = Random(seed).choices(range(5), k=25)
     k, _ = loading(blocks, room)
-    held: list[int] = []
+    resident: list[int] = []
     last: dict[int, int] = {}
     used = [1] * (2 * len(blocks))
     expected = []
     for number, block in enumerate(blocks):
         row = 2 * number
-        if block in held:
-            held.remove(block)
-            held.append(block)
+        if block in resident:
+            resident.remove(block)
+            resident.append(block)
             between = range(last[block] + 1, row)
             if all(used[r] + 1 <= room for r in between):
                 expected.append(number)
@@ -82,8 +82,8 @@ def test_of_tiles_that_are_used_at_once_those_stay_that_were_used_last(seed: int
                 last[block] = row + 1
                 continue
         else:
-            held.append(block)
-            held[:] = held[-room:]
+            resident.append(block)
+            resident[:] = resident[-room:]
         last[block] = row + 1
     assert left_out(k, Room) == expected
 

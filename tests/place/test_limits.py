@@ -63,8 +63,8 @@ def test_run_estimate_profile_and_check_agree_on_what_exists(kernel: Any, expect
     assert said(lambda: kernel(X)) == expected
     assert said(lambda: nkilab.simulate(kernel)(X)) == expected
     assert said(lambda: nkilab.estimate(kernel, nkilab.spec((1, 1), "float32"))) == expected
-    found = [f.message for f in nkilab.check(kernel, X) if f.fails]
-    assert [message.partition(": ")[2] for message in found] == ([expected] if expected else [])
+    messages = [f.message for f in nkilab.check(kernel, X) if f.fails]
+    assert [message.partition(": ")[2] for message in messages] == ([expected] if expected else [])
 
 
 def test_a_tile_too_large_for_beta_1_is_refused_too() -> None:

@@ -170,15 +170,15 @@ def test_tiles_leave_and_return_by_the_rule(seed: int, sizes: list[int]) -> None
     case = random_case(seed, sizes)
     placed = plan(case.kernel.program)
     # the tiles are the first storages
-    found = [(t.kind, t.storage, t.before_row) for t in placed.transfers]
-    assert found == Sbuf(case).run()
+    moves = [(t.kind, t.storage, t.before_row) for t in placed.transfers]
+    assert moves == Sbuf(case).run()
     for transfer in placed.transfers:
         units = case.units[transfer.storage]
         assert (transfer.descriptors, transfer.descriptor_bytes) == (128, units * UNIT)
     kinds = ("spill_save", "spill_reload", "load_again")
     moved = (placed.spill_save_bytes, placed.spill_reload_bytes, placed.loaded_again_bytes)
     for kind, total in zip(kinds, moved, strict=True):
-        assert total == sum(128 * case.units[tile] * UNIT for own, tile, _ in found if own == kind)
+        assert total == sum(128 * case.units[tile] * UNIT for own, tile, _ in moves if own == kind)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -188,14 +188,14 @@ def test_sbuf_holds_at_every_row_what_the_row_uses_and_never_more_than_it_has(
 ) -> None:
     case = random_case(seed, sizes)
     sbuf = plan(case.kernel.program).sbuf
-    stays = list(zip(sbuf.storage, sbuf.size, sbuf.first_row, sbuf.last_row, strict=True))
+    resident = list(zip(sbuf.storage, sbuf.size, sbuf.first_row, sbuf.last_row, strict=True))
     most = 0
     for row, uses in enumerate(case.uses):
         used = {use.tile for use in uses}
-        here = [(tile, size) for tile, size, begin, end in stays if begin <= row <= end]
+        here = [(tile, size) for tile, size, begin, end in resident if begin <= row <= end]
         assert used <= {tile for tile, _ in here}
         # who leaves in this row made room for who comes
-        staying = sum(size for tile, size, begin, end in stays if begin <= row < end)
+        staying = sum(size for tile, size, begin, end in resident if begin <= row < end)
         most = max(most, staying)
         assert staying <= case.room * UNIT
     peak = plan(case.kernel.program).peak_sbuf_bytes
@@ -302,20 +302,20 @@ def ancestors(k: Kernel, placed: Plan) -> dict[int, int]:
 
 def accesses(case: Case, placed: Plan) -> list[tuple[int, int, bool, bool]]:
     """Node, address of half a tile, whether it reads and writes there: rows, saves, what brings content."""
-    stays = list(zip(*(getattr(placed.sbuf, name).tolist() for name in
+    resident = list(zip(*(getattr(placed.sbuf, name).tolist() for name in
                        ("storage", "address", "first_row", "last_row", "pieces")), strict=True))  # fmt: skip
-    assert all(pieces == 1 for *_, pieces in stays)
+    assert all(pieces == 1 for *_, pieces in resident)
     result = []
     for node in in_order(placed):
         if node < placed.rows:
             for use in case.uses[node]:
-                (at,) = {a for s, a, begin, end, _ in stays if s == use.tile and begin <= node <= end}
+                (at,) = {a for s, a, begin, end, _ in resident if s == use.tile and begin <= node <= end}
                 result += [(node, at + half * UNIT * 2, use.reads, use.writes) for half in use.halves]
             continue
         transfer = placed.transfers[node - placed.rows]
         row, is_save = transfer.before_row, transfer.kind == "spill_save"
         (at,) = (
-            a for s, a, begin, end, _ in stays
+            a for s, a, begin, end, _ in resident
             if s == transfer.storage and (end == row if is_save else begin == row)
         )  # fmt: skip
         result += [(node, at + half * UNIT * 2, is_save, not is_save) for half in (0, 1)]

@@ -276,28 +276,28 @@ def test_what_came_from_hbm_that_the_kernel_writes_is_saved() -> None:
 def cyclic(tiles: int, rounds: int, room: int) -> tuple[Kernel, list]:
     """Tiles loaded one after another, stored in the same order round after round, with room for some."""
     k = Kernel(machine_with(room))
-    held = [k.tile(128, 512) for _ in range(tiles)]
-    for tile in held:
+    tiles_of_k = [k.tile(128, 512) for _ in range(tiles)]
+    for tile in tiles_of_k:
         k.copy(tile, k.psum(128, 512))
     for _ in range(rounds):
-        for tile in held:
+        for tile in tiles_of_k:
             k.store(k.hbm(128, 512), tile)
-    return k, held
+    return k, tiles_of_k
 
 
 def test_what_was_used_a_moment_ago_stays_where_others_rest() -> None:
     # 60 tiles, room for 40, 16 rows of rest: row 40 loads tile 40; tiles 0 to 24 were loaded 16 rows ago or
     # more and are used in rows 60 to 84; of them 24 is used last
-    k, held = cyclic(60, 2, 40)
+    k, tiles_of_k = cyclic(60, 2, 40)
     transfers = plan(k.program).transfers
-    assert (transfers[0].storage - held[0].storage.number, transfers[0].before_row) == (24, 40)
+    assert (transfers[0].storage - tiles_of_k[0].storage.number, transfers[0].before_row) == (24, 40)
 
 
 def test_where_all_that_rest_are_used_soon_the_one_used_farthest_ahead_leaves() -> None:
     # 21 tiles, room for 20: row 20 loads tile 20; tiles 0 to 4 rest and are used in rows 21 to 25
-    k, held = cyclic(21, 2, 20)
+    k, tiles_of_k = cyclic(21, 2, 20)
     transfers = plan(k.program).transfers
-    assert (transfers[0].storage - held[0].storage.number, transfers[0].before_row) == (19, 20)
+    assert (transfers[0].storage - tiles_of_k[0].storage.number, transfers[0].before_row) == (19, 20)
 
 
 def test_the_finding_of_a_spill_names_the_largest_live_tiles_with_their_lines() -> None:

@@ -13,7 +13,7 @@ from nkilab.dialects.history import BETA1, VERSIONS
 from nkilab.dialects.serve import tables
 from nkilab.errors import UsageError
 from nkilab.stubs import stub_texts, write_stubs
-from tests.program import call, script
+from tests.command_line import call, script
 
 NKI = """\
 import nki
@@ -87,16 +87,16 @@ def test_every_served_name_of_every_version_is_in_the_stubs():
 
 
 def _defined(tree):
-    found = set()
+    definitions = set()
     for node in tree.body:
         match node:
             case ast.FunctionDef() | ast.ClassDef():
-                found.add(node.name)
+                definitions.add(node.name)
             case ast.AnnAssign():
-                found.add(node.target.id)
+                definitions.add(node.target.id)
             case ast.Assign():
-                found.add(node.targets[0].id)
-    return found
+                definitions.add(node.targets[0].id)
+    return definitions
 
 
 def test_a_stub_of_one_version_has_the_parameters_of_that_version():
@@ -138,7 +138,7 @@ def test_mypy_finds_nothing_wrong_with_a_kernel_in_either_spelling(checked):
 
 
 def test_mypy_finds_wrong_names_parameters_and_types(checked):
-    told = [line for line in checked if line.startswith("wrong.py") and "error:" in line]
+    errors = [line for line in checked if line.startswith("wrong.py") and "error:" in line]
     patterns = [
         r'wrong\.py:4: error: .*"affine_rang".*',
         r'wrong\.py:5: error: Missing positional argument "src" in call to "tensor_copy".*',
@@ -146,16 +146,18 @@ def test_mypy_finds_wrong_names_parameters_and_types(checked):
         r'wrong\.py:7: error: Unexpected keyword argument "acumulate" for "nc_matmul"; did you mean "acc.*',
     ]
     for pattern in patterns:
-        assert any(re.fullmatch(pattern, line) for line in told), (pattern, told)
+        assert any(re.fullmatch(pattern, line) for line in errors), (pattern, errors)
 
 
 def test_the_verb_writes_where_it_is_told_and_again(tmp_path):
     done = call("stubs", "typings", "--nki", "0.3", "--json", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    made = json.loads(done.stdout)
-    held = sorted(str(p.relative_to(tmp_path / "typings")) for p in (tmp_path / "typings").rglob("*.pyi"))
-    assert (made["nki"], made["files"]) == ("0.3", held)
-    assert "nki/isa/__init__.pyi" in held
+    document = json.loads(done.stdout)
+    files_written = sorted(
+        str(p.relative_to(tmp_path / "typings")) for p in (tmp_path / "typings").rglob("*.pyi")
+    )
+    assert (document["nki"], document["files"]) == ("0.3", files_written)
+    assert "nki/isa/__init__.pyi" in files_written
     assert write_stubs(tmp_path / "typings", "")["files"]
 
 

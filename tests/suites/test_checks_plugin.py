@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.program import call, script
+from tests.command_line import call, script
 
 TESTS = """\
 import numpy as np

@@ -77,49 +77,49 @@ def run(run_sample):
 
 
 def test_a_test_that_runs_too_long_fails(run):
-    result, told = run("-k", "sleeps", "--limit-seconds", "1")
+    result, by_test = run("-k", "sleeps", "--limit-seconds", "1")
     # one interruption is swallowed, and one made a skip: neither counts as anything but a failure
     result.assert_outcomes(failed=3)
-    for line in told.values():
+    for line in by_test.values():
         where = "test_a_test_that_runs_too_long_fails0/test_a_test_that_runs_too_long_fails.py:"
         assert line["error"].startswith(f"TimeoutError: the test ran longer than 1 s, at {where}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA holds on Linux")
 def test_resident_memory_counts_and_reserved_memory_does_not(run):
-    result, told = run("-k", "not sleeps and not chunks", "--limit-gib", "0.4")
+    result, by_test = run("-k", "not sleeps and not chunks", "--limit-gib", "0.4")
     result.assert_outcomes(passed=2, failed=4)
-    assert told["small"]["outcome"] == told["untouched"]["outcome"] == "passed"
-    assert told["large"]["error"].startswith("MemoryError: the test needed more than 0.4 GiB, at ")
+    assert by_test["small"]["outcome"] == by_test["untouched"]["outcome"] == "passed"
+    assert by_test["large"]["error"].startswith("MemoryError: the test needed more than 0.4 GiB, at ")
     # one call that asks for ten times as much is refused what it asks
-    assert told["all_at_once"]["error"] == "MemoryError"
-    assert told["wrapped"]["error"] == "ValueError: the suite's own"
-    assert told["fails"]["error"] == "assert 1 == 2"
-    assert 0.4 < told["large"]["resident_gib"] < 0.6
-    assert told["untouched"]["resident_gib"] < 0.3
+    assert by_test["all_at_once"]["error"] == "MemoryError"
+    assert by_test["wrapped"]["error"] == "ValueError: the suite's own"
+    assert by_test["fails"]["error"] == "assert 1 == 2"
+    assert 0.4 < by_test["large"]["resident_gib"] < 0.6
+    assert by_test["untouched"]["resident_gib"] < 0.3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")
 def test_memory_that_a_test_freed_does_not_count_for_the_next(run):
-    result, told = run("-k", "chunks", "--limit-gib", "1")
+    result, by_test = run("-k", "chunks", "--limit-gib", "1")
     result.assert_outcomes(passed=2)
-    assert told["frees_chunks"]["resident_gib"] > 0.25
-    assert told["after_chunks"]["resident_gib"] < 0.2
+    assert by_test["frees_chunks"]["resident_gib"] > 0.25
+    assert by_test["after_chunks"]["resident_gib"] < 0.2
 
 
 def test_what_is_resident_counts_when_it_is_touched():
     resident = resident_reader()
     before = resident()
-    held = b"a" * (64 * MIB)
+    block = b"a" * (64 * MIB)
     assert resident() - before > 60 * MIB
-    assert len(held) == 64 * MIB
+    assert len(block) == 64 * MIB
 
 
 def test_psutil_tells_where_there_is_no_proc(monkeypatch, tmp_path):
-    told = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=12345))
+    process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=12345))
     monkeypatch.setattr(limits, "_STATM", tmp_path / "nowhere")
     monkeypatch.setattr(limits, "find_spec", lambda name: name)
-    monkeypatch.setattr(limits._lazy, "psutil", lambda: SimpleNamespace(Process=lambda: told))
+    monkeypatch.setattr(limits._lazy, "psutil", lambda: SimpleNamespace(Process=lambda: process))
     assert resident_reader()() == 12345
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from nkilab.suites.budgets import Budget, budget_of
-from tests.program import SOURCE
+from tests.command_line import SOURCE
 
 pytest_plugins = ["pytester"]
 # pytest finds the plugin of an installed nkilab by itself, under the name nkilab
@@ -96,8 +96,8 @@ def run(pytester, monkeypatch):
 
 def outcomes(result):
     """Outcome by name of test, from the lines of -rA."""
-    found = (re.match(r"(PASSED|FAILED|ERROR) \S+?::(\S+)", line) for line in result.outlines)
-    return {match[2].rpartition("::")[2]: match[1] for match in found if match}
+    matched = (re.match(r"(PASSED|FAILED|ERROR) \S+?::(\S+)", line) for line in result.outlines)
+    return {match[2].rpartition("::")[2]: match[1] for match in matched if match}
 
 
 def test_fixtures_and_budgets_hold_and_tell(run, pytester):
@@ -134,9 +134,9 @@ def test_fixtures_and_budgets_hold_and_tell(run, pytester):
 
 def _junit_has(path, value):
     cases = {case.get("name"): case for case in ElementTree.parse(path).iter("testcase")}
-    held = {p.get("name"): p.get("value") for p in cases["test_too_slow"].iter("property")}
-    assert float(held["nki[doubled,trn2].latency_us"]) == pytest.approx(value, abs=0.006)
-    assert {name.partition("].")[2] for name in held} == {
+    properties = {p.get("name"): p.get("value") for p in cases["test_too_slow"].iter("property")}
+    assert float(properties["nki[doubled,trn2].latency_us"]) == pytest.approx(value, abs=0.006)
+    assert {name.partition("].")[2] for name in properties} == {
         "latency_us", "low_us", "high_us", "bound", "mfu", "mbu",
     }  # fmt: skip
     assert not list(cases["test_simulate_runs_on_data"].iter("property"))

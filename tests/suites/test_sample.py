@@ -57,11 +57,11 @@ def test_a_seed_draws_the_same_tests(run, tmp_path):
 
 def test_workers_count_the_same_sample(run):
     pytest.importorskip("xdist")
-    told = []
+    last_lines = []
     for more in ([], ["-n", "2"]):
         result = run("--sample", "10", "--sample-seed", "3", *more)
-        told.append(next(line for line in result.outlines if " passed: " in line))
-    assert told[0] == told[1]
+        last_lines.append(next(line for line in result.outlines if " passed: " in line))
+    assert last_lines[0] == last_lines[1]
 
 
 def test_the_seed_is_printed(run):

@@ -101,9 +101,9 @@ def test_storages_at_random_places_show_one_memory(seed: int) -> None:
         value = int(rng.integers(1, 100))
         lay = layout((count, width), (columns, 1), storage.dtype, SBUF, 0, row)
         write(View(storage, row * columns + column, lay), value)
-        held = np.frombuffer(np.full(width, value, storage.dtype.storage).tobytes(), np.uint8)
+        element_bytes = np.frombuffer(np.full(width, value, storage.dtype.storage).tobytes(), np.uint8)
         at = slice(byte + column * size, byte + (column + width) * size)
-        memory[partition + row : partition + row + count, at] = held
+        memory[partition + row : partition + row + count, at] = element_bytes
         known[partition + row : partition + row + count, at] = True
         for view, p, b in views:
             if rng.random() < 0.7:

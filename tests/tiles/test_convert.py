@@ -290,7 +290,7 @@ def test_a_copy_between_int32_and_uint32_goes_through_float32() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "given", "expected"),
+    ("source", "target", "numbers", "expected"),
     [
         ("int8", "uint8", [-1, 5, 127], [0, 5, 127]),
         ("int16", "int8", [300, -300, 7], [127, -128, 7]),
@@ -303,9 +303,9 @@ def test_a_copy_between_int32_and_uint32_goes_through_float32() -> None:
     ],
 )
 def test_types_that_differ_are_converted(
-    source: str, target: str, given: list[float], expected: list[float]
+    source: str, target: str, numbers: list[float], expected: list[float]
 ) -> None:
-    assert copied(np.array(given), source, target).astype(np.float64).tolist() == expected
+    assert copied(np.array(numbers), source, target).astype(np.float64).tolist() == expected
 
 
 def test_a_float64_result_is_rounded_to_float32_first() -> None:

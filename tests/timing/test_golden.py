@@ -143,24 +143,24 @@ def test_one_product_in_bfloat16() -> None:
     product = 128 / 2.4 + 2 * 520 / 2.4 + TENSOR_SEEN
     # float32 in PSUM to bfloat16 in SBUF
     by_hand = START + transfer(1024) + DONE + product + SIGNAL + EVICT + SIGNAL + transfer(1024) + END
-    found = latency(compiled(PRODUCT.replace("COUNT", "1")), (128, 512), dtype="bfloat16")
-    assert found == pytest.approx(by_hand, abs=0.01)
+    latency_ns = latency(compiled(PRODUCT.replace("COUNT", "1")), (128, 512), dtype="bfloat16")
+    assert latency_ns == pytest.approx(by_hand, abs=0.01)
 
 
 def test_sixteen_products_that_accumulate() -> None:
     # those that begin in the first 3 us are cold: 3000 / (2 * 520 / 2.4) = 6.9, that is 7; weights hide
     products = 128 / 2.4 + 7 * 2 * 520 / 2.4 + 9 * 520 / 2.4 + TENSOR_SEEN
     by_hand = START + transfer(1024) + DONE + products + SIGNAL + EVICT + SIGNAL + transfer(1024) + END
-    found = latency(compiled(PRODUCT.replace("COUNT", "16")), (128, 512), dtype="bfloat16")
-    assert found == pytest.approx(by_hand, abs=0.01)
+    latency_ns = latency(compiled(PRODUCT.replace("COUNT", "16")), (128, 512), dtype="bfloat16")
+    assert latency_ns == pytest.approx(by_hand, abs=0.01)
 
 
 def test_one_product_in_float32() -> None:
     # two instructions of two passes, cold; the second one's weights load beside the first
     product = 256 / 2.4 + 2 * 2 * (1024 + 8) / 2.4 + TENSOR_SEEN
     by_hand = START + transfer(2048) + DONE + product + SIGNAL + EVICT + SIGNAL + transfer(2048) + END
-    found = latency(compiled(PRODUCT.replace("COUNT", "1")), (128, 512))
-    assert found == pytest.approx(by_hand, abs=0.01)
+    latency_ns = latency(compiled(PRODUCT.replace("COUNT", "1")), (128, 512))
+    assert latency_ns == pytest.approx(by_hand, abs=0.01)
 
 
 # four products on column tiles of the array, into four parts of one bank

@@ -114,22 +114,22 @@ class Model:
 
     def events(self) -> list[tuple[float, Callable[[], None]]]:
         known = [op for op in self.new if op.ready >= 0]
-        found: list[tuple[float, Callable[[], None]]] = []
+        starts: list[tuple[float, Callable[[], None]]] = []
         for engine, free in self.free.items():
             own = [op for op in known if op.engine == engine]
             if own:
                 at = max(free, min(op.ready for op in own))
                 first = next(op for op in own if op.ready <= at)
-                found.append((at, lambda op=first, at=at: self.begin(op, at)))
+                starts.append((at, lambda op=first, at=at: self.begin(op, at)))
         moved = [op for op in known if op.is_transfer]
         if moved:
             oldest = min(moved, key=lambda op: op.ready)
-            found.append((oldest.ready, lambda: self.issue(oldest)))
+            starts.append((oldest.ready, lambda: self.issue(oldest)))
         if self.issued:
-            found.append((self.issued[0][0], self.arrive))
+            starts.append((self.issued[0][0], self.arrive))
         for queue, rate in self.rates().items():
-            found.append((self.now + self.queues[queue][0].work / rate, lambda queue=queue: self.end(queue)))
-        return found
+            starts.append((self.now + self.queues[queue][0].work / rate, lambda queue=queue: self.end(queue)))
+        return starts
 
     def begin(self, op: Op, at: float) -> None:
         self.new.remove(op)
@@ -170,13 +170,13 @@ def random_program(seed: int, machine: Machine) -> tuple[Kernel, list[Op]]:
             k.load(tile, k.hbm(height, width))
             tiles.append((tile, op))
         else:
-            source, made = draw.choice(tiles[-4:])
+            source, source_op = draw.choice(tiles[-4:])
             shape = source.layout.shape
             if kind == "store":
-                op = transfer("store", *shape, [made])
+                op = transfer("store", *shape, [source_op])
                 k.store(k.hbm(*shape), source)
             else:
-                op, tile = copy(kind, shape[1], made), k.tile(*shape)
+                op, tile = copy(kind, shape[1], source_op), k.tile(*shape)
                 k.copy(tile, source, kind)
                 tiles.append((tile, op))
         ops.append(op)
@@ -190,11 +190,11 @@ def transfer(kind: str, height: int, width: int, waits: list[Op]) -> Op:
     return Op(kind, waits, work=height * row, lanes=height * row / fullest, spread=(used - 1) * 3.0)
 
 
-def copy(engine: str, width: int, made: Op) -> Op:
+def copy(engine: str, width: int, source: Op) -> Op:
     """An element a nanosecond; VectorE shows its result 30 ns after it accepts the next instruction."""
     if engine == "vector":
-        return Op(engine, [made], busy=width + 100.0, seen=width + 130.0)
-    return Op(engine, [made], busy=width + 200.0, seen=width + 200.0)
+        return Op(engine, [source], busy=width + 100.0, seen=width + 130.0)
+    return Op(engine, [source], busy=width + 200.0, seen=width + 200.0)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -39,8 +39,10 @@ def test_every_column_says_of_every_event_what_it_is() -> None:
         ("DMA", 3, DMA, 4130.0, 320.0),
     ]  # fmt: skip
     columns = (timeline.row, timeline.engine, timeline.start_ns, timeline.busy_ns)
-    found = zip((timeline.labels[n] for n in timeline.label), *(c.tolist() for c in columns), strict=True)
-    assert list(found) == events
+    columns_found = zip(
+        (timeline.labels[n] for n in timeline.label), *(c.tolist() for c in columns), strict=True
+    )
+    assert list(columns_found) == events
     assert timeline.end_ns.tolist() == [200.0, 1320.0, 2670.0, 3080.0, 4450.0]
     assert timeline.ready_ns.tolist() == [0.0, 0.0, 1370.0, 1370.0, 3130.0]
     assert timeline.issued_ns.tolist() == [-1.0, 0.0, -1.0, -1.0, 3130.0]

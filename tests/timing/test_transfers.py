@@ -327,13 +327,13 @@ def test_software_descriptors_are_made_by_gpsimd_before_the_transfer() -> None:
     for _ in range(2):
         k.call("dma_copy", k.tile(128, 1), k.hbm(128, 1), dge_mode="swdge")
     timeline = timed(k)
-    made = (150 + 128) / 1.2
+    ring_ns = (150 + 128) / 1.2
     labels = [timeline.labels[number] for number in timeline.label]
     starts: dict[int, list[tuple[str, float]]] = {row: [] for row in range(2)}
     for label, row, start in zip(labels, timeline.row, timeline.start_ns, strict=True):
         starts[int(row)].append((label, float(start)))
-    assert starts[0] == [("DGE", 0.0), ("DMA", pytest.approx(made + 50.0 + 1000.0))]
-    assert starts[1] == [("DGE", pytest.approx(made)), ("DMA", pytest.approx(2 * made + 50.0 + 1000.0))]
+    assert starts[0] == [("DGE", 0.0), ("DMA", pytest.approx(ring_ns + 50.0 + 1000.0))]
+    assert starts[1] == [("DGE", pytest.approx(ring_ns)), ("DMA", pytest.approx(2 * ring_ns + 50.0 + 1000.0))]
 
 
 def test_descriptors_of_spills_are_written_beforehand() -> None:

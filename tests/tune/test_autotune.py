@@ -49,11 +49,11 @@ def test_a_call_runs_with_what_is_predicted_fastest(kernel, cache):
     tuned = nkilab.tune.autotune(SPACE)(kernel)
     x = np.arange(128 * 2048, dtype=np.float32).reshape(128, 2048)
     assert np.array_equal(tuned(x), x)
-    given = nkilab.spec((128, 2048), "float32")
-    latencies = {n: nkilab.estimate(kernel, given, columns=n).latency_us for n in (64, 128, 256, 512, 1024)}
+    spec = nkilab.spec((128, 2048), "float32")
+    latencies = {n: nkilab.estimate(kernel, spec, columns=n).latency_us for n in (64, 128, 256, 512, 1024)}
     fastest = min(latencies, key=latencies.__getitem__)
     assert tuned.choice(x) == {"columns": fastest}
-    assert tuned.outcome(given).latency_us == latencies[fastest]
+    assert tuned.outcome(spec).latency_us == latencies[fastest]
 
 
 def test_a_choice_is_made_once_per_shape_and_type_and_kept(kernel, cache, evaluated):

@@ -21,7 +21,7 @@ from nkilab.tune.samplers import sampler_named
 from nkilab.tune.space import read_space, space_of
 from nkilab.tune.study import search
 from nkilab.tune.verdict import interval_of
-from tests.program import call, told
+from tests.command_line import call, outcome_of
 from tests.tune.kernels import written
 
 HEAD = "schema: nkilab.measured/1\npoints:\n"
@@ -75,16 +75,16 @@ def test_constants_move_towards_what_was_measured_and_measured_points_keep_their
             for n in (64, 128, 256, 1024)
         ]
         (folder / "measured.yaml").write_text(HEAD + "".join(lines))
-        found = recalibrated(read_measured(folder / "measured.yaml", space), objective)
-        after = objective.under(found.machine)
+        fitted = recalibrated(read_measured(folder / "measured.yaml", space), objective)
+        after = objective.under(fitted.machine)
         sampler = sampler_named("exhaustive", space, 10, 1, 0)
-        result = found.applied(search(space, after, sampler, Inline(after), trials=10))
+        result = fitted.applied(search(space, after, sampler, Inline(after), trials=10))
         # what was not measured is predicted better as well
         errors = [
             abs(one.evaluate({"columns": 512}).latency_us / truth.evaluate({"columns": 512}).latency_us - 1)
             for one in (objective, after)
         ]
-    assert found.fitted.after < 0.6 * found.fitted.before
+    assert fitted.fitted.after < 0.6 * fitted.fitted.before
     assert errors[1] < errors[0]
     by_columns = {o.point["columns"]: o for o in result.outcomes}
     assert by_columns[64].latency_us == truth.evaluate({"columns": 64}).latency_us
@@ -94,33 +94,33 @@ def test_constants_move_towards_what_was_measured_and_measured_points_keep_their
     low, high = interval_of(by_columns[512])
     # as wide as four measurements scatter about their predictions, on both sides alike
     assert high / by_columns[512].latency_us == pytest.approx(by_columns[512].latency_us / low)
-    assert high / low == pytest.approx(exp(2 * found.half_width))
+    assert high / low == pytest.approx(exp(2 * fitted.half_width))
 
 
 def test_confirm_tells_what_moved(folder):
     base = ("tune", "kernels.py:copied", "--space", "space.yaml", "--arg", "f32[128,2048]")
-    first = json.loads(told(call(*base, "--json", "--journal", "journal", folder=folder))[1])
+    first = json.loads(outcome_of(call(*base, "--json", "--journal", "journal", folder=folder))[1])
     best = first["best"]["point"]["columns"]
     lines = "".join(
         f"  - {{columns: {n}, latency_us: {t}}}\n" for n, t in ((64, 60), (128, 36), (256, 24), (best, 15))
     )
     (folder / "measured.yaml").write_text(HEAD + lines)
     options = ("--json", "--journal", "journal", "--confirm", "measured.yaml")
-    held = json.loads(told(call(*base, *options, folder=folder))[1])
-    assert held["confirmed"]["mape"]["after"] < held["confirmed"]["mape"]["before"]
-    assert held["confirmed"]["constants"]
-    assert held["best"]["measured_us"] == 15
-    assert held["spread_within_kernel"]["from"] == "4 measured points"
+    document = json.loads(outcome_of(call(*base, *options, folder=folder))[1])
+    assert document["confirmed"]["mape"]["after"] < document["confirmed"]["mape"]["before"]
+    assert document["confirmed"]["constants"]
+    assert document["best"]["measured_us"] == 15
+    assert document["spread_within_kernel"]["from"] == "4 measured points"
     # outcomes under either set of constants stand in the journal, each once
     assert len((folder / "journal").read_text().splitlines()) == 1 + 2 * 6
-    text = told(call(*base, *options[1:], folder=folder))[1]
+    text = outcome_of(call(*base, *options[1:], folder=folder))[1]
     assert "copied on trn2: 15.00 us measured" in text
 
 
 def test_a_measurement_in_another_unit_is_refused(folder):
     (folder / "measured.yaml").write_text(HEAD + "  - {columns: 512, latency_us: 17000}\n")
     arguments = ("--space", "space.yaml", "--arg", "f32[128,2048]", "--confirm", "measured.yaml")
-    status, output, complaint = told(call("tune", "kernels.py:copied", *arguments, folder=folder))
+    status, output, complaint = outcome_of(call("tune", "kernels.py:copied", *arguments, folder=folder))
     assert (status, output) == (2, "")
     assert complaint.startswith("nkilab: columns=512 is measured with 17000 us, predicted with ")
     assert complaint.endswith(" us\n  hint: write latency_us in microseconds\n")

@@ -38,17 +38,17 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def module(name: str, text: str) -> ModuleType:
         path = tmp_path / f"{name}.py"
         path.write_text(text)
-        made = ModuleType(name)
-        made.__file__ = str(path)
-        monkeypatch.setitem(sys.modules, name, made)
-        exec(compile(text, str(path), "exec"), vars(made))
-        return made
+        module = ModuleType(name)
+        module.__file__ = str(path)
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(compile(text, str(path), "exec"), vars(module))
+        return module
 
     def name_of(helpers: str = HELPERS, kernel: str = KERNEL, **values: object) -> str:
         module("helpers", helpers)
-        made = module("kernel", kernel)
-        vars(made).update(values)
-        return identity_of(made.kernel)
+        loaded_module = module("kernel", kernel)
+        vars(loaded_module).update(values)
+        return identity_of(loaded_module.kernel)
 
     return name_of
 
@@ -76,7 +76,7 @@ def test_what_it_does_not_reach_is_left_out(named):
     assert named(OTHER=1) == named(OTHER=2)
 
 
-def made(width: object):
+def kernel_of_width(width: object):
     def kernel(x):
         return x, width
 
@@ -84,15 +84,18 @@ def made(width: object):
 
 
 def test_values_of_an_outer_function_count():
-    assert identity_of(made(128)) == identity_of(made(128))
-    assert len({identity_of(made(w)) for w in (128, 256, "128", (1, 2), {"a": 1}, {"a": 2}, None)}) == 7
+    assert identity_of(kernel_of_width(128)) == identity_of(kernel_of_width(128))
+    assert (
+        len({identity_of(kernel_of_width(w)) for w in (128, 256, "128", (1, 2), {"a": 1}, {"a": 2}, None)})
+        == 7
+    )
 
 
 def test_code_that_stands_in_no_file_is_named_by_its_instructions():
     def cell(text: str) -> str:
-        held: dict = {}
-        exec(compile(f"def kernel(x):\n    return {text}\n", "<cell 1>", "exec"), held)
-        return identity_of(held["kernel"])
+        counts: dict = {}
+        exec(compile(f"def kernel(x):\n    return {text}\n", "<cell 1>", "exec"), counts)
+        return identity_of(counts["kernel"])
 
     assert cell("x + 1") == cell("x + 1")
     assert len({cell("x + 1"), cell("x + 2"), cell("x - 1"), cell("[x for _ in range(3)]")}) == 4
@@ -101,4 +104,4 @@ def test_code_that_stands_in_no_file_is_named_by_its_instructions():
 def test_things_that_hold_each_other_are_looked_at_once():
     circle: list = []
     circle.append(circle)
-    assert identity_of(made(circle)) == identity_of(made(circle))
+    assert identity_of(kernel_of_width(circle)) == identity_of(kernel_of_width(circle))

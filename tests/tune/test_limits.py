@@ -16,7 +16,7 @@ from nkilab.tune.limits import limited
 from nkilab.tune.outcome import TIMED, Outcome
 
 POINT = {"n": 1}
-TOLD = "it takes more than 0.05 seconds; --point-seconds says how many it may"
+OUT_OF_TIME = "it takes more than 0.05 seconds; --point-seconds says how many it may"
 
 
 def quick(point):
@@ -37,15 +37,17 @@ def asleep(point):
 
 @pytest.mark.parametrize("evaluate", [for_ever, asleep])
 def test_a_point_that_never_comes_back_fails(evaluate):
-    assert limited(evaluate, POINT, 0.05) == Outcome(POINT, "failed", reason="out of time", message=TOLD)
+    assert limited(evaluate, POINT, 0.05) == Outcome(
+        POINT, "failed", reason="out of time", message=OUT_OF_TIME
+    )
 
 
 def test_it_fails_in_a_thread_too():
-    found: list[Outcome] = []
-    thread = Thread(target=lambda: found.append(limited(for_ever, POINT, 0.05)))
+    outcomes: list[Outcome] = []
+    thread = Thread(target=lambda: outcomes.append(limited(for_ever, POINT, 0.05)))
     thread.start()
     thread.join(30)
-    assert [outcome.message for outcome in found] == [TOLD]
+    assert [outcome.message for outcome in outcomes] == [OUT_OF_TIME]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0, 1e30, float("inf")])
@@ -66,11 +68,11 @@ class Forgetful(Executor):
 def test_points_that_an_executor_loses_fail_and_the_others_are_found(monkeypatch):
     monkeypatch.setattr(executors, "PATIENCE", 0.05)
     pool = Pooled(Work("kernels.py:copied", limit=0.01), Forgetful, workers=2)
-    found = {o.point["n"]: o for o in pool.evaluate([{"n": n} for n in range(6)])}
-    assert {n: o.state for n, o in found.items()} == {
+    by_point = {o.point["n"]: o for o in pool.evaluate([{"n": n} for n in range(6)])}
+    assert {n: o.state for n, o in by_point.items()} == {
         0: "timed", 1: "timed", 2: "failed", 3: "timed", 4: "timed", 5: "timed",
     }  # fmt: skip
-    assert found[2].message == "its worker gave no answer, twice"
+    assert by_point[2].message == "its worker gave no answer, twice"
 
 
 def test_another_release_of_nkilab_does_not_answer():

@@ -36,9 +36,9 @@ def test_a_kernel_that_the_proof_refuses_is_pruned(
         raise ProofError("Z_sum does not take up every value of k")
 
     monkeypatch.setattr(mappings, "proved", refused)
-    found = objective.evaluate({"most_columns": 512})
-    assert (found.state, found.reason) == ("pruned", "ProofError")
-    assert found.message == "Z_sum does not take up every value of k"
+    results = objective.evaluate({"most_columns": 512})
+    assert (results.state, results.reason) == ("pruned", "ProofError")
+    assert results.message == "Z_sum does not take up every value of k"
 
 
 def test_choices_are_compiled_once_whatever_the_chip_s_constants(

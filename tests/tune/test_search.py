@@ -76,13 +76,13 @@ class Dying:
             yield self._objective.evaluate(point)
 
 
-def found(
+def search_result(
     sampler: str, seed: int = 0, trials: int = 60, journal: Journal | None = None, kind: type = Inline,
     space: Space = SPACE, objective: Bowl | None = None,
 ) -> Found:  # fmt: skip
-    held = objective or Bowl()
-    own = sampler_named(sampler, space, trials, len(held.goals), seed)
-    return search(space, held, own, kind(held), trials=trials, journal=journal)
+    goal = objective or Bowl()
+    own = sampler_named(sampler, space, trials, len(goal.goals), seed)
+    return search(space, goal, own, kind(goal), trials=trials, journal=journal)
 
 
 SAMPLERS = ["exhaustive", "random", pytest.param("tpe", marks=pytest.mark.optuna)]
@@ -95,7 +95,7 @@ def _needs_optuna(request: pytest.FixtureRequest) -> None:
 
 
 def test_exhaustive_finds_the_best_and_counts_what_is_illegal():
-    result = found("exhaustive", trials=1000)
+    result = search_result("exhaustive", trials=1000)
     legal = [p for p in SPACE.points() if p["a"] != 13]
     assert result.is_whole
     assert result.timed[0].point == {"a": 17, "b": 8}
@@ -106,7 +106,7 @@ def test_exhaustive_finds_the_best_and_counts_what_is_illegal():
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_same_seed_gives_the_same_points_in_whatever_order_they_are_evaluated(sampler):
-    one, other = found(sampler, 3), found(sampler, 3, kind=Reversed)
+    one, other = search_result(sampler, 3), search_result(sampler, 3, kind=Reversed)
     assert one.outcomes == other.outcomes
     points = [key_of(o.point) for o in one.outcomes]
     assert len(points) == len(set(points)) == 60
@@ -114,21 +114,21 @@ def test_the_same_seed_gives_the_same_points_in_whatever_order_they_are_evaluate
 
 @pytest.mark.parametrize("sampler", SAMPLERS[1:])
 def test_another_seed_gives_other_points(sampler):
-    assert found(sampler, 3).outcomes != found(sampler, 4).outcomes
+    assert search_result(sampler, 3).outcomes != search_result(sampler, 4).outcomes
 
 
 @pytest.mark.optuna
 @pytest.mark.slow
 def test_a_sampler_that_learns_comes_closer_than_chance():
-    learnt = [found("tpe", seed).timed[0].latency_us for seed in range(3)]
-    drawn = [found("random", seed).timed[0].latency_us for seed in range(3)]
+    learnt = [search_result("tpe", seed).timed[0].latency_us for seed in range(3)]
+    drawn = [search_result("random", seed).timed[0].latency_us for seed in range(3)]
     assert sum(learnt) < sum(drawn)
 
 
 @pytest.mark.optuna
 def test_a_sampler_that_learns_sees_every_point_of_a_small_space_once():
     space = space_of({"a": {"integers": [1, 5]}, "b": [1, 2]}, ["a * b != 4"])
-    result = found("tpe", trials=100, space=space)
+    result = search_result("tpe", trials=100, space=space)
     assert result.is_whole
     assert len(result.outcomes) == space.count == 8
 
@@ -136,7 +136,7 @@ def test_a_sampler_that_learns_sees_every_point_of_a_small_space_once():
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("after", [0, 1, 17, 33])
 def test_a_search_that_is_killed_goes_on_where_it_was(sampler, after, tmp_path: Path):
-    whole = found(sampler, 1)
+    whole = search_result(sampler, 1)
     path = tmp_path / "journal"
     first, second = Bowl(), Bowl()
     with pytest.raises(Killed):
@@ -144,7 +144,7 @@ def test_a_search_that_is_killed_goes_on_where_it_was(sampler, after, tmp_path: 
         with Journal(path, "study") as journal:
             search(SPACE, first, own, Dying(first, after), trials=60, journal=journal)
     with Journal(path, "study") as journal:
-        again = found(sampler, 1, journal=journal, objective=second)
+        again = search_result(sampler, 1, journal=journal, objective=second)
     assert again.outcomes == whole.outcomes
     assert again.evaluated == 60 - after
     assert not set(first.seen) & set(second.seen)
@@ -155,12 +155,12 @@ def test_a_search_that_is_killed_goes_on_where_it_was(sampler, after, tmp_path: 
 def test_a_line_that_was_cut_off_is_dropped_and_its_point_done_again(tmp_path: Path):
     path = tmp_path / "journal"
     with Journal(path, "study") as journal:
-        found("exhaustive", journal=journal)
+        search_result("exhaustive", journal=journal)
     whole = path.read_bytes()
     for cut in (1, 2, 40):
         path.write_bytes(whole[:-cut])
         with Journal(path, "study") as journal:
-            assert found("exhaustive", journal=journal).evaluated == 1
+            assert search_result("exhaustive", journal=journal).evaluated == 1
         assert path.read_bytes() == whole
 
 
@@ -187,7 +187,7 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path: Path):
 def test_a_damaged_line_is_named(tmp_path: Path):
     path = tmp_path / "journal"
     with Journal(path, "study") as journal:
-        found("exhaustive", trials=3, journal=journal)
+        search_result("exhaustive", trials=3, journal=journal)
     lines = path.read_text().splitlines()
     no_constants = json.dumps({"outcome": json.loads(lines[2])["outcome"]})
     others = (
@@ -205,8 +205,8 @@ def test_what_is_no_plain_file_is_refused():
     for path in ("/dev/full", "/dev/null"):
         with pytest.raises(FileError) as caught:
             Journal(Path(path), "study")
-        told = f"{path} keeps nothing: it is no plain file\n  hint: name another file"
-        assert str(caught.value) == told
+        message = f"{path} keeps nothing: it is no plain file\n  hint: name another file"
+        assert str(caught.value) == message
 
 
 def test_two_searches_do_not_write_to_one_journal(tmp_path: Path):
@@ -235,14 +235,14 @@ def test_an_outcome_survives_json(a):
 
 
 def test_a_search_stops_when_its_time_is_up():
-    held = Bowl()
+    objective = Bowl()
     own = sampler_named("exhaustive", SPACE, 60, 1, 0)
-    result = search(SPACE, held, own, Inline(held), trials=60, seconds=0.0)
+    result = search(SPACE, objective, own, Inline(objective), trials=60, seconds=0.0)
     assert (result.outcomes, result.is_whole) == ((), False)
 
 
 def test_a_verdict_names_what_the_interval_cannot_separate():
-    verdict = verdict_of(found("exhaustive", trials=1000))
+    verdict = verdict_of(search_result("exhaustive", trials=1000))
     # by hand: the best takes 5, up to 5.5; another one that takes x begins at 0.9 x, so up to 6.1
     assert verdict.best.latency_us == 5
     assert sorted(o.latency_us for o in verdict.overlapping) == [6, 6]
@@ -254,7 +254,7 @@ def test_a_front_holds_what_nothing_else_beats():
     class Two(Bowl):
         goals = ("latency", "sbuf")
 
-    result = found("exhaustive", trials=1000, objective=Two())
+    result = search_result("exhaustive", trials=1000, objective=Two())
     front = [(o.values["latency"], o.values["sbuf"]) for o in front_of(result.timed)]
     # by hand: b = 8, 4, 2, 1 at a = 17; more than 8 costs both
     assert front == [(5, 8), (15, 4), (25, 2), (35, 1)]

@@ -49,7 +49,7 @@ def test_a_space_too_large_to_count_still_has_its_first_point():
 
 
 @pytest.mark.parametrize(
-    ("text", "values", "held"),
+    ("text", "values", "allowed"),
     [
         ("a < b <= 8", {"a": 4, "b": 8}, True),
         ("a < b <= 8", {"a": 4, "b": 9}, False),
@@ -59,8 +59,8 @@ def test_a_space_too_large_to_count_still_has_its_first_point():
         ("kind not in ['x']", {"kind": "z"}, True),
     ],
 )
-def test_a_constraint_means_what_it_means_in_python(text, values, held):
-    assert constraint(text, NAMES).holds(values) is held
+def test_a_constraint_means_what_it_means_in_python(text, values, allowed):
+    assert constraint(text, NAMES).holds(values) is allowed
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from nkilab._lazy import part
 from nkilab.einsum import compile
 from nkilab.tune.report import time_left
 from nkilab.tune.study import Progress
-from tests.program import SOURCE, call, read_piece, told
+from tests.command_line import SOURCE, call, outcome_of, read_piece
 from tests.test_wrong_use import piped
 from tests.tune.kernels import FAULTS, ODD, SPACE, written
 from tests.views.test_schemas import check
@@ -31,17 +31,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 def tuned(folder: Path, *options: str) -> dict:
-    status, output, complaint = told(call(*TUNE, *ARG, "--json", *options, folder=folder))
+    status, output, complaint = outcome_of(call(*TUNE, *ARG, "--json", *options, folder=folder))
     assert (status, complaint) == (0, "")
-    held = json.loads(output)
-    check(held)
-    return held
+    document = json.loads(output)
+    check(document)
+    return document
 
 
 def estimated(folder: Path, columns: int, arg: str = ARG[1]) -> dict:
     """What `nkilab estimate` says of one point: it knows nothing of the tuner."""
     arguments = ("estimate", "kernels.py:copied", "--arg", arg, "--kw", f"columns={columns}", "--json")
-    return json.loads(told(call(*arguments, folder=folder))[1])
+    return json.loads(outcome_of(call(*arguments, folder=folder))[1])
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["table", "json"])
@@ -53,36 +53,36 @@ def test_a_reader_that_has_enough_ends_a_search_quietly(folder, options):
 
 
 def test_the_best_is_what_estimate_predicts_fastest(folder):
-    held = tuned(folder)
-    assert (held["schema"], held["kernel"], held["target"]) == ("nkilab.tune/1", "copied", "trn2")
+    document = tuned(folder)
+    assert (document["schema"], document["kernel"], document["target"]) == ("nkilab.tune/1", "copied", "trn2")
     # 2048 asks for a tile of 256 partitions
-    assert held["counts"] == {"timed": 5, "pruned": 1, "failed": 0, "is_whole": True}
-    assert held["pruned"] == {"LimitError, ndarray, kernels.py:17": 1}
+    assert document["counts"] == {"timed": 5, "pruned": 1, "failed": 0, "is_whole": True}
+    assert document["pruned"] == {"LimitError, ndarray, kernels.py:17": 1}
     expected = {columns: estimated(folder, columns) for columns in (64, 512, 1024)}
-    by_point = {o["point"]["columns"]: o for o in held["outcomes"]}
+    by_point = {o["point"]["columns"]: o for o in document["outcomes"]}
     for columns, estimate in expected.items():
         assert by_point[columns]["values"]["latency"] == estimate["latency_us"]
         assert by_point[columns]["interval_us"] == estimate["interval_us"]
         case = by_point[columns]["cases"][0]
         assert case["dma_bytes"] == estimate["summary"]["metrics"]["dma_transfer_total_bytes"]
     fastest = min(
-        (o for o in held["outcomes"] if o["state"] == "timed"), key=lambda o: o["values"]["latency"]
+        (o for o in document["outcomes"] if o["state"] == "timed"), key=lambda o: o["values"]["latency"]
     )
-    assert held["best"] == fastest
+    assert document["best"] == fastest
 
 
 def test_several_cases_are_weighted(folder):
     args = ("--arg", "f32[128,2048] | bf16[128,4096]", "--weights", "3,0.5", "--json")
-    held = json.loads(told(call(*TUNE, *args, folder=folder))[1])
+    document = json.loads(outcome_of(call(*TUNE, *args, folder=folder))[1])
     one = estimated(folder, 512)["latency_us"]
     other = estimated(folder, 512, "bf16[128,4096]")["latency_us"]
-    point = next(o for o in held["outcomes"] if o["point"] == {"columns": 512})
+    point = next(o for o in document["outcomes"] if o["point"] == {"columns": 512})
     assert point["values"]["latency"] == pytest.approx(3 * one + 0.5 * other)
 
 
 def test_a_front_of_two_goals_and_its_picture(folder):
-    held = tuned(folder, "--objective", "latency,sbuf", "--picture", "front.svg")
-    values = [(o["values"]["latency"], o["values"]["sbuf"]) for o in held["front"]]
+    document = tuned(folder, "--objective", "latency,sbuf", "--picture", "front.svg")
+    values = [(o["values"]["latency"], o["values"]["sbuf"]) for o in document["front"]]
     assert len(values) > 1
     assert values == sorted(values)
     assert [sbuf for _, sbuf in values] == sorted((sbuf for _, sbuf in values), reverse=True)
@@ -93,7 +93,7 @@ def test_a_front_of_two_goals_and_its_picture(folder):
 
 
 def test_text_names_best_reasons_counts_and_what_is_too_close(folder):
-    status, output, complaint = told(call(*TUNE, *ARG, folder=folder))
+    status, output, complaint = outcome_of(call(*TUNE, *ARG, folder=folder))
     assert (status, complaint) == (0, "")
     assert output.startswith("copied on trn2: ")
     assert "6 points, the whole space: 5 timed, 1 pruned before they were timed, 0 failed" in output
@@ -104,9 +104,9 @@ def test_text_names_best_reasons_counts_and_what_is_too_close(folder):
 
 def test_a_kernel_that_breaks_off_on_some_points_is_recorded_and_the_search_goes_on(folder):
     written(folder, FAULTS)
-    held = tuned(folder)
-    assert held["counts"] == {"timed": 9, "pruned": 2, "failed": 1, "is_whole": True}
-    assert held["failed"] == [
+    document = tuned(folder)
+    assert document["counts"] == {"timed": 9, "pruned": 2, "failed": 1, "is_whole": True}
+    assert document["failed"] == [
         {
             "point": {"columns": 256, "fault": "raise"},
             "state": "failed",
@@ -123,15 +123,15 @@ FIVE = "schema: nkilab.space/1\nparameters:\n  columns: {powers_of_two: [64, 102
 def test_a_kernel_that_ends_the_program_fails_on_that_point(folder):
     (folder / "odd.py").write_text(ODD)
     (folder / "space.yaml").write_text(FIVE + "  fault: [end]\n")
-    held = json.loads(told(call(*ODDLY, "--json", folder=folder))[1])
-    assert held["counts"] == {"timed": 4, "pruned": 0, "failed": 1, "is_whole": True}
-    assert held["failed"][0]["message"] == "odd.py:14: SystemExit"
+    document = json.loads(outcome_of(call(*ODDLY, "--json", folder=folder))[1])
+    assert document["counts"] == {"timed": 4, "pruned": 0, "failed": 1, "is_whole": True}
+    assert document["failed"][0]["message"] == "odd.py:14: SystemExit"
 
 
 def test_a_kernel_that_keeps_state_is_found_out(folder):
     (folder / "odd.py").write_text(ODD)
     (folder / "space.yaml").write_text(FIVE + "  fault: [state]\n")
-    status, output, complaint = told(call(*ODDLY, folder=folder))
+    status, output, complaint = outcome_of(call(*ODDLY, folder=folder))
     assert (status, output) == (1, "")
     assert complaint.startswith("nkilab: the best point of odd, columns=512, fault='state', has ")
     assert complaint.endswith(
@@ -178,18 +178,18 @@ def test_the_time_that_is_left_is_that_of_points_which_no_journal_knows():
 
 def test_workers_find_the_same_and_outlive_a_point_that_ends_them(folder):
     written(folder, SPACE + "  fault: [none, exit]\n")
-    held = tuned(folder, "--workers", "2", "--journal", "journal")
-    assert held["counts"] == {"timed": 9, "pruned": 2, "failed": 1, "is_whole": True}
-    assert held["failed"][0]["point"] == {"columns": 256, "fault": "exit"}
-    assert held["failed"][0]["message"] == "its worker ended without an answer, twice"
+    document = tuned(folder, "--workers", "2", "--journal", "journal")
+    assert document["counts"] == {"timed": 9, "pruned": 2, "failed": 1, "is_whole": True}
+    assert document["failed"][0]["point"] == {"columns": 256, "fault": "exit"}
+    assert document["failed"][0]["message"] == "its worker ended without an answer, twice"
     # a header, and a line for every point, none twice
     lines = (folder / "journal").read_text().splitlines()
     assert len(lines) == 13
     written(folder)
-    alone = tuned(folder)
-    same = [o for o in held["outcomes"] if o["point"]["fault"] == "none"]
+    one_worker = tuned(folder)
+    same = [o for o in document["outcomes"] if o["point"]["fault"] == "none"]
     assert [o["values"] for o in same if o["state"] == "timed"] == [
-        o["values"] for o in alone["outcomes"] if o["state"] == "timed"
+        o["values"] for o in one_worker["outcomes"] if o["state"] == "timed"
     ]
 
 
@@ -269,13 +269,13 @@ def test_a_search_that_is_killed_goes_on_from_its_journal(folder):
     running.wait()
     before = journal.read_bytes()
     before = before[: before.rfind(b"\n") + 1]
-    held = tuned(folder, "--journal", "journal")
+    document = tuned(folder, "--journal", "journal")
     assert journal.read_bytes().startswith(before)
     points = [
         json.loads(line)["outcome"]["point"]["columns"] for line in journal.read_text().splitlines()[1:]
     ]
     assert sorted(points) == list(range(16, 1025, 16))
-    assert held["outcomes"] == tuned(folder)["outcomes"]
+    assert document["outcomes"] == tuned(folder)["outcomes"]
 
 
 REFUSED = {
@@ -314,7 +314,7 @@ def test_wrong_usage_is_refused(arguments, folder):
 
 def test_a_parameter_that_the_kernel_lacks_is_refused(folder):
     (folder / "space.yaml").write_text("schema: nkilab.space/1\nparameters: {rows: [1, 2]}\n")
-    assert told(call(*TUNE, *ARG, folder=folder)) == (
+    assert outcome_of(call(*TUNE, *ARG, folder=folder)) == (
         2,
         "",
         "nkilab: copied has no parameter rows; it has x, columns, fault\n"
@@ -324,7 +324,7 @@ def test_a_parameter_that_the_kernel_lacks_is_refused(folder):
 
 def test_a_space_without_a_legal_point_is_told_with_the_reason(folder):
     (folder / "space.yaml").write_text("schema: nkilab.space/1\nparameters: {columns: [2048]}\n")
-    status, output, complaint = told(call(*TUNE, *ARG, folder=folder))
+    status, output, complaint = outcome_of(call(*TUNE, *ARG, folder=folder))
     assert (status, output) == (2, "")
     assert complaint.startswith(
         "nkilab: none of 1 points of copied can be timed: 1 LimitError, ndarray, kernels.py:17\n"
@@ -355,52 +355,52 @@ def einsum(folder: Path) -> Path:
 
 
 def mapped(folder: Path, *options: str) -> dict:
-    held = json.loads(told(call("tune", "spec.yaml", *SIZES, "--json", *options, folder=folder))[1])
-    check(held)
-    return held
+    document = json.loads(outcome_of(call("tune", "spec.yaml", *SIZES, "--json", *options, folder=folder))[1])
+    check(document)
+    return document
 
 
 def test_mappings_of_an_einsum_are_at_least_as_fast_as_the_rules(einsum):
-    held = mapped(einsum)
-    assert held["counts"]["is_whole"]
-    assert held["space"]["points"] == 120
+    document = mapped(einsum)
+    assert document["counts"]["is_whole"]
+    assert document["space"]["points"] == 120
     rules = {"group_blocks": 0, "most_columns": 16384, "transfer_bytes": 1 << 20, "share": 0.85}
-    own = next(o for o in held["outcomes"] if o["point"] == rules)
-    assert own["values"]["latency"] == held["rules_us"]
-    assert held["best"]["values"]["latency"] <= held["rules_us"]
+    own = next(o for o in document["outcomes"] if o["point"] == rules)
+    assert own["values"]["latency"] == document["rules_us"]
+    assert document["best"]["values"]["latency"] <= document["rules_us"]
     # the compiler knows nothing of the tuner
     sizes = {"K": 256, "M": 256, "N": 1024}
-    assert compile(einsum / "spec.yaml", sizes=sizes).estimate.latency_us == held["rules_us"]
+    assert compile(einsum / "spec.yaml", sizes=sizes).estimate.latency_us == document["rules_us"]
 
 
 def test_workers_find_the_same_mappings(einsum):
-    held = mapped(einsum, "--space", "space.yaml")
-    assert held["counts"]["timed"] == 6
+    document = mapped(einsum, "--space", "space.yaml")
+    assert document["counts"]["timed"] == 6
     both = mapped(einsum, "--space", "space.yaml", "--workers", "2", "--journal", "journal")
-    assert both == held
+    assert both == document
     assert len((einsum / "journal").read_text().splitlines()) == 7
 
 
 def test_measured_mappings_are_read_back(einsum):
-    held = mapped(einsum, "--space", "space.yaml")
+    document = mapped(einsum, "--space", "space.yaml")
     # a machine that takes a quarter longer for everything
     measured = "".join(
         f"  - {{group_blocks: {o['point']['group_blocks']}, most_columns: {o['point']['most_columns']}, "
         f"latency_us: {1.25 * o['values']['latency']}}}\n"
-        for o in held["outcomes"][:5]
+        for o in document["outcomes"][:5]
     )
     (einsum / "measured.yaml").write_text(f"schema: nkilab.measured/1\npoints:\n{measured}")
     after = mapped(einsum, "--space", "space.yaml", "--confirm", "measured.yaml")
     assert after["confirmed"]["mape"]["after"] < 0.02 < after["confirmed"]["mape"]["before"]
-    assert after["outcomes"][0]["measured_us"] == 1.25 * held["outcomes"][0]["values"]["latency"]
-    last = after["outcomes"][-1]["values"]["latency"] / held["outcomes"][-1]["values"]["latency"]
+    assert after["outcomes"][0]["measured_us"] == 1.25 * document["outcomes"][0]["values"]["latency"]
+    last = after["outcomes"][-1]["values"]["latency"] / document["outcomes"][-1]["values"]["latency"]
     assert last == pytest.approx(1.25, rel=0.05)
-    assert after["rules_us"] == pytest.approx(1.25 * held["rules_us"], rel=0.05)
+    assert after["rules_us"] == pytest.approx(1.25 * document["rules_us"], rel=0.05)
 
 
 def test_what_is_no_choice_of_the_compiler_is_refused(folder):
     (folder / "spec.yaml").write_text(EINSUM)
-    assert told(call("tune", "spec.yaml", "--space", "space.yaml", *SIZES, folder=folder)) == (
+    assert outcome_of(call("tune", "spec.yaml", "--space", "space.yaml", *SIZES, folder=folder)) == (
         2,
         "",
         "nkilab: columns is no choice of the Einsum compiler; there are group_blocks, most_columns, "
@@ -442,13 +442,13 @@ def test_points_that_fail_a_check_are_pruned_before_they_are_timed(folder):
         "schema: nkilab.space/1\nparameters: {gap: [512, 1024], column: [0, 256, 512]}\n"
     )
     command = ("tune", "kernels.py:multiplied", "--space", "space.yaml", "--arg", "bf16[128,512]", "--json")
-    held = json.loads(told(call(*command, folder=folder))[1])
-    check(held)
-    assert held["pruned"] == {
+    document = json.loads(outcome_of(call(*command, folder=folder))[1])
+    check(document)
+    assert document["pruned"] == {
         "UseError, lifetime-conflict, kernels.py:18": 3,
         "UseError, psum-bank-crossing, kernels.py:18": 1,
     }
-    timed = [o["point"] for o in held["outcomes"] if o["state"] == "timed"]
+    timed = [o["point"] for o in document["outcomes"] if o["state"] == "timed"]
     assert timed == [{"gap": 1024, "column": 0}, {"gap": 1024, "column": 512}]
 
 
@@ -460,7 +460,7 @@ def test_a_worker_of_a_cluster_that_is_killed_loses_and_doubles_nothing(folder, 
     (folder / "space.yaml").write_text(
         "schema: nkilab.space/1\nparameters:\n  columns: {integers: [16, 1024], step: 16}\n"
     )
-    alone = tuned(folder)
+    one_worker = tuned(folder)
     cluster = distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="CRITICAL"
     )
@@ -478,7 +478,7 @@ def test_a_worker_of_a_cluster_that_is_killed_loses_and_doubles_nothing(folder, 
         os.kill(victim, signal.SIGKILL)
         output, _ = running.communicate(timeout=120)
     assert running.returncode == 0
-    assert json.loads(output)["outcomes"] == alone["outcomes"]
+    assert json.loads(output)["outcomes"] == one_worker["outcomes"]
     points = [
         json.loads(line)["outcome"]["point"]["columns"] for line in journal.read_text().splitlines()[1:]
     ]

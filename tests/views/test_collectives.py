@@ -64,13 +64,13 @@ def test_a_call_of_a_collective_is_one_operation_and_lasts_until_its_last_byte()
 
 
 def test_collectives_bound_what_they_take_most_of() -> None:
-    found = verdict(run_of(2))
-    assert found[0] == (
+    sentences = verdict(run_of(2))
+    assert sentences[0] == (
         "It is bound by collectives: ranks exchange bytes at least 80 % of the time from first to last "
         "event, or take most of the critical path."
     )
-    assert "a collective moves bytes, most of it at test_collectives.py:" in found[1]
-    assert found[-1].startswith("First thing to try: exchange fewer bytes")
+    assert "a collective moves bytes, most of it at test_collectives.py:" in sentences[1]
+    assert sentences[-1].startswith("First thing to try: exchange fewer bytes")
 
 
 def test_the_path_tells_collectives_from_transfers() -> None:

@@ -79,14 +79,19 @@ def test_the_table_holds_every_core_and_their_sums() -> None:
 
 
 def test_utilization_in_all_counts_all_cores_until_the_last_one_ends() -> None:
-    made = nkilab.profile(halves[2], *(nkilab.spec((128, n), "bfloat16") for n in (128, 512)))
+    profiled = nkilab.profile(halves[2], *(nkilab.spec((128, n), "bfloat16") for n in (128, 512)))
     # hand: 2 * 128 * 128 * 512 operations; two cores of 128 * 128 * 2 * 2.4 GHz
-    peak = 2 * made.program.machine["peak_tflops_bf16"] * 1e12
-    assert made.mfu_percent == pytest.approx(100 * 2 * 128 * 128 * 512 / (peak * made.latency_us * 1e-6))
-    alone = nkilab.profile(halves[1], *(nkilab.spec((128, n), "bfloat16") for n in (128, 512)))
-    assert made.one_core is not None
-    assert (made.one_core.latency_us, made.one_core.bound) == (alone.latency_us, alone.summary.bound)
-    assert f"2 cores are {alone.latency_us / made.latency_us:.2f} times as fast" in made.text()
+    peak = 2 * profiled.program.machine["peak_tflops_bf16"] * 1e12
+    assert profiled.mfu_percent == pytest.approx(
+        100 * 2 * 128 * 128 * 512 / (peak * profiled.latency_us * 1e-6)
+    )
+    single = nkilab.profile(halves[1], *(nkilab.spec((128, n), "bfloat16") for n in (128, 512)))
+    assert profiled.one_core is not None
+    assert (profiled.one_core.latency_us, profiled.one_core.bound) == (
+        single.latency_us,
+        single.summary.bound,
+    )
+    assert f"2 cores are {single.latency_us / profiled.latency_us:.2f} times as fast" in profiled.text()
 
 
 def test_the_text_has_a_row_and_lanes_for_each_core() -> None:
@@ -100,9 +105,9 @@ def test_the_text_has_a_row_and_lanes_for_each_core() -> None:
 
 
 def test_the_page_holds_the_events_of_each_core_on_one_scale() -> None:
-    made = on_two()
-    text = report_html(made.run)
-    for place, (name, run) in enumerate(made.run.runs):
+    both_cores = on_two()
+    text = report_html(both_cores.run)
+    for place, (name, run) in enumerate(both_cores.run.runs):
         tables, columns = read(text, place)
         assert tables["core"] == name
         assert len(columns["start"]) == len(run.timeline)
@@ -151,17 +156,17 @@ def test_profiles_of_several_cores_keep_to_their_schema() -> None:
 
 
 def test_a_short_form_shows_the_timeline_of_each_core() -> None:
-    made = nkilab.estimate(uneven[2], nkilab.spec((2, 3, 128, 512), "float32"), 3)
-    text = made._repr_html_()
+    estimated = nkilab.estimate(uneven[2], nkilab.spec((2, 3, 128, 512), "float32"), 3)
+    text = estimated._repr_html_()
     assert [text.count(f"<p>program {n}</p><svg") for n in (0, 1)] == [1, 1]
     # hand: a load and a store in one picture, three of each in the other
     assert text.count("<title>DMA at ") == 2 + 6
 
 
 def test_tables_have_the_rows_of_both_cores_and_numbers_that_fit() -> None:
-    made = on_two()
-    tables = tables_of(made.run)
-    counts = [len(run.timeline) for _, run in made.run.runs]
+    both_cores = on_two()
+    tables = tables_of(both_cores.run)
+    counts = [len(run.timeline) for _, run in both_cores.run.runs]
     both = [tables[name] for name in ("Instruction", "DmaPacketAggregated")]
     rows = [row for own in both for row in zip(own["id"], own["pcore_idx"], strict=True)]
     assert sorted(rows) == [(n, 0 if n < counts[0] else 1) for n in range(sum(counts))]
@@ -177,10 +182,10 @@ def test_tables_have_the_rows_of_both_cores_and_numbers_that_fit() -> None:
 
 def test_tables_of_several_ranks_lie_in_a_folder_for_each(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    made = nkilab.profile(uneven[2], nkilab.spec((2, 3, 128, 512), "float32"), 3, ranks=2)
+    profiled = nkilab.profile(uneven[2], nkilab.spec((2, 3, 128, 512), "float32"), 3, ranks=2)
     for _ in range(2):
         # once more into folders that are there
-        made.save_tables(tmp_path / "tables")
+        profiled.save_tables(tmp_path / "tables")
     assert sorted(folder.name for folder in (tmp_path / "tables").iterdir()) == ["rank_0", "rank_1"]
     for rank in range(2):
         folder = tmp_path / "tables" / f"rank_{rank}"
@@ -192,7 +197,7 @@ def test_tables_of_several_ranks_lie_in_a_folder_for_each(tmp_path: Path) -> Non
         assert (moved["pcore_idx"].count(0), moved["pcore_idx"].count(1)) == (2, 6)
         assert set(moved["transfer_bytes"]) == {BLOCK}
         assert metadata["num_physical_cores"] == [2]
-        assert summary["total_time"] == [pytest.approx(made.latency_us / 1e6)]
+        assert summary["total_time"] == [pytest.approx(profiled.latency_us / 1e6)]
 
 
 def test_ranks_stand_in_order_of_their_numbers_with_their_own_cores() -> None:

@@ -38,21 +38,21 @@ def difference(**facts: float) -> Difference:
     return Difference(run_of(loaded_copied_stored()), run_of(faster(**facts)), ("slow", "fast"))
 
 
-def text_of(given: Difference) -> str:
+def text_of(comparison: Difference) -> str:
     out = StringIO()
-    print_difference(given, out)
+    print_difference(comparison, out)
     return out.getvalue()
 
 
 def test_a_difference_names_the_faster_run_and_what_changed() -> None:
     # twice the bandwidth: 2 * 819.2 ns less of 5988.8
-    found = difference(dma_bytes_per_ns=20.0)
-    assert found.headline == "fast is 1.377 times as fast as slow: 4.35 us instead of 5.989 us"
-    assert found.speedup == pytest.approx(5988.8 / (5988.8 - 1638.4))
-    assert [(one.name, one.change) for one in found.path() if one.change] == [
+    comparison = difference(dma_bytes_per_ns=20.0)
+    assert comparison.headline == "fast is 1.377 times as fast as slow: 4.35 us instead of 5.989 us"
+    assert comparison.speedup == pytest.approx(5988.8 / (5988.8 - 1638.4))
+    assert [(one.name, one.change) for one in comparison.path() if one.change] == [
         ("a transfer moves bytes", pytest.approx(-1638.4))
     ]
-    changes = {one.lines: one.change for one in found.lines() if one.change}
+    changes = {one.lines: one.change for one in comparison.lines() if one.change}
     assert changes == {
         ("kernel.py:1", "kernel.py:1"): pytest.approx(-819.2),
         ("kernel.py:3", "kernel.py:3"): pytest.approx(-819.2),
@@ -68,8 +68,10 @@ def test_a_slower_run_and_an_equal_one_are_told_as_such() -> None:
 
 
 def test_changes_of_the_chip_stand_in_the_headline() -> None:
-    found = Difference(*_pair(), ("as it is", "what if"), "dma_bandwidth=2x")
-    assert found.headline == "with dma_bandwidth=2x it is 1.377 times as fast: 4.35 us instead of 5.989 us"
+    comparison = Difference(*_pair(), ("as it is", "what if"), "dma_bandwidth=2x")
+    assert (
+        comparison.headline == "with dma_bandwidth=2x it is 1.377 times as fast: 4.35 us instead of 5.989 us"
+    )
 
 
 def _pair():
@@ -77,8 +79,8 @@ def _pair():
 
 
 def test_lines_of_different_kernels_are_one_line_if_their_text_is() -> None:
-    found = Difference(kernel_run("tiled"), kernel_run("blocked"), ("tiled", "blocked"))
-    shared = {one.name: one.lines for one in found.lines()}
+    comparison = Difference(kernel_run("tiled"), kernel_run("blocked"), ("tiled", "blocked"))
+    shared = {one.name: one.lines for one in comparison.lines()}
     assert shared["nisa.dma_copy(dst=tile, src=source[row : row + rows, column : column + columns])"] == (
         "matmul.py:17", ""
     )  # fmt: skip
@@ -92,22 +94,22 @@ def test_the_text_of_a_difference_is_as_recorded(golden) -> None:
 
 def test_the_text_is_at_most_100_columns_wide() -> None:
     names = ("a" * 40, "b" * 40)
-    found = text_of(Difference(kernel_run("tiled"), kernel_run("attention"), names))
-    assert max(map(len, found.splitlines())) <= WIDTH
+    text = text_of(Difference(kernel_run("tiled"), kernel_run("attention"), names))
+    assert max(map(len, text.splitlines())) <= WIDTH
 
 
 def test_the_dictionary_of_a_difference_is_json() -> None:
-    found = difference(dma_bytes_per_ns=20.0).to_dict()
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["schema"] == "nkilab.diff/1"
-    assert [run["name"] for run in found["runs"]] == ["slow", "fast"]
+    comparison = difference(dma_bytes_per_ns=20.0).to_dict()
+    assert json.loads(json.dumps(comparison, allow_nan=False)) == comparison
+    assert comparison["schema"] == "nkilab.diff/1"
+    assert [run["name"] for run in comparison["runs"]] == ["slow", "fast"]
 
 
 def test_every_core_is_drawn_in_text_and_page() -> None:
     run = on_two().run
     two = Difference(run, run, ("one", "other"))
-    found = text_of(two)
-    assert [line for line in found.splitlines() if line.startswith("program ")] == [
+    text = text_of(two)
+    assert [line for line in text.splitlines() if line.startswith("program ")] == [
         "program 0:",
         "program 1:",
     ] * 2
@@ -154,9 +156,9 @@ def test_constants_that_count_stay_whole() -> None:
     machine = MACHINES["trn2"]
     # 208 KiB less 8 bytes, three tenths of it: what is left of a byte does not count
     assert changed(machine, {"sbuf_bytes_per_partition": "0.3x"})["sbuf_bytes_per_partition"] == 63895
-    for given, made in (("2.5", "2.5"), ("0.1x", "0.8"), ("0.5", "0.5")):
-        with pytest.raises(UsageError, match=f"psum_banks is {given}, which makes {made}; it counts"):
-            changed(machine, {"psum_banks": given})
+    for change, effect in (("2.5", "2.5"), ("0.1x", "0.8"), ("0.5", "0.5")):
+        with pytest.raises(UsageError, match=f"psum_banks is {change}, which makes {effect}; it counts"):
+            changed(machine, {"psum_banks": change})
     # what measures need not
     assert changed(machine, {"matmul_overhead_cycles": "2.5"})["matmul_overhead_cycles"] == 2.5
 
@@ -183,9 +185,9 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=[text for text, _ in WRONG])
 def test_wrong_changes_are_told(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         changed(MACHINES["trn2"], changes_in(text))
-    assert str(told.value) == message
+    assert str(raised.value) == message
 
 
 def matmul_profile():
@@ -196,22 +198,22 @@ def matmul_profile():
 
 
 def test_what_if_plans_and_times_again() -> None:
-    made = matmul_profile()
-    other = made.what_if(dma_latency="2x")
-    assert other.latency_us > made.latency_us
-    assert other.program.machine["dma_start_ns"] == 2 * made.program.machine["dma_start_ns"]
-    same = made.what_if(dma_latency="1x")
-    assert np.array_equal(same.timeline.start_ns, made.timeline.start_ns)
-    assert (same.target, made.target) == ("trn2 (dma_latency=1x)", "trn2")
-    assert made.diff(other).headline.startswith("B takes ")
+    profiled = matmul_profile()
+    other = profiled.what_if(dma_latency="2x")
+    assert other.latency_us > profiled.latency_us
+    assert other.program.machine["dma_start_ns"] == 2 * profiled.program.machine["dma_start_ns"]
+    same = profiled.what_if(dma_latency="1x")
+    assert np.array_equal(same.timeline.start_ns, profiled.timeline.start_ns)
+    assert (same.target, profiled.target) == ("trn2 (dma_latency=1x)", "trn2")
+    assert profiled.diff(other).headline.startswith("B takes ")
 
 
 def test_what_if_leaves_out_the_loads_that_the_changed_chip_would() -> None:
-    made = matmul_profile()
+    profiled = matmul_profile()
     # with no window every repeated load is made
-    other = made.what_if(redundant_load_window_bytes=1)
-    assert other.summary["dma_transfer_count"] >= made.summary["dma_transfer_count"]
-    assert len(other.traced[0]) == len(made.traced[0])
+    other = profiled.what_if(redundant_load_window_bytes=1)
+    assert other.summary["dma_transfer_count"] >= profiled.summary["dma_transfer_count"]
+    assert len(other.traced[0]) == len(profiled.traced[0])
 
 
 def test_a_chip_too_small_for_the_kernel_is_told() -> None:

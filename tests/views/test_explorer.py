@@ -54,8 +54,8 @@ Warning.category string - yes
 def test_fields_are_those_of_the_public_schema(fact: str) -> None:
     name, kind, unit, required = fact.split()
     table, _, field = name.partition(".")
-    found = next(f for f in TABLES[table] if f.name == field)
-    assert (found.type, found.unit or "-", "yes" if found.is_required else "no") == (kind, unit, required)
+    column = next(f for f in TABLES[table] if f.name == field)
+    assert (column.type, column.unit or "-", "yes" if column.is_required else "no") == (kind, unit, required)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -146,9 +146,9 @@ def test_memories_fill_and_empty() -> None:
     assert [r["partition_96_util_percent"] for r in usage] == pytest.approx(
         [2048 / whole, 4096 / whole, 2048 / whole, 0]
     )
-    stays = rows_of("SbufAllocation")
-    assert [(r["tensor_name"], r["partition"]) for r in stays[:2]] == [("a", 0), ("b", 0)]
-    assert stays[0]["end_address"] - stays[0]["start_address"] == 2047
+    rows = rows_of("SbufAllocation")
+    assert [(r["tensor_name"], r["partition"]) for r in rows[:2]] == [("a", 0), ("b", 0)]
+    assert rows[0]["end_address"] - rows[0]["start_address"] == 2047
     k = Kernel(ROUND)
     k.matmul(k.psum(128, 8), k.tile(128, 128), k.tile(128, 8))
     banks = rows_of("PsumUsage", run_of(k))
@@ -185,11 +185,13 @@ def test_parquet_files_hold_the_tables(name: str) -> None:
     files = parquet_files(run)
     assert set(files) == {f"{table}.parquet" for table in (*TABLES, "SchemaFields")}
     for table, columns in tables_of(run).items():
-        found = parquet.read_table(io.BytesIO(files[f"{table}.parquet"]))
-        assert found.column_names == list(columns)
-        assert [str(field.type) for field in found.schema] == [field.type for field in TABLES[table]]
+        parquet_table = parquet.read_table(io.BytesIO(files[f"{table}.parquet"]))
+        assert parquet_table.column_names == list(columns)
+        assert [str(field.type) for field in parquet_table.schema] == [field.type for field in TABLES[table]]
         for column, values in columns.items():
-            assert found[column].to_pylist() == [v.item() if isinstance(v, np.generic) else v for v in values]
+            assert parquet_table[column].to_pylist() == [
+                v.item() if isinstance(v, np.generic) else v for v in values
+            ]
 
 
 def test_the_schema_is_a_table_of_its_own() -> None:
@@ -205,9 +207,9 @@ def test_without_pyarrow_tables_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         raise ModuleNotFoundError("pyarrow")
 
     monkeypatch.setattr(writer, "pyarrow", missing)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         parquet_files(run_of(loaded_copied_stored()))
-    assert str(told.value) == (
+    assert str(raised.value) == (
         "Parquet tables are written by the package pyarrow, which is not installed\n"
         "  hint: install nkilab[parquet]"
     )

@@ -69,22 +69,22 @@ def test_many_events_are_drawn_as_how_busy_their_lane_is(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_short_form_is_without_scripts(name: str) -> None:
-    found = short_html(kernel_run(name))
-    assert "<script" not in found
-    assert found.count("<svg") == 1
+    html = short_html(kernel_run(name))
+    assert "<script" not in html
+    assert html.count("<svg") == 1
 
 
 def test_hostile_names_are_escaped() -> None:
-    found = short_html(hostile())
-    assert "<script>alert" not in found
-    assert "<img" not in found
+    html = short_html(hostile())
+    assert "<script>alert" not in html
+    assert "<img" not in html
     drawn(timeline_svg(hostile()))
 
 
 def test_the_frame_holds_the_report() -> None:
     run = run_of(loaded_copied_stored())
-    found = framed_html(run)
-    assert unescape(re.search(r'srcdoc="(.*?)"', found, re.S)[1]) == report_html(run)
+    html = framed_html(run)
+    assert unescape(re.search(r'srcdoc="(.*?)"', html, re.S)[1]) == report_html(run)
 
 
 def test_a_report_too_long_for_a_notebook_is_shown_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,11 +98,11 @@ def test_estimates_and_profiles_show_themselves() -> None:
 
         args = [spec((128, 128), "bfloat16"), spec((128, 512), "bfloat16")]
         assert estimate(matmul.tiled, *args)._repr_html_().startswith("<div><p><b>tiled</b> on trn2")
-        made = profile(matmul.tiled, *args)
-    assert made._repr_html_().startswith("<iframe")
-    assert made.text().startswith("tiled on trn2: ")
-    assert made.to_profile()["schema"] == "nkilab.profile/1"
-    assert len(made.traced) == 1
+        profiled = profile(matmul.tiled, *args)
+    assert profiled._repr_html_().startswith("<iframe")
+    assert profiled.text().startswith("tiled on trn2: ")
+    assert profiled.to_profile()["schema"] == "nkilab.profile/1"
+    assert len(profiled.traced) == 1
 
 
 def test_the_ruler_tells_neighbours_apart() -> None:

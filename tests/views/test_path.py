@@ -50,9 +50,9 @@ def test_a_transfer_that_waits_for_an_issuing_unit_is_charged_to_the_transfer_th
     source = k.hbm(5 * 128, 8)
     for i in range(5):
         k.load(k.tile(128, 8), rows(source, i * 128, i * 128 + 128))
-    found = pieces(run_of(k).path)
+    path_pieces = pieces(run_of(k).path)
     # 8 descriptors of 32 bytes an engine
-    assert found == [("issue", 500, 0), ("issue", 500, 2), ("first byte", 1000, 4), ("moving", 25.6, 4)]
+    assert path_pieces == [("issue", 500, 0), ("issue", 500, 2), ("first byte", 1000, 4), ("moving", 25.6, 4)]
 
 
 def test_transfers_that_stand_in_one_queue_follow_each_other_on_the_path() -> None:

@@ -100,7 +100,7 @@ def read(content: bytes):
     return classes, trace
 
 
-def told(name: str = ""):
+def trace_of(name: str = ""):
     """Tracks, slices by track with their names and annotations, flows and counters of a protobuf trace."""
     run = kernel_run(name) if name else run_of(loaded_copied_stored())
     pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -133,7 +133,7 @@ def told(name: str = ""):
 
 
 def test_the_protobuf_trace_has_lanes_slices_flows_and_counters() -> None:
-    _, tracks, slices, flows, counts = told()
+    _, tracks, slices, flows, counts = trace_of()
     assert [t.name for t in tracks.values() if t.parent_uuid and not t.HasField("counter")] == LANES
     assert [(n, start, end) for n, start, end, _ in slices["Vector"]] == [("TENSOR_COPY", 2688, 3300)]
     assert slices["Vector"][0][3]["operands"] == "b, a"
@@ -147,7 +147,7 @@ def test_the_protobuf_trace_has_lanes_slices_flows_and_counters() -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_both_forms_say_the_same(name: str) -> None:
-    run, _, slices, _, _ = told(name)
+    run, _, slices, _, _ = trace_of(name)
     events = json.loads(trace_json(run))["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     by_lane = defaultdict(list)
@@ -162,9 +162,9 @@ def test_without_the_package_a_protobuf_trace_is_refused(monkeypatch: pytest.Mon
         raise ModuleNotFoundError("perfetto")
 
     monkeypatch.setattr(perfetto, "perfetto", missing)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         trace_protobuf(run_of(loaded_copied_stored()))
-    assert str(told.value) == (
+    assert str(raised.value) == (
         "a trace in protobuf is written by the package perfetto, which is not installed\n"
         "  hint: install nkilab[trace], or name the file *.json"
     )

@@ -36,17 +36,17 @@ def test_the_text_is_at_most_100_columns_wide(name: str) -> None:
 
 
 def test_a_hand_made_program_without_source_shows_opcodes_instead() -> None:
-    found = text_of(run_of(loaded_copied_stored()))
-    row = next(line for line in found.splitlines() if line.startswith("│ kernel.py:2 "))
+    text = text_of(run_of(loaded_copied_stored()))
+    row = next(line for line in text.splitlines() if line.startswith("│ kernel.py:2 "))
     assert [cell.strip() for cell in row.strip("│").split("│")] == [
         "kernel.py:2", "662 ns", "612 ns", "2.688 us", "1", "", "TENSOR_COPY"
     ]  # fmt: skip
 
 
 def test_an_empty_program_has_a_text() -> None:
-    found = text_of(run_of(Kernel("trn2")))
-    assert "(no events)" in found
-    assert "It is bound by nothing: the program has no instructions." in found
+    text = text_of(run_of(Kernel("trn2")))
+    assert "(no events)" in text
+    assert "It is bound by nothing: the program has no instructions." in text
 
 
 def test_every_bound_has_a_hint() -> None:
@@ -67,6 +67,6 @@ def test_shares_of_the_path_add_up_to_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_dictionary_of_a_profile_is_json(name: str) -> None:
-    found = profile_dict(kernel_run(name))
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["schema"] == "nkilab.profile/1"
+    text = profile_dict(kernel_run(name))
+    assert json.loads(json.dumps(text, allow_nan=False)) == text
+    assert text["schema"] == "nkilab.profile/1"

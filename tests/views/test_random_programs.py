@@ -65,9 +65,9 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 def test_the_programs_spill_and_use_every_kind_of_wait() -> None:
-    made = [run_of(random_kernel(machine, seed)) for machine in CHIPS.values() for seed in SEEDS]
-    assert all(one.plan.transfers for one in made)
-    reasons = {reason for one in made for reason in one.stalls.of("vector")}
+    runs = [run_of(random_kernel(machine, seed)) for machine in CHIPS.values() for seed in SEEDS]
+    assert all(one.plan.transfers for one in runs)
+    reasons = {reason for one in runs for reason in one.stalls.of("vector")}
     assert {"dma", "tensor", "scalar", "buffer", "spill", "port"} <= reasons
 
 
@@ -94,12 +94,12 @@ def test_bytes_add_up(run: Run) -> None:
 
 
 def test_memories_never_hold_more_than_they_have(run: Run) -> None:
-    for stays, whole in (
+    for residencies, whole in (
         (run.occupancy.sbuf, run.program.machine.limit("sbuf_bytes_per_partition")),
         (run.occupancy.psum, run.program.machine.psum_bytes_per_partition),
     ):
-        assert np.all(stays.end_ns >= stays.start_ns)
-        assert np.all(stays.address + np.where(stays.pieces == 1, stays.size, 0) <= whole)
+        assert np.all(residencies.end_ns >= residencies.start_ns)
+        assert np.all(residencies.address + np.where(residencies.pieces == 1, residencies.size, 0) <= whole)
 
 
 def test_every_view_can_be_made(run: Run) -> None:

@@ -58,7 +58,7 @@ def test_estimates_and_differences_keep_to_their_schema() -> None:
     with activate():
         from nkilab.ledger.kernels import matmul
 
-        made = profile(matmul.tiled, spec((128, 128), "bfloat16"), spec((128, 512), "bfloat16"))
-    check(made.to_dict())
-    check(made.diff(made.what_if(psum_banks=16)).to_dict())
+        profiled = profile(matmul.tiled, spec((128, 128), "bfloat16"), spec((128, 512), "bfloat16"))
+    check(profiled.to_dict())
+    check(profiled.diff(profiled.what_if(psum_banks=16)).to_dict())
     check(Difference(kernel_run("tiled"), kernel_run("attention"), ("a", "b")).to_dict())

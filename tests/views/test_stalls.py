@@ -46,9 +46,9 @@ def test_an_engine_waits_for_a_buffer() -> None:
     for tile in tiles:
         k.fill(tile)
         k.store(k.hbm(128, 512), tile)
-    found = run_of(k).stalls.of("vector")
-    assert found["buffer"] > 0
-    assert set(found) == {"buffer", "end"}
+    waits = run_of(k).stalls.of("vector")
+    assert waits["buffer"] > 0
+    assert set(waits) == {"buffer", "end"}
 
 
 def at_one_port() -> Kernel:

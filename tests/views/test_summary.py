@@ -90,11 +90,11 @@ def test_flops_by_instruction_are_those_of_published_profiles(dtype: str, matmul
     # [128, 512], 20 transposes, 16 products of float32 probabilities; 83,886,080 flops of transposes
     k = Kernel("trn2")
     q, keys = k.tile(128, 128, dtype=dtype), k.tile(128, 512, dtype=dtype)
-    square, turned = k.tile(128, 128), k.psum(128, 128)
+    square, transposed = k.tile(128, 128), k.psum(128, 128)
     for _ in range(4):
         k.matmul(k.psum(128, 512), q, keys)
     for _ in range(20):
-        k.call("nc_transpose", turned, square)
+        k.call("nc_transpose", transposed, square)
     for _ in range(16):
         k.matmul(k.psum(128, 128), square, square)
     summary = summary_of(k)
@@ -237,9 +237,9 @@ def test_every_bound_has_its_rule() -> None:
 
 def test_the_dictionary_of_a_summary_is_json() -> None:
     summary = summary_of(matmul_kernel())
-    given = json.loads(json.dumps(summary.to_dict(), allow_nan=False))
-    assert given["schema"] == "nkilab.summary/1"
-    assert given["metrics"] == summary.values
+    document = json.loads(json.dumps(summary.to_dict(), allow_nan=False))
+    assert document["schema"] == "nkilab.summary/1"
+    assert document["metrics"] == summary.values
 
 
 @pytest.mark.parametrize(

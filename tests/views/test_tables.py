@@ -89,12 +89,12 @@ def test_lines_share_the_path_among_them(name: str) -> None:
 
 
 def test_tiles_stay_from_their_first_access_to_their_last() -> None:
-    stays = run_of(loaded_copied_stored()).occupancy.sbuf
+    residencies = run_of(loaded_copied_stored()).occupancy.sbuf
     # the load's first byte at 1000, the copy from 2688.4 to 3300.4, the store until 5988.8
-    assert stays.start_ns.tolist() == pytest.approx([1000, 2688.4])
-    assert stays.end_ns.tolist() == pytest.approx([3300.4, 5988.8])
-    assert stays.size.tolist() == [2048, 2048]
-    assert stays.most(np.array([0, 900, 2000, 3000, 4000])).tolist() == [0, 2048, 4096, 4096]
+    assert residencies.start_ns.tolist() == pytest.approx([1000, 2688.4])
+    assert residencies.end_ns.tolist() == pytest.approx([3300.4, 5988.8])
+    assert residencies.size.tolist() == [2048, 2048]
+    assert residencies.most(np.array([0, 900, 2000, 3000, 4000])).tolist() == [0, 2048, 4096, 4096]
 
 
 def test_psum_is_held_in_whole_banks() -> None:
@@ -134,10 +134,10 @@ def test_bandwidth_integrates_to_all_bytes(name: str) -> None:
 
 def test_rates_of_intervals_that_overlap_add_up() -> None:
     # 10 per unit from 0 to 10, 5 from 5 to 15
-    found = mean_rate(
+    rates = mean_rate(
         np.array([0.0, 5.0]), np.array([10.0, 15.0]), np.array([100, 50]), np.array([0, 5, 10, 20])
     )
-    assert found.tolist() == pytest.approx([10, 15, 2.5])
+    assert rates.tolist() == pytest.approx([10, 15, 2.5])
 
 
 def test_the_roofline_has_the_chips_roofs_and_the_kernels_point() -> None:

@@ -18,7 +18,7 @@ from .evidence import Evidence, Track
 from .finding import Finding, Site
 
 _LARGEST = 5
-# points of the curve of occupancy
+# samples of the curve of occupancy
 _POINTS = 64
 _SPILLED = """
 out = nl.ndarray((128, 8192), nl.float32, buffer=nl.shared_hbm)
@@ -228,13 +228,13 @@ def _curve(program: Program, use: Use) -> list[dict[str, Any]]:
     if not len(use.row):
         return []
     stretch = use.row * _POINTS // max(1, int(use.row[-1]) + 1)
-    points = []
+    samples = []
     for number in np.unique(stretch).tolist():
         own = np.flatnonzero(stretch == number)
         most = own[int(np.argmax(use.used[own]))]
         row = int(use.row[most])
-        points.append({"row": row, "line": str(_site(program, row)), "used": int(use.used[most])})
-    return points
+        samples.append({"row": row, "line": str(_site(program, row)), "used": int(use.used[most])})
+    return samples
 
 
 def _site(program: Program, row: int) -> Site:

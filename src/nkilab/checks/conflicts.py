@@ -278,24 +278,24 @@ class _FirstWrites:
     """Per access the first write of its own tile to elements that it touches.
 
     Args:
-        held: accesses of tiles of one space.
+        accesses: of tiles of one space.
         storage: per access its tile.
         is_written: per access whether it writes.
     """
 
     def __init__(self, accesses: Accesses, storage: np.ndarray, is_written: np.ndarray) -> None:
-        self._held = accesses
+        self._accesses = accesses
         self._storage = storage
         self._is_written = is_written
         self._known: dict[tuple[int, int], int] = {}
 
     def of(self, place: int) -> int:
         """Its place; beyond all accesses where there is none."""
-        key = (int(self._storage[place]), int(self._held.box[place]))
+        key = (int(self._storage[place]), int(self._accesses.box[place]))
         if key not in self._known:
-            start, other = self._held.overlaps.start, self._held.overlaps.other
+            start, other = self._accesses.overlaps.start, self._accesses.overlaps.other
             near = np.append(other[start[key[1]] : start[key[1] + 1]], key[1])
-            mine = self._is_written & (self._storage == key[0]) & np.isin(self._held.box, near)
+            mine = self._is_written & (self._storage == key[0]) & np.isin(self._accesses.box, near)
             self._known[key] = int(np.argmax(mine)) if mine.any() else len(mine)
         return self._known[key]
 

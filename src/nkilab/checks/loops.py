@@ -204,7 +204,7 @@ def _finding_of(
 def _shared(track: Track, row: int, before: int) -> tuple[int, bool] | None:
     """The storage that both rows touch and one writes, and whether it lies in HBM.
 
-    Blocks of a tensor that take turns in one tile are serialized (direct allocation guide).
+    Blocks of a tensor that rotate through one tile are serialized (direct allocation guide).
     """
     slots, overlaps = track.slots, track.overlaps
     mine, theirs = (range(track.slot_start[r], track.slot_start[r + 1]) for r in (row, before))
@@ -222,10 +222,10 @@ def _shared(track: Track, row: int, before: int) -> tuple[int, bool] | None:
 def _carrier(track: Track, position: int, other_position: int) -> int | None:
     """The affine loop of which two places are in different iterations; None if another loop comes first."""
     here, there = track.loops_of_position[position], track.loops_of_position[other_position]
-    for (loop, turn), (other, other_turn) in zip(here, there, strict=False):
+    for (loop, iteration), (other, other_iteration) in zip(here, there, strict=False):
         if loop != other:
             return None
-        if turn != other_turn:
+        if iteration != other_iteration:
             return loop if track.marks.loops.get(loop) == "affine" else None
     return None
 
@@ -304,7 +304,7 @@ def _is_outside(track: Track, birth: int, position: int) -> bool:
     """Whether a position lies outside of an iteration of a traced loop in which a tile was made."""
     inside = set(track.loops_of_position[position])
     return any(
-        (loop, turn) not in inside
-        for loop, turn in track.loops_of_position[birth]
+        (loop, iteration) not in inside
+        for loop, iteration in track.loops_of_position[birth]
         if track.marks.loops.get(loop) in _TRACED
     )

@@ -145,7 +145,7 @@ class Shadow:
         self.skipped: dict[str, int] = {}
         self.sums = NarrowSums(self.stored.home)
         self._still: dict[Site, int] = {}
-        self._told: set[tuple[str, Site]] = set()
+        self._reported: set[tuple[str, Site]] = set()
         self._forms: dict[Instruction, Instruction] = {}
 
     def run(self) -> None:
@@ -282,8 +282,8 @@ class Shadow:
             ))  # fmt: skip
 
     def _tell(self, finding: Finding) -> None:
-        if (finding.rule, finding.site) not in self._told:
-            self._told.add((finding.rule, finding.site))
+        if (finding.rule, finding.site) not in self._reported:
+            self._reported.add((finding.rule, finding.site))
             self.findings.append(finding)
 
     def _site(self, action: Action) -> Site:

@@ -26,7 +26,7 @@ class Ordering:
     Args:
         name: what it does, in words.
         sequence: all nodes.
-        pair: the unordered pair that it turns round, or None.
+        pair: the unordered pair that it reverses, or None.
         permutes: whether iterations of affine loops come in another order than the text says.
     """
 
@@ -140,7 +140,7 @@ def permuted_rows(track: Track) -> np.ndarray:
     keys: dict[int, tuple[tuple[int, int], ...]] = {}
     for own in set(position):
         keys[own] = tuple(
-            (first[loop], -turn if kinds.get(loop) == "affine" else turn)
-            for loop, turn in track.loops_of_position[own]
+            (first[loop], -iteration if kinds.get(loop) == "affine" else iteration)
+            for loop, iteration in track.loops_of_position[own]
         )
     return np.array(sorted(range(len(position)), key=lambda r: (*keys[position[r]], (r, 0))), np.int64)

@@ -76,7 +76,7 @@ nl.store(out, nl.copy(total))
 return out
 """
 _TURNS = "for k in nl.static_range(2):\n    for half in nl.static_range(2):"
-_IN_TURN = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
+_NESTED = "for half in nl.static_range(2):\n    for k in nl.static_range(2):"
 INTERLEAVED = rule(
     "psum-interleaved", "psum", "warning",
     title="one sum at a time is made in a bank",
@@ -88,7 +88,7 @@ INTERLEAVED = rule(
     fix="finish one sum before the next one is started, or give each a bank of its own",
     source="direct allocation guide, lifetime conflicts; trn1 architecture guide, accumulation groups",
     wrong=Example(_INTERLEAVED.format(loops=_TURNS), _ARGS, "neuronxcc"),
-    right=Example(_INTERLEAVED.format(loops=_IN_TURN), _ARGS, "neuronxcc"),
+    right=Example(_INTERLEAVED.format(loops=_NESTED), _ARGS, "neuronxcc"),
 )  # fmt: skip
 
 _OVERWRITTEN = """

@@ -63,7 +63,7 @@ class Recording:
     Args:
         actions: of the run.
         shapes: per memory its shape and type.
-        given: elements of memories that were there before anything was computed.
+        inputs: elements of memories that were there before anything was computed.
     """
 
     actions: list[Action] = field(default_factory=list)

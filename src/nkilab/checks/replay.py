@@ -153,7 +153,7 @@ def _computed(
     outputs: list[tuple[int, int]],
 ) -> list[np.ndarray]:
     """The results of an order, [elements] each."""
-    world = World(evidence, recording, has_lanes=True)
+    world = World(evidence, recording, has_threads=True)
     groups = _Groups(recording) if ordering.permutes else None
     with world.open():
         for action in _in_order(evidence, actions, ordering):

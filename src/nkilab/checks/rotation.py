@@ -1,4 +1,4 @@
-"""Tiles of Beta 1 that stand for several blocks of a tensor in turn, read after the turn of a block."""
+"""Tiles of Beta 1 that stand for several blocks of a tensor in turn, read after they went on to another."""
 
 from __future__ import annotations
 

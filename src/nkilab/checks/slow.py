@@ -153,8 +153,8 @@ SINGLE_BUFFER = _advice(
     "single-buffer",
     "loads go into buffers that nobody uses",
     what="a loop loads into one tile, so that each load waits until the last use of what the tile held",
-    why="DMA and compute take turns instead of overlapping",
-    fix="make the tile inside the loop, or use two in turn",
+    why="DMA and compute alternate instead of overlapping",
+    fix="make the tile inside the loop, or rotate through two",
     source="NKI performance guide, overlap data loading with computation",
     wrong=Example(_TURNS.format(before=_TILE, inside=""), {"x": "f32[16,128,4096]"}),
     right=Example(_TURNS.format(before="", inside=f"    {_TILE}"), {"x": "f32[16,128,4096]"}),
@@ -181,7 +181,7 @@ HELD_BANK = _advice(
     "sums leave PSUM before their bank is needed",
     what="a matmul waits until a bank of PSUM has been copied to SBUF",
     why="eight banks are all there are; TensorE stands still meanwhile",
-    fix="make the tile inside the loop so that banks take turns, and copy each sum to sbuf as soon as it "
+    fix="make the tile inside the loop so that banks rotate, and copy each sum to sbuf as soon as it "
     "is complete",
     source="trn1 architecture guide, PSUM: eight outstanding accumulation groups",
     wrong=Example(_EVICTED.format(before=_TOTAL, inside=""), _MATMUL_ARGS),

@@ -177,8 +177,8 @@ def _effect(scope: Scope, node: ast.AST, plain: set[str], lists: set[str]) -> st
         case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
             names = [t.id for t in targets if isinstance(t, ast.Name)]
             names_given = [v.id for v in values if isinstance(v, ast.Name)]
-            is_turn = len(names) > 1 and sorted(names) == sorted(names_given) and names != names_given
-            return f"{', '.join(names)} change places" if is_turn else ""
+            is_permutation = len(names) > 1 and sorted(names) == sorted(names_given) and names != names_given
+            return f"{', '.join(names)} change places" if is_permutation else ""
         case _:
             return ""
     return f"{name} changes" if is_counted and not _is_address(scope, name) else ""

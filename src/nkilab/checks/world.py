@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from ..errors import NkilabError, UnsupportedError
-from ..execute import execute, one_blas_thread, open_lanes
+from ..execute import execute, one_blas_thread, open_threads
 from ..isa.declare import Instruction
 from ..machine import Machine
 from ..place.direct_allocation import bytes_of_memory
@@ -38,13 +38,13 @@ class World:
         recording: what it computed.
         retype: the type that each type becomes.
         has_addresses: whether tiles at overlapping addresses share bytes.
-        has_lanes: whether rows of one program are computed on threads; elements are looked at behind the
+        has_threads: whether rows of one program are computed on threads; elements are looked at behind the
             block of `open` then.
     """
 
     def __init__(
         self, evidence: Evidence, recording: Recording, retype: Retype = _same, *, has_addresses: bool = True,
-        has_lanes: bool = False,
+        has_threads: bool = False,
     ) -> None:  # fmt: skip
         self._has_addresses = has_addresses
         self.tracks = evidence.tracks
@@ -56,8 +56,8 @@ class World:
         machine = self.tracks[0].program.machine
         self.sessions = {track.rank: _session(machine, track.rank) for track in self.tracks}
         self.sessions[-1] = self.sessions[self.tracks[0].rank]
-        self._lanes = open_lanes() if has_lanes and len(self.tracks) == 1 else None
-        self.sessions[self.tracks[0].rank].lanes = self._lanes
+        self._threads = open_threads() if has_threads and len(self.tracks) == 1 else None
+        self.sessions[self.tracks[0].rank].threads = self._threads
 
     def home(self, memory: Memory) -> object:
         """What stands for a memory: one of all cores, a space of addresses, or itself."""
@@ -177,8 +177,8 @@ class World:
         with one_blas_thread(), tracing(session), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield self
-            if self._lanes is not None:
-                self._lanes.drain()
+            if self._threads is not None:
+                self._threads.drain()
 
     def elements(self, memory: Memory) -> np.ndarray:
         """What a memory holds; zeros where nothing wrote."""

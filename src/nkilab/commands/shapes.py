@@ -79,7 +79,7 @@ def timed(
     for name in targets if target else ():
         part("machine").machine_named(name)
     positional, named = part("arguments").call_arguments(args, keywords)
-    instances, turns = part("arguments").extents(grid), part("arguments").trips(trips)
+    instances, trip_counts = part("arguments").extents(grid), part("arguments").trips(trips)
     runner.serve_names(version, targets[0])
     named = part("ranks").with_groups(named)
     results: list[Any] = []
@@ -89,7 +89,9 @@ def timed(
         timed_kernel = timed_kernel[instances] if instances else timed_kernel
         _check_given(timed_kernel, positional, named)
         for name in targets:
-            results.append(how(timed_kernel, *positional, target=name, trips=turns, ranks=ranks, **named))
+            results.append(
+                how(timed_kernel, *positional, target=name, trips=trip_counts, ranks=ranks, **named)
+            )
 
     # what the user's module prints is not the result
     with redirect_stdout(sys.stderr) if as_json else nullcontext():

@@ -181,8 +181,8 @@ def _meet(
     agree: Callable[[list[Wait]], None] | None = None,
 ) -> list[Wait]:  # fmt: skip
     """Wait for the other program, once everything that this one computed is there."""
-    if session.lanes is not None:
-        session.lanes.drain()
+    if session.threads is not None:
+        session.threads.drain()
     return schedule.meet(parties[session.rank], wait, agree)
 
 

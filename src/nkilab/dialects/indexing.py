@@ -46,13 +46,13 @@ def ds(start: Any, size: int) -> DynamicSlice:
     return DynamicSlice(start, size)
 
 
-def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
+def basic(view: V, key: Any, *, keeps_two_axes: bool = False) -> V:
     """`view[key]` for a key of integers, slices, `ds` and at most one Ellipsis.
 
     Args:
         view: the tensor indexed.
         key: one subscript or a tuple of them; axes left out are taken whole.
-        keeps_on_chip_rank: whether a view on chip that would have one axis gets a second one of one.
+        keeps_two_axes: whether a view on chip that would have one axis gets a second one of one.
 
     Raises:
         UseError: if an index or slice lies outside or is empty, or the key has too many subscripts.
@@ -82,7 +82,7 @@ def basic(view: V, key: Any, *, keeps_on_chip_rank: bool = False) -> V:
             continue
         new_shape.append(count)
         new_strides.append(stride * step)
-    if not new_shape or (keeps_on_chip_rank and partition_axis is not None and len(new_shape) == 1):
+    if not new_shape or (keeps_two_axes and partition_axis is not None and len(new_shape) == 1):
         new_shape.append(1)
         new_strides.append(1)
     return derived(view, offset, tuple(new_shape), tuple(new_strides), new_axis)
@@ -230,15 +230,15 @@ def for_every_axis(view: View, key: Any) -> tuple[Any, ...]:
     """One subscript per axis: an Ellipsis and axes left out are taken whole."""
     if type(key) is not tuple:
         key = (key,)
-    rank = len(view.layout.shape)
-    if len(key) == rank and not any(s is Ellipsis for s in key):
+    ndim = len(view.layout.shape)
+    if len(key) == ndim and not any(s is Ellipsis for s in key):
         return key
     at = next((i for i, s in enumerate(key) if s is Ellipsis), None)
     if at is not None:
-        key = (*key[:at], *(FULL,) * (rank - len(key) + 1), *key[at + 1 :])
-    if len(key) > rank:
-        raise UseError(f"{len(key)} subscripts on {view.describe()}, which has {rank} axes", key=OUT_OF_BOUND)
-    return (*key, *(FULL,) * (rank - len(key)))
+        key = (*key[:at], *(FULL,) * (ndim - len(key) + 1), *key[at + 1 :])
+    if len(key) > ndim:
+        raise UseError(f"{len(key)} subscripts on {view.describe()}, which has {ndim} axes", key=OUT_OF_BOUND)
+    return (*key, *(FULL,) * (ndim - len(key)))
 
 
 def _integer(view: View, axis: int, subscript: Any) -> int:

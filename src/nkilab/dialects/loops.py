@@ -80,7 +80,7 @@ class LoopRange:
         if self.kind == "static":
             program.unrolled.append(loop)
         try:
-            for value in self._range if plan is None else plan.turns(self._range, is_counted=True):
+            for value in self._range if plan is None else plan.iterations(self._range, is_counted=True):
                 session.position = len(program.positions)
                 program.positions.append((outer, loop, value if plan is None else plan.value))
                 yield value if type(value) is Affine else LoopIndex(value, loop, self.kind)
@@ -99,7 +99,7 @@ class PlainRange:
     def __iter__(self) -> Iterator[Any]:
         session = current()
         plan = plan_of(session, session.keyed[REPEATS], sys._getframe(1), len(self._range))
-        return iter(self._range) if plan is None else plan.turns(self._range, is_counted=False)
+        return iter(self._range) if plan is None else plan.iterations(self._range, is_counted=False)
 
 
 def with_ranges(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter as Given
+from inspect import Parameter as OwnParameter
 from inspect import signature
 from typing import Any, NoReturn
 
@@ -100,7 +100,7 @@ def _events(name: str, version: str) -> list[Event]:
     return list(dict.fromkeys(e for e in events if e is not None))
 
 
-def _own_parameters(target: Any) -> dict[str, Given] | None:
+def _own_parameters(target: Any) -> dict[str, OwnParameter] | None:
     """The parameters of what is served; None if it takes any."""
     try:
         parameters = signature(target).parameters
@@ -111,11 +111,13 @@ def _own_parameters(target: Any) -> dict[str, Given] | None:
     return {n: p for n, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
 
 
-def _is_required(parameter: Given) -> bool:
+def _is_required(parameter: OwnParameter) -> bool:
     return parameter.default is parameter.empty or parameter.default is MISSING
 
 
-def _agrees(name: str, own: Mapping[str, Given], signatures: Sequence[Signature], version: str) -> bool:
+def _agrees(
+    name: str, own: Mapping[str, OwnParameter], signatures: Sequence[Signature], version: str
+) -> bool:
     """Whether the parameters served are those asked for: no stand-in is needed."""
     first = signatures[0]
     # a label, which every version takes; whether also by position matters to nobody
@@ -189,7 +191,7 @@ class _Plan:
         self,
         name: str,
         target: Callable[..., Any],
-        own: Mapping[str, Given],
+        own: Mapping[str, OwnParameter],
         signatures: Sequence[Signature],
         version: str,
     ) -> None:

@@ -134,12 +134,12 @@ def two_tiles(to: Lowering, op: Operator, x: View, y: View, dtype: DType, mask: 
     Raises:
         RuleError: if the shapes do not broadcast.
     """
-    shape = _common(_ranked(x.layout.shape), _ranked(y.layout.shape))
+    shape = _common(_axes_of(x.layout.shape), _axes_of(y.layout.shape))
     x, y = (on_partitions(to, t, shape[0]) for t in (x, y))
     for tile, vector, reverse in ((x, y, False), (y, x, True)):
         if tile.layout.shape == shape and vector.layout.free_size == 1 < tile.layout.free_size:
             return with_number(to, op, tile, vector, reverse, dtype, mask)
-    x, y = broadcast(reranked(x, len(shape)), shape), broadcast(reranked(y, len(shape)), shape)
+    x, y = broadcast(with_ndim(x, len(shape)), shape), broadcast(with_ndim(y, len(shape)), shape)
     if x.layout.memory == PSUM == y.layout.memory:
         # hw: VectorE reads one of its two inputs from PSUM
         y = to.make(TensorCopy, [None, y], plain(TensorCopy), memory=SBUF)
@@ -158,14 +158,14 @@ def _common(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         raise RuleError(f"shapes {list(x)} and {list(y)} do not broadcast", hint=hint) from None
 
 
-def _ranked(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if len(shape) > 1 else (*shape, 1)
 
 
-def reranked(tile: V, rank: int) -> V:
+def with_ndim(tile: V, ndim: int) -> V:
     """A tile of one axis as [P, 1], where more axes are wanted."""
     shape = tile.layout.shape
-    return tile if len(shape) == rank or len(shape) > 1 else reshaped(tile, (*shape, 1), 0)
+    return tile if len(shape) == ndim or len(shape) > 1 else reshaped(tile, (*shape, 1), 0)
 
 
 def on_partitions(to: Lowering, tile: V, partitions: int) -> V:

@@ -4,4 +4,4 @@ from .step import elements_of as elements_of
 from .step import execute as execute
 from .step import put as put
 from .threads import one_blas_thread as one_blas_thread
-from .threads import open_lanes as open_lanes
+from .threads import open_threads as open_threads

@@ -11,7 +11,7 @@ from ..isa.declare import Instruction
 from ..tiles.tile import View, memory_of
 from ..trace.session import Session
 from .indirect import execute_indirect
-from .threads import LARGE, Lanes
+from .threads import LARGE, Threads
 from .unwritten import fill, fill_operands, hand_on
 
 
@@ -32,7 +32,7 @@ def execute(
         return
     if form.is_plain_copy and mask is None and _lend(*operands):
         return
-    behind = session.lanes
+    behind = session.threads
     if behind is not None and (mask is not None or form.keeps or form.registers):
         behind.drain()
         behind = None
@@ -147,7 +147,9 @@ def _part(form: Instruction, arrays: list[Any], mask: Any, unwritten: dict[int, 
     return mask if own is None else own if mask is None else mask & own
 
 
-def _hand_over(behind: Lanes, form: Instruction, operands: Sequence[Any], arguments: tuple[Any, ...]) -> None:
+def _hand_over(
+    behind: Threads, form: Instruction, operands: Sequence[Any], arguments: tuple[Any, ...]
+) -> None:
     """Have a call computed behind the caller if it is large, or needs what is under way; else compute it."""
     reads = [operands[slot].storage for slot in form.read_slots]
     writes = [operands[slot].storage for slot in form.written_slots]

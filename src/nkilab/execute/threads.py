@@ -1,12 +1,12 @@
 """Computing calls behind the caller, on as many threads as there are cores: same results, in less time.
 
-A call goes to a *lane*, a thread that computes its calls in order. One that needs what others leave goes to
-their lane, or waits for them; calls that touch different storages run side by side. Everything that a user
+A call goes to a *thread* that computes its calls in order. One that needs what others leave goes to
+their thread, or waits for them; calls that touch different storages run side by side. Everything that a user
 can be told is decided before a call is handed over, and whoever looks at elements waits for all of them first
 (`tiles.tile.array_of`), so that nothing but time tells the difference. Small calls are computed at once:
 handing one over costs more than computing it.
 
-NKILAB_SYNC=1, or a tracing function (debuggers, coverage), switches lanes off.
+NKILAB_SYNC=1, or a tracing function (debuggers, coverage), switches threads off.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class Task:
     Args:
         compute: the meaning of its form.
         arguments: arrays and values.
-        lane: number of the thread that computes it.
-        waits: calls of other lanes that it needs.
+        thread: number of the thread that computes it.
+        waits: calls of other threads that it needs.
     """
 
-    __slots__ = ("arguments", "compute", "is_done", "lane", "waits")
+    __slots__ = ("arguments", "compute", "is_done", "thread", "waits")
 
-    def __init__(self, compute: Callable[..., Any], arguments: Sequence[Any], lane: int, waits: list[Task]):
+    def __init__(self, compute: Callable[..., Any], arguments: Sequence[Any], thread: int, waits: list[Task]):
         self.compute = compute
         self.arguments = arguments
-        self.lane = lane
+        self.thread = thread
         self.waits = waits
         self.is_done = False
 
 
-class Lanes:
+class Threads:
     """The threads, and which calls under way touch which storages.
 
     Args:
@@ -60,7 +60,7 @@ class Lanes:
 
     def __init__(self, count: int) -> None:
         self._queues: list[SimpleQueue[Task]] = [SimpleQueue() for _ in range(count)]
-        # per lane, counted by one thread each: a number that two threads change loses changes
+        # per thread, counted by one thread each: a number that two threads change loses changes
         self._submitted = [0] * count
         self._finished_in = [0] * count
         self._writers: dict[int, Task] = {}
@@ -71,8 +71,8 @@ class Lanes:
         self._waiting = 0
         self._failure: BaseException | None = None
         self.is_idle = True
-        for lane in range(count):
-            Thread(target=self._begin, args=(lane,), name=f"nkilab-lane-{lane}", daemon=True).start()
+        for thread in range(count):
+            Thread(target=self._begin, args=(thread,), name=f"nkilab-thread-{thread}", daemon=True).start()
 
     def touches(self, storages: Sequence[Storage]) -> bool:
         """Whether a call under way touches one of these storages."""
@@ -97,17 +97,19 @@ class Lanes:
             readers = self._readers.pop(id(storage), ())
             needed |= {id(reader): reader for reader in readers if not reader.is_done}
         before = list(needed.values())
-        lanes = {task.lane for task in before}
-        lane = min(lanes or range(len(self._queues)), key=lambda i: self._submitted[i] - self._finished_in[i])
-        task = Task(compute, arguments, lane, [t for t in before if t.lane != lane])
+        threads = {task.thread for task in before}
+        thread = min(
+            threads or range(len(self._queues)), key=lambda i: self._submitted[i] - self._finished_in[i]
+        )
+        task = Task(compute, arguments, thread, [t for t in before if t.thread != thread])
         for storage in writes:
             self._writers[id(storage)] = task
         for storage in reads:
             self._readers.setdefault(id(storage), []).append(task)
         self._touched += (*reads, *writes)
         self.is_idle = False
-        self._submitted[lane] += 1
-        self._queues[lane].put(task)
+        self._submitted[thread] += 1
+        self._queues[thread].put(task)
 
     def drain(self) -> None:
         """Wait until everything is computed; raise what went wrong, a fault of ours."""
@@ -138,15 +140,15 @@ class Lanes:
         while not holds():
             self._finished.wait(1.0)
 
-    def _begin(self, lane: int) -> None:
+    def _begin(self, thread: int) -> None:
         with np.errstate(all="ignore"):
-            self._work(lane)
+            self._work(thread)
 
-    def _work(self, lane: int) -> None:
-        queue = self._queues[lane]
+    def _work(self, thread: int) -> None:
+        queue = self._queues[thread]
         while True:
             self._finish(queue.get())
-            self._finished_in[lane] += 1
+            self._finished_in[thread] += 1
             if self._waiting:
                 self._wake()
 
@@ -168,16 +170,16 @@ class Lanes:
             self._finished.notify_all()
 
 
-_lanes: Lanes | None = None
+_threads: Threads | None = None
 
 
-def open_lanes() -> Lanes | None:
+def open_threads() -> Threads | None:
     """The threads of this process; None where calls are computed at once."""
-    global _lanes
-    if _lanes is None and _count() > 1:
-        _lanes = Lanes(_count())
-        before_reading(_lanes.drain)
-    return _lanes
+    global _threads
+    if _threads is None and _count() > 1:
+        _threads = Threads(_count())
+        before_reading(_threads.drain)
+    return _threads
 
 
 @contextmanager
@@ -195,8 +197,8 @@ def _count() -> int:
 
 def _forget() -> None:
     """A forked process has no threads but its own."""
-    global _lanes
-    _lanes = None
+    global _threads
+    _threads = None
     before_reading(None)
 
 

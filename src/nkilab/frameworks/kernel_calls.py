@@ -166,7 +166,7 @@ class Outlines:
 
     Args:
         kernel: whose calls they are.
-        told: a function of the user's from the arguments, as specs, to specs of the results, or None.
+        reuse: a function of the user's from the arguments, as specs, to specs of the results, or None.
     """
 
     def __init__(self, kernel: Kernel, reuse: Callable[..., Any] | None) -> None:

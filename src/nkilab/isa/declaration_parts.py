@@ -71,7 +71,7 @@ class Example:
     """Numbers written by hand, not by `compute`: shown on the page and checked by the tests.
 
     Args:
-        given: operands read, by name: nested lists or a number.
+        operands: what it reads, by name: nested lists or a number.
         expected: operands written, by name.
         attributes: attributes and values, by name, as a user spells them.
         dtypes: types of operands that are not float32.

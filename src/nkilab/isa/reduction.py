@@ -73,8 +73,8 @@ class TensorReduce(Instruction):
         hint="reorder the axes of the view so that those to reduce stand last",
     )
     def axes_are_the_last(self) -> bool:
-        rank = len(self.data.shape)
-        return self.reduced == tuple(range(rank - len(self.reduced), rank)) and bool(self.reduced)
+        ndim = len(self.data.shape)
+        return self.reduced == tuple(range(ndim - len(self.reduced), ndim)) and bool(self.reduced)
 
     @rule(
         "dst does not hold one element for each that remains of data",
@@ -139,12 +139,12 @@ class TensorReduce(Instruction):
         return [engine_step(self.machine, "vector", "TENSOR_REDUCE", self.sizes["F*"] / (2 if fast else 1))]
 
 
-def normalized_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def normalized_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
     """Axes as ascending non-negative numbers.
 
     Raises:
-        RuleError: if one is not an axis of a tile of this rank.
+        RuleError: if one is not an axis of such a tile.
     """
-    if any(not -rank <= a < rank for a in axes):
-        raise RuleError(f"axis is {list(axes)}; the tile has {rank} axes", source="nki.isa.tensor_reduce")
-    return tuple(sorted({a % rank for a in axes}))
+    if any(not -ndim <= a < ndim for a in axes):
+        raise RuleError(f"axis is {list(axes)}; the tile has {ndim} axes", source="nki.isa.tensor_reduce")
+    return tuple(sorted({a % ndim for a in axes}))

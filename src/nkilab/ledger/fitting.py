@@ -146,9 +146,9 @@ def fit(rows: Sequence[Judged], machine: Machine, progress: Progress | None = No
     names = free_constants(machine)
     moved = np.zeros(len(names))
     first = best = _log_ratios(rows, machine)
-    for turn in range(ROUNDS):
+    for round_number in range(ROUNDS):
         now = changed(machine, dict(zip(names, moved, strict=True)))
-        slopes = sensitivities(rows, now, names, _counted(progress, turn, len(names)))
+        slopes = sensitivities(rows, now, names, _counted(progress, round_number, len(names)))
         moved, tried = _searched(slopes, machine, moved)
         gained = _size(best) - _size(tried)
         best = tried
@@ -221,7 +221,7 @@ def _error(log_ratio: np.ndarray) -> float:
     return mean(abs(exp(x) - 1) for x in log_ratio.tolist())
 
 
-def _counted(progress: Progress | None, turn: int, count: int) -> Progress | None:
+def _counted(progress: Progress | None, round_number: int, count: int) -> Progress | None:
     if progress is None:
         return None
-    return lambda done, _: progress(turn * count + done, ROUNDS * count)
+    return lambda done, _: progress(round_number * count + done, ROUNDS * count)

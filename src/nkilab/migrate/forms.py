@@ -13,8 +13,8 @@ from .tiles import CREATES, Creation, argument, buffer_place, creation_by, tile_
 
 Node = ast.expr | ast.stmt | ast.keyword
 # A place that a rule is about, what stands there, and the rewrite.
-Found = tuple[Node, str, Sequence[Edit]]
-Find = Callable[[Source, str], Iterator[Found]]
+Place = tuple[Node, str, Sequence[Edit]]
+Find = Callable[[Source, str], Iterator[Place]]
 # Whether a rule is about a call, given also the parameters that its function takes by position.
 Condition = Callable[[ast.Call, Sequence[str]], bool]
 
@@ -38,7 +38,7 @@ _OF_JIT = ("mode", "platform_target")
 def jit_keyword(name: str) -> Find:
     """Every use of a keyword of nki.jit."""
 
-    def find(source: Source, before: str) -> Iterator[Found]:
+    def find(source: Source, before: str) -> Iterator[Place]:
         for _, call in _calls(source, before, "jit"):
             keyword = keyword_of(call, name)
             if keyword is not None:
@@ -47,7 +47,7 @@ def jit_keyword(name: str) -> Find:
     return find
 
 
-def simulate_kernel(source: Source, before: str) -> Iterator[Found]:
+def simulate_kernel(source: Source, before: str) -> Iterator[Place]:
     """Calls of nki.simulate_kernel, and the same with nki.simulate."""
     for use, call in _calls(source, before, "simulate_kernel"):
         yield call, "nki.simulate_kernel(...)", _simulated(source, use.node, call)
@@ -66,7 +66,7 @@ def _simulated(source: Source, node: ast.expr, call: ast.Call) -> list[Edit]:
     return [Edit(start, end, f"{root.id}.simulate({source.text_of(call.args[0])})(")]
 
 
-def string_buffers(source: Source, before: str) -> Iterator[Found]:
+def string_buffers(source: Source, before: str) -> Iterator[Place]:
     """Buffers that are named by a string."""
     for use, call in _calls(source, before, *CREATES):
         buffer = argument(call, "buffer", buffer_place(use.name))
@@ -80,7 +80,7 @@ def string_buffers(source: Source, before: str) -> Iterator[Found]:
 _MEMORIES = {"sbuf": "sbuf", "psum": "psum", "hbm": "shared_hbm"}
 
 
-def memory_names(source: Source, before: str) -> Iterator[Found]:
+def memory_names(source: Source, before: str) -> Iterator[Place]:
     """Uses of the names sbuf, psum and hbm that the file neither imports nor makes."""
     names = [n for n in source.nodes(ast.Name) if n.id in _MEMORIES]
     bound_names = {n.id for n in names if isinstance(n.ctx, ast.Store)} | source.bindings.keys()
@@ -117,7 +117,7 @@ _MEMBERS = {
 _BETA1_DGE = ("none", "swdge", "hwdge", "unknown")
 
 
-def integer_enums(source: Source, before: str) -> Iterator[Found]:
+def integer_enums(source: Source, before: str) -> Iterator[Place]:
     """Numbers where a member of an enumeration of nki.isa is meant."""
     for use, call in _calls(source, before):
         if not use.name.startswith("isa."):
@@ -145,7 +145,7 @@ def _number(node: ast.expr | None) -> int | float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def results_in_hbm(source: Source, before: str) -> Iterator[Found]:
+def results_in_hbm(source: Source, before: str) -> Iterator[Place]:
     """Results of kernels that do not lie in shared HBM."""
     for function in source.kernels:
         for name, creation, buffer in _returned_from_private(source, function):
@@ -168,7 +168,7 @@ def _returned_from_private(source: Source, function: Function) -> Iterator[tuple
             yield name, creation, buffer
 
 
-def psum_zeros(source: Source, before: str) -> Iterator[Found]:
+def psum_zeros(source: Source, before: str) -> Iterator[Place]:
     """Products into a PSUM tile that was given values."""
     for use, call in _calls(source, before, "isa.nc_matmul", "isa.nc_matmul_mx"):
         dst = argument(call, "dst", 0)
@@ -186,7 +186,7 @@ def psum_zeros(source: Source, before: str) -> Iterator[Found]:
 _PRODUCTS = ("isa.nc_matmul", "language.matmul")
 
 
-def added_matmul(source: Source, before: str) -> Iterator[Found]:
+def added_matmul(source: Source, before: str) -> Iterator[Place]:
     """Products that are added with +=."""
     for node in source.nodes(ast.AugAssign):
         product = creation_by(source, node.value)
@@ -211,7 +211,7 @@ _WORDS = {
 }
 
 
-def operators(source: Source, before: str) -> Iterator[Found]:
+def operators(source: Source, before: str) -> Iterator[Place]:
     """Python's operators on tiles."""
     for node in ast.walk(source.tree):
         match node:
@@ -243,7 +243,7 @@ def _compares_tiles(source: Source, node: ast.Compare) -> bool:
     )
 
 
-def assigned_parts(source: Source, before: str) -> Iterator[Found]:
+def assigned_parts(source: Source, before: str) -> Iterator[Place]:
     """Assignments to a part of a tile of what is no instruction."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
@@ -254,7 +254,7 @@ def assigned_parts(source: Source, before: str) -> Iterator[Found]:
             yield node, "an assignment to a part of a tile", ()
 
 
-def integer_rows(source: Source, before: str) -> Iterator[Found]:
+def integer_rows(source: Source, before: str) -> Iterator[Place]:
     """Integers on the first axis of on-chip tiles."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
@@ -266,7 +266,7 @@ def integer_rows(source: Source, before: str) -> Iterator[Found]:
             yield node, f"{source.words_of(node)} takes one row of an on-chip tile", ()
 
 
-def reduce_axis(source: Source, before: str) -> Iterator[Found]:
+def reduce_axis(source: Source, before: str) -> Iterator[Place]:
     """Reductions over axis 1 of what may have more than two axes."""
     for _, call in _calls(source, before, "isa.tensor_reduce"):
         axis, data = argument(call, "axis", 3), argument(call, "data", 2)
@@ -279,7 +279,7 @@ def reduce_axis(source: Source, before: str) -> Iterator[Found]:
 def named(name: str, condition: Condition = lambda call, positional: True) -> Find:
     """Every call of a function for which a condition holds."""
 
-    def find(source: Source, before: str) -> Iterator[Found]:
+    def find(source: Source, before: str) -> Iterator[Place]:
         event = at(name, before)
         positional = event.signature.positional if event is not None else ()
         for use, call in _calls(source, before, name):
@@ -309,13 +309,13 @@ _BINARY = (
 )
 
 
-def binary_functions(source: Source, before: str) -> Iterator[Found]:
+def binary_functions(source: Source, before: str) -> Iterator[Place]:
     """Calls of functions of two tiles."""
     for use, call in _calls(source, before, *(f"language.{n}" for n in _BINARY)):
         yield call, f"{spelled(use.name)}(...)", ()
 
 
-def no_hardware(source: Source, before: str) -> Iterator[Found]:
+def no_hardware(source: Source, before: str) -> Iterator[Place]:
     """Calls of functions that no instruction computes."""
     for use, call in _calls(source, before, "language.divide", "language.mod", "language.fmod"):
         yield call, f"{spelled(use.name)}(...)", ()
@@ -336,7 +336,7 @@ def is_number(parameter: str) -> Condition:
     return lambda call, positional: _number(_argument_of(call, parameter, positional)) is not None
 
 
-def dma_from_psum(source: Source, before: str) -> Iterator[Found]:
+def dma_from_psum(source: Source, before: str) -> Iterator[Place]:
     """Transfers out of PSUM."""
     for _, call in _calls(source, before, "isa.dma_copy"):
         src = argument(call, "src", 1)
@@ -345,7 +345,7 @@ def dma_from_psum(source: Source, before: str) -> Iterator[Found]:
             yield call, "nisa.dma_copy from a PSUM tile", ()
 
 
-def memset_types(source: Source, before: str) -> Iterator[Found]:
+def memset_types(source: Source, before: str) -> Iterator[Place]:
     """Floats that integer tiles are filled with."""
     for _, call in _calls(source, before, "isa.memset"):
         dst, value = argument(call, "dst", 0), argument(call, "value", 1)
@@ -358,7 +358,7 @@ def memset_types(source: Source, before: str) -> Iterator[Found]:
             yield call, f"nisa.memset of {creation.dtype} with {number}", edits
 
 
-def par_dim(source: Source, before: str) -> Iterator[Found]:
+def par_dim(source: Source, before: str) -> Iterator[Place]:
     """Marks of the partition axis."""
     for _, call in _calls(source, before, "language.par_dim"):
         edits = []
@@ -367,12 +367,12 @@ def par_dim(source: Source, before: str) -> Iterator[Found]:
         yield call, "nl.par_dim(...)", edits
 
 
-def block_axes(source: Source, before: str) -> Iterator[Found]:
+def block_axes(source: Source, before: str) -> Iterator[Place]:
     """Tiles with axes in front of the partition axis."""
     for _, call in _calls(source, before, *CREATES):
         shape = argument(call, "shape", 0)
         following = shape.elts[1:] if isinstance(shape, ast.Tuple) else []
-        change: Found = (call, "a tile with axes before its partition axis", ())
+        change: Place = (call, "a tile with axes before its partition axis", ())
         yield from (change for extent in following if _is_par_dim(source, extent))
 
 
@@ -381,7 +381,7 @@ def _is_par_dim(source: Source, extent: ast.expr) -> bool:
     return resolved is not None and resolved[1] == "language.par_dim"
 
 
-def wide_grids(source: Source, before: str) -> Iterator[Found]:
+def wide_grids(source: Source, before: str) -> Iterator[Place]:
     """Launches on other grids than one or two cores."""
     names = {f.name for f in source.kernels}
     for node in ast.walk(source.tree):
@@ -396,7 +396,7 @@ def _is_lnc(grid: ast.expr) -> bool:
     return isinstance(grid, ast.Constant) and grid.value in (1, 2)
 
 
-def inner_kernels(source: Source, before: str) -> Iterator[Found]:
+def inner_kernels(source: Source, before: str) -> Iterator[Place]:
     """Kernels that kernels call."""
     names = {f.name for f in source.kernels}
     for node in ast.walk(source.tree):
@@ -406,14 +406,14 @@ def inner_kernels(source: Source, before: str) -> Iterator[Found]:
             yield node, f"{node.func.id} is a kernel called in a kernel", ()
 
 
-def keyword_only(source: Source, before: str) -> Iterator[Found]:
+def keyword_only(source: Source, before: str) -> Iterator[Place]:
     """Kernels with parameters after *."""
     for function in source.kernels:
         if function.args.kwonlyargs and function.args.vararg is None:
             yield function, f"{function.name} has parameters after *", ()
 
 
-def identity(source: Source, before: str) -> Iterator[Found]:
+def identity(source: Source, before: str) -> Iterator[Place]:
     """Comparisons with `is` in kernels."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.Compare) or source.function_of(node) not in source.kernels:
@@ -422,7 +422,7 @@ def identity(source: Source, before: str) -> Iterator[Found]:
             yield node, source.words_of(node), ()
 
 
-def list_defaults(source: Source, before: str) -> Iterator[Found]:
+def list_defaults(source: Source, before: str) -> Iterator[Place]:
     """Lists as defaults of parameters of kernels."""
     for function in source.kernels:
         defaults = (*function.args.defaults, *function.args.kw_defaults)
@@ -433,7 +433,7 @@ def list_defaults(source: Source, before: str) -> Iterator[Found]:
             yield default, f"{function.name} has a list as a default", edits
 
 
-def reads_registers(source: Source, before: str) -> Iterator[Found]:
+def reads_registers(source: Source, before: str) -> Iterator[Place]:
     """Loops whose condition is a register."""
     registers = _registers(source)
     for loop in source.nodes(ast.While):
@@ -456,7 +456,7 @@ def _registers(source: Source) -> dict[Function | None, set[str]]:
 def deprecated(name: str) -> Find:
     """Every use of a name."""
 
-    def find(source: Source, before: str) -> Iterator[Found]:
+    def find(source: Source, before: str) -> Iterator[Place]:
         spelling = "neuronxcc" if before == BETA1 else "nki"
         for use in source.uses:
             if use.name == name and use.spelling == spelling:

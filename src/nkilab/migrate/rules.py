@@ -361,7 +361,7 @@ RULES: tuple[Rule, ...] = (
         ADVICE,
         named("isa.dma_transpose"),
         "dst has exactly the transposed shape, with its rank",
-        "check the rank of dst",
+        "check how many axes dst has",
         "NKI 0.4 release notes",
     ),
     Rule(

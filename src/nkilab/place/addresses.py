@@ -48,8 +48,8 @@ def plan(program: Program, known: Within | None = None) -> Plan:
 
     nodes = len(program) + len(in_sbuf.transfers)
     later = np.repeat(np.arange(len(program)), np.diff(waits.start))
-    turns = buffer_edges(program, slots, machine.limit("tile_buffers"))
-    columns = zip((later, waits.node, waits.kind), in_psum.edges, in_sbuf.edges, turns, strict=True)
+    rotations = buffer_edges(program, slots, machine.limit("tile_buffers"))
+    columns = zip((later, waits.node, waits.kind), in_psum.edges, in_sbuf.edges, rotations, strict=True)
     return Plan(
         len(program),
         waits_from(nodes, *(np.concatenate(column) for column in columns)),

@@ -1,6 +1,6 @@
 """How many buffers the compiler gives to the tiles of one place in the source.
 
-Tiles that one line allocates again and again take turns in a few buffers: as many as are live at once in
+Tiles that one line allocates again and again rotate through a few buffers: as many as are live at once in
 program order, times the number by which the compiler multiplies them (`tile_buffers`). A tile waits for the
 last access of the one whose buffer it gets, even where SBUF has room for more. Tiles at addresses that the
 kernel gives have those instead.

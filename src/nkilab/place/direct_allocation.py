@@ -1,7 +1,7 @@
 """Tiles at addresses that the kernel gives: where they lie, what touches the same bytes, and who waits.
 
 A memory is taken as [partitions, WIDTH] bytes; a tile at an address is a rectangle of it. What the compiler
-does to tiles that it places itself (it leaves loads out, moves them, gives tiles of one line turns in
+does to tiles that it places itself (it leaves loads out, moves them, rotates tiles of one line through
 buffers) it cannot do to these: their bytes are the kernel's to give away.
 """
 

@@ -22,7 +22,7 @@ from .slots import Slots, slots_of
 
 
 def without_loop_invariants(program: Program) -> Program:
-    """A program without the arithmetic that an earlier turn of the same loop did already.
+    """A program without the arithmetic that an earlier iteration of the same loop did already.
 
     Returns:
         The program itself if there is none.

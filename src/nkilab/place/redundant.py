@@ -48,16 +48,16 @@ class Ring:
 
     def __init__(self, program: Program, window_bytes: float) -> None:
         self._storages = program.storages
-        self._held: dict[Key, tuple[int, float]] = {}
+        self._loads: dict[Key, tuple[int, float]] = {}
         self._loaded, self._window = 0.0, window_bytes
 
     def find(self, key: Key, tile: int, row: int) -> int | None:
         """See `Hold.find`."""
         size = self._storages[tile].bytes_per_partition
-        known = self._held.get(key)
+        known = self._loads.get(key)
         if known is not None and self._loaded - known[1] + size <= self._window:
             return known[0]
-        self._held[key] = (tile, self._loaded)
+        self._loads[key] = (tile, self._loaded)
         self._loaded += size
         return None
 
@@ -74,7 +74,7 @@ class Room:
         self._sizes = [s.bytes_per_partition if s.memory == SBUF else 0 for s in program.storages]
         self._most = int(program.machine["sbuf_bytes_per_partition"])
         self._left = self._most
-        self._held: OrderedDict[Key, int] = OrderedDict()
+        self._resident: OrderedDict[Key, int] = OrderedDict()
         first, self._last = np.zeros((2, len(self._sizes)), np.int64)
         self._last -= 1
         first[slots.storage[::-1]] = slots.row[::-1]
@@ -87,9 +87,9 @@ class Room:
 
     def find(self, key: Key, tile: int, row: int) -> int | None:
         """See `Hold.find`."""
-        known, size = self._held.pop(key, None), self._sizes[tile]
+        known, size = self._resident.pop(key, None), self._sizes[tile]
         if known is not None:
-            self._held[key] = known
+            self._resident[key] = known
             between = self._used[self._last[known] + 1 : row]
             if not len(between) or between.max() + size <= self._most:
                 between += size
@@ -99,9 +99,9 @@ class Room:
                 return known
         else:
             self._left -= size
-        self._held[key] = tile
+        self._resident[key] = tile
         while self._left < 0:
-            self._left += self._sizes[self._held.popitem(last=False)[1]]
+            self._left += self._sizes[self._resident.popitem(last=False)[1]]
         return None
 
 

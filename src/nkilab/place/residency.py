@@ -51,7 +51,7 @@ class Part:
 
     Args:
         size: bytes per partition.
-        stay: its stay on chip, if it is there.
+        residency: where and how long it lies on chip, if it does.
         next: its next access.
         row: the last row that accesses it.
         saved_by: the node that saved it last.
@@ -61,7 +61,7 @@ class Part:
     """
 
     size: int
-    stay: int = NOBODY
+    residency: int = NOBODY
     next: int = NEVER
     row: int = NEVER
     saved_by: int = NOBODY
@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(slots=True)
 class Residency:
-    """One stay of a part on chip.
+    """A part on chip: from when to when, and where.
 
     Args:
         part: that stays.
@@ -138,7 +138,7 @@ class State(NamedTuple):
         progress: where it is.
         accesses, parts, stays, links, inserted: tables.
         memory: in which stays are placed.
-        frontier: per stay and engine that runs in order, the last row that accesses it.
+        frontier: per residency and engine that runs in order, the last row that accesses it.
         farthest: a heap of parts on chip, the one used farthest ahead on top; old entries stay in it.
         kept: parts that lie higher in the heap than one that may leave.
         later, earlier, kind: the edges.
@@ -198,14 +198,14 @@ def _pass_row(state: State, begin: int, end: int) -> None:
     progress = state.progress
     for number in range(begin, end):
         access = state.accesses[number]
-        if state.parts[access.part].stay == NOBODY:
+        if state.parts[access.part].residency == NOBODY:
             _bring(state, access)
     for number in range(begin, end):
         _account(state, state.accesses[number])
     for number in range(begin, end):
         access = state.accesses[number]
         part = state.parts[access.part]
-        if part.stay == NOBODY or access.next != part.next:
+        if part.residency == NOBODY or access.next != part.next:
             continue
         if part.next == NEVER:
             _leave(state, access.part, access.row)
@@ -217,16 +217,16 @@ def _pass_row(state: State, begin: int, end: int) -> None:
 def _account(state: State, access: Access) -> None:
     """Account for one access: its waits, and what the part is afterwards."""
     part = state.parts[access.part]
-    stay = state.residencies[part.stay]
-    if stay.reload != NOBODY:
-        _wait(state, access.row, stay.reload, SPILL)
+    residency = state.residencies[part.residency]
+    if residency.reload != NOBODY:
+        _wait(state, access.row, residency.reload, SPILL)
     # whoever comes back without content is overwritten by the row that brings it
-    if access.is_root or (stay.first == access.row and stay.reload == NOBODY):
-        _wait_for_former(state, access.row, part.stay)
+    if access.is_root or (residency.first == access.row and residency.reload == NOBODY):
+        _wait_for_former(state, access.row, part.residency)
     if access.engine == DMA:
-        _link(state, part.stay, access.row)
+        _link(state, part.residency, access.row)
     else:
-        state.frontier[part.stay * DMA + access.engine] = access.row
+        state.frontier[part.residency * DMA + access.engine] = access.row
     if access.is_loaded:
         # what it held before is gone: HBM holds what it holds now
         part.is_dirty, part.is_loaded, part.saved_by = False, True, access.row
@@ -239,22 +239,22 @@ def _bring(state: State, access: Access) -> None:
     """Give a part a place, and its content if it was saved and is needed."""
     progress, part = state.progress, state.parts[access.part]
     number = progress.residencies
-    stay = state.residencies[number]
+    residency = state.residencies[number]
     progress.residencies += 1
     state.memory.tiles[number].size = part.size
     while state.memory.extent.free < part.size:
         _evict(state, access.row)
-    stay.part, stay.first, stay.last = access.part, access.row, access.row
-    stay.former = state.memory.extent.reuses
+    residency.part, residency.first, residency.last = access.part, access.row, access.row
+    residency.former = state.memory.extent.reuses
     take(state.memory, number)
-    stay.former_end = state.memory.extent.reuses
-    part.stay = number
+    residency.former_end = state.memory.extent.reuses
+    part.residency = number
     if access.needs_content and part.saved_by != NOBODY:
         kind = LOAD_AGAIN if part.is_loaded else RELOAD
-        stay.reload = _insert(state, kind, access.part, access.row)
-        _wait(state, stay.reload, part.saved_by, SPILL)
-        _wait_for_former(state, stay.reload, number)
-        _link(state, number, stay.reload)
+        residency.reload = _insert(state, kind, access.part, access.row)
+        _wait(state, residency.reload, part.saved_by, SPILL)
+        _wait_for_former(state, residency.reload, number)
+        _link(state, number, residency.reload)
 
 
 def _evict(state: State, row: int) -> None:
@@ -264,12 +264,12 @@ def _evict(state: State, row: int) -> None:
     if state.progress.first_spill == NEVER:
         state.progress.first_spill = row
         for other in state.parts:
-            other.was_live = other.stay != NOBODY
+            other.was_live = other.residency != NOBODY
     if part.is_dirty and state.accesses[part.next].needs_content:
         node = _insert(state, SAVE, number, row)
-        _wait_for_frontier(state, node, part.stay, SPILL)
-        _forget_frontier(state, part.stay)
-        _link(state, part.stay, node)
+        _wait_for_frontier(state, node, part.residency, SPILL)
+        _forget_frontier(state, part.residency)
+        _link(state, part.residency, node)
         part.saved_by = node
         part.is_dirty = False
     _leave(state, number, row)
@@ -287,7 +287,7 @@ def _farthest(state: State, row: int) -> int:
         drop_first(state.farthest, progress.farthest)
         progress.farthest -= 1
         part = state.parts[number]
-        if part.stay == NOBODY or -key != state.accesses[part.next].row:
+        if part.residency == NOBODY or -key != state.accesses[part.next].row:
             continue
         is_soon = -key - row < progress.rest
         if row - part.row >= progress.rest and not is_soon:
@@ -315,9 +315,9 @@ def _farthest(state: State, row: int) -> int:
 def _leave(state: State, number: int, row: int) -> None:
     """Free the bytes of a part."""
     part = state.parts[number]
-    state.residencies[part.stay].last = state.memory.tiles[part.stay].last = row
-    give_back(state.memory, part.stay)
-    part.stay = NOBODY
+    state.residencies[part.residency].last = state.memory.tiles[part.residency].last = row
+    give_back(state.memory, part.residency)
+    part.residency = NOBODY
 
 
 def _insert(state: State, kind: int, part: int, row: int) -> int:
@@ -328,34 +328,34 @@ def _insert(state: State, kind: int, part: int, row: int) -> int:
     return state.progress.rows + state.progress.inserted - 1
 
 
-def _link(state: State, stay: int, node: int) -> None:
+def _link(state: State, residency: int, node: int) -> None:
     """Note a transfer after which a part is idle."""
     number = state.progress.links
     state.progress.links += 1
     link = state.links[number]
-    link.node, link.before = node, state.residencies[stay].transfers
-    state.residencies[stay].transfers = number
+    link.node, link.before = node, state.residencies[residency].transfers
+    state.residencies[residency].transfers = number
 
 
-def _forget_frontier(state: State, stay: int) -> None:
+def _forget_frontier(state: State, residency: int) -> None:
     """Forget after which nodes a part is idle."""
-    state.residencies[stay].transfers = NOBODY
+    state.residencies[residency].transfers = NOBODY
     for engine in range(DMA):
-        state.frontier[stay * DMA + engine] = NOBODY
+        state.frontier[residency * DMA + engine] = NOBODY
 
 
-def _wait_for_former(state: State, node: int, stay: int) -> None:
+def _wait_for_former(state: State, node: int, residency: int) -> None:
     """Wait until who held the bytes before is idle."""
-    for place in range(state.residencies[stay].former, state.residencies[stay].former_end):
+    for place in range(state.residencies[residency].former, state.residencies[residency].former_end):
         _wait_for_frontier(state, node, state.memory.former[place], REUSE)
 
 
-def _wait_for_frontier(state: State, node: int, stay: int, kind: int) -> None:
-    """Wait until the part that has or had a stay is idle."""
+def _wait_for_frontier(state: State, node: int, residency: int, kind: int) -> None:
+    """Wait until the part that has or had a residency is idle."""
     for engine in range(DMA):
-        if state.frontier[stay * DMA + engine] != NOBODY:
-            _wait(state, node, state.frontier[stay * DMA + engine], kind)
-    number = state.residencies[stay].transfers
+        if state.frontier[residency * DMA + engine] != NOBODY:
+            _wait(state, node, state.frontier[residency * DMA + engine], kind)
+    number = state.residencies[residency].transfers
     while number != NOBODY:
         _wait(state, node, state.links[number].node, kind)
         number = state.links[number].before

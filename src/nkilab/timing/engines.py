@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..heap import drop_first, push
 from ..place.slots import DMA, ENGINES
-from .state import ARRAY_TILES, FOREVER, MEETING, NOBODY, Clock, Engine, Moment
+from .state import ARRAY_TILES, FOREVER, NOBODY, RENDEZVOUS, Clock, Engine, Moment
 from .transfers import add
 
 TENSOR = ENGINES.index("tensor")
@@ -147,12 +147,12 @@ def meet(clock: Clock, number: int, at: float) -> None:
     node = clock.nodes[number]
     if node.engine == DMA:
         if at > node.ready:
-            node.ready, node.blocked_on = at, MEETING
+            node.ready, node.blocked_on = at, RENDEZVOUS
         add(clock, number)
         return
     cost = clock.costs[node.share]
     if at > node.start:
-        node.start, node.blocked_on = at, MEETING
+        node.start, node.blocked_on = at, RENDEZVOUS
     engine = clock.engines[node.engine]
     engine.free = engine.array_free = node.start + cost.busy
     finish(clock, number, node.start + cost.visible)

@@ -21,7 +21,7 @@ _READ = (
 )  # fmt: skip
 # What of it decides when their steps end.
 _ENDS = ("slowdown", "start", "background_start", "done")
-_NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _MEETING = range(len(REASONS))
+_NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _RENDEZVOUS = range(len(REASONS))
 
 
 def timeline_of(machine: Machine, work: Work, clock: Clock) -> Timeline:
@@ -151,6 +151,6 @@ def _reasons(
     before = np.where(work.engine[previous] == work.engine, _ORDER, _PORT) if len(previous) else previous
     reason, waited = np.where(previous >= 0, before, reason), np.where(previous >= 0, previous, waited)
     blocked_on = nodes["blocked_on"]
-    named = np.array([_NONE, _ISSUE, _QUEUE, _MEETING])
+    named = np.array([_NONE, _ISSUE, _QUEUE, _RENDEZVOUS])
     reason = np.where(blocked_on == NOTHING, reason, named[blocked_on.astype(np.int64)])
     return reason, np.where(blocked_on == NOTHING, waited, nodes["held_by"])

@@ -18,7 +18,7 @@ NOT_YET = -1.0
 NOBODY = -1
 FOREVER = float("inf")
 # What a transfer was held up by, besides what it waits for.
-NOTHING, ISSUE, QUEUE, MEETING = range(4)
+NOTHING, ISSUE, QUEUE, RENDEZVOUS = range(4)
 QUEUES_OF_UNIT = len(QUEUES)
 # of [32, 32] in the systolic array
 ARRAY_TILES = 16

@@ -56,7 +56,7 @@ class Operator:
         inputs: tensors it reads, by the name of the node that makes them.
         shapes: of the inputs and of the result, for telling alike operators.
         flops: of products, two per multiplication with addition.
-        points: elements that pass VectorE.
+        elements: that pass VectorE.
         functions: elements that pass ScalarE.
         inner_bytes: what it writes to HBM and reads again if it is run step by step.
         narrow: whether the elements that it reads and makes have two bytes or fewer.
@@ -68,7 +68,7 @@ class Operator:
     inputs: tuple[str, ...]
     shapes: tuple[Shape, ...]
     flops: int
-    points: int
+    elements: int
     functions: int
     inner_bytes: int
     narrow: bool

@@ -187,7 +187,7 @@ class _Parts:
             lanes = machine["partitions"]
             times["scalar"] += one.functions / lanes / machine["scalar_clock_ghz"]
             times["elementwise"] += (
-                (one.points + one.functions) / lanes / elementwise_rate(machine, one.narrow)
+                (one.elements + one.functions) / lanes / elementwise_rate(machine, one.narrow)
             )
         return Roofline(times, moved)
 

@@ -51,7 +51,7 @@ class Repeats:
         self.takes_evenly: Callable[[FrameType, Affine], bool] = _never
         self.is_broken = self.is_used = self.is_off = False
         self.starts = 0
-        self.is_of_list: set[Turn] = set()
+        self.is_of_list: set[LoopIndex] = set()
         self.patterns: list[tuple[int, int, Layout]] = []
         self.begun: tuple[FrameType, int, Affine] | None = None
         self.warned: set[tuple[str, int, str]] = set()
@@ -85,7 +85,7 @@ def _never(frame: FrameType, index: Affine) -> bool:
     return False
 
 
-class Turn:
+class LoopIndex:
     """One loop whose index stands for several values.
 
     Args:
@@ -101,7 +101,7 @@ class Turn:
         self.name = name
         self.rest = 0
 
-    def index(self, value: int, last: int) -> Affine:
+    def standing_for(self, value: int, last: int) -> Affine:
         """The index of an iteration, which stands for all from there on."""
         self.rest = last - value
         self.repeats.is_used = True
@@ -122,7 +122,7 @@ class Affine:
     __slots__ = ("terms", "value")
     __array_ufunc__ = None
 
-    def __init__(self, value: int, terms: dict[Turn, int]) -> None:
+    def __init__(self, value: int, terms: dict[LoopIndex, int]) -> None:
         self.value = value
         self.terms = terms
 
@@ -133,30 +133,30 @@ class Affine:
     @property
     def bounds(self) -> tuple[int, int]:
         """The least and the largest of its values."""
-        reach = [count * turn.rest for turn, count in self.terms.items()]
+        reach = [count * index.rest for index, count in self.terms.items()]
         return self.value + sum(r for r in reach if r < 0), self.value + sum(r for r in reach if r > 0)
 
     def __index__(self) -> int:
         """The value in this iteration, where it takes evenly numbered tiles out of a list."""
-        for turn in self.terms:
-            if turn.repeats.takes_evenly(sys._getframe(1), self):
-                turn.repeats.is_of_list |= {*self.terms}
+        for index in self.terms:
+            if index.repeats.takes_evenly(sys._getframe(1), self):
+                index.repeats.is_of_list |= {*self.terms}
                 return self.value
             break
         self.refuse()
 
     def refuse(self, *asked: Any) -> NoReturn:
         """Start the launch again with the loops of its indices as they stand."""
-        for turn in self.terms:
-            turn.repeats.refused.add(turn.name)
-            turn.repeats.is_broken = True
+        for index in self.terms:
+            index.repeats.refused.add(index.name)
+            index.repeats.is_broken = True
         raise TraceAgain
 
     def begin_later(self) -> NoReturn:
         """Start the launch again with the first iterations of its loops as they stand."""
-        for turn in self.terms:
-            turn.repeats.begin_later(turn.name)
-            turn.repeats.is_broken = True
+        for index in self.terms:
+            index.repeats.begin_later(index.name)
+            index.repeats.is_broken = True
         raise TraceAgain
 
     def _plus(self, other: Any, sign: int) -> Any:
@@ -165,8 +165,8 @@ class Affine:
                 self.refuse()
             return Affine(self.value + sign * int(other), self.terms)
         terms = dict(self.terms)
-        for turn, count in other.terms.items():
-            terms[turn] = terms.get(turn, 0) + sign * count
+        for index, count in other.terms.items():
+            terms[index] = terms.get(index, 0) + sign * count
         return _affine_of(self.value + sign * other.value, terms)
 
     def __add__(self, other: Any) -> Any:
@@ -184,7 +184,7 @@ class Affine:
         if type(other) is Affine or not isinstance(other, int):
             self.refuse()
         times = int(other)
-        return _affine_of(self.value * times, {turn: count * times for turn, count in self.terms.items()})
+        return _affine_of(self.value * times, {index: count * times for index, count in self.terms.items()})
 
     __rmul__ = __mul__
 
@@ -230,9 +230,9 @@ class Affine:
         self.refuse()
 
 
-def _affine_of(value: int, terms: dict[Turn, int]) -> Any:
+def _affine_of(value: int, terms: dict[LoopIndex, int]) -> Any:
     """A number, or a plain integer if no index is left in it."""
-    left = {turn: count for turn, count in terms.items() if count}
+    left = {index: count for index, count in terms.items() if count}
     return Affine(value, left) if left else value
 
 

@@ -93,7 +93,7 @@ class Program:
         self.forms: list[Instruction] = []
         self.lines: list[tuple[str, int]] = []
         self.positions: list[tuple[int, int, int]] = [(-1, -1, 0)]
-        # loops that Python unrolls, and of which the compiler sees the turns alone
+        # loops that Python unrolls, and of which the compiler sees the iterations alone
         self.unrolled: list[int] = []
         self.values: list[tuple[Any, ...]] = [()]
         self.storages: list[StorageRecord] = []
@@ -106,7 +106,7 @@ class Program:
         self.title = ""
         self.core = 0
         self.met: list[tuple[tuple[int, int], ...]] = []
-        # how the kernel is compiled: see place.compiled
+        # how the kernel is compiled: see place.compiler_passes
         self.compiler = ""
         # whether all descriptors of transfers are made before the kernel runs
         self.has_static_descriptors = False

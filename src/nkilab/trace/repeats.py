@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..tiles.tile import PSUM, Layout, Storage
-from .affine import REPEATS, Repeats, Turn
+from .affine import REPEATS, LoopIndex, Repeats
 from .program import Program
 from .session import Session
 
@@ -103,20 +103,20 @@ class Plan:
         self.session, self.repeats, self.name, self.tiles = session, repeats, name, tiles
         self.value = 0
 
-    def turns(self, values: range, *, is_counted: bool) -> Iterator[Any]:
+    def iterations(self, values: range, *, is_counted: bool) -> Iterator[Any]:
         """The index of each iteration that is to run."""
-        turn, done = Turn(self.repeats, self.name), 0
+        index, done = LoopIndex(self.repeats, self.name), 0
         if self.name in self.repeats.late:
             self.value, done = values[0], 1
             yield self.value
         at = [self.standing()]
         while len(at) < 3 and self.repeats.pays(self.name, len(values)):
             self.value, done = values[done], done + 1
-            yield turn.index(self.value, values[-1])
+            yield index.standing_for(self.value, values[-1])
             at.append(self.standing())
             self.repeats.lengths[self.name] = at[-1].rows - at[-2].rows
         if len(at) == 3:
-            may_move = turn in self.repeats.is_of_list
+            may_move = index in self.repeats.is_of_list
             three = (at[0], at[1], at[2])
             if continued(self.session, three, values[done:], is_counted=is_counted, may_move=may_move):
                 return
@@ -167,10 +167,10 @@ def continued(
         and _are_known(program, slots[0][np.tile(~is_own, 2)], first, third)
     ):
         return False
-    turns = np.arange(1, len(values) + 1, dtype=np.int64)[:, None]
+    iterations = np.arange(1, len(values) + 1, dtype=np.int64)[:, None]
     further = np.tile(b, (1, len(values)))
-    further[2] = (b[2] + turns * of_place).reshape(-1)
-    tiles, offsets = t[0] + turns * of_tile, t[1] + turns * (t[1] - s[1])
+    further[2] = (b[2] + iterations * of_place).reshape(-1)
+    tiles, offsets = t[0] + iterations * of_tile, t[1] + iterations * (t[1] - s[1])
     program.extend(further, np.stack([tiles.reshape(-1), offsets.reshape(-1)]))
     program.marks.patterns.update(patterns)
     session.keyed[REPEATS].patterns += patterns
@@ -196,7 +196,7 @@ def _are_equal(program: Program, at: tuple[Before, Before, Before], is_counted: 
 
 
 def _patterns(
-    session: Session, at: tuple[Before, Before, Before], turns: int, may_move: bool
+    session: Session, at: tuple[Before, Before, Before], iterations: int, may_move: bool
 ) -> list[tuple[int, int, Layout]] | None:
     """The views that access patterns make in further iterations; None if two iterations differ otherwise."""
     first, second, third = at
@@ -210,8 +210,8 @@ def _patterns(
         if not is_even or layout_before is not layout:
             return None
     return [
-        (n + turn * (n - m), o + turn * (o - p), layout)
-        for turn in range(1, turns + 1)
+        (n + iteration * (n - m), o + iteration * (o - p), layout)
+        for iteration in range(1, iterations + 1)
         for (m, p, _), (n, o, layout) in pairs
     ]
 
@@ -253,8 +253,8 @@ def _continue_tables(
     loops = _loops(program, second, third, is_counted)
     outer, own, _ = program.positions[second.positions] if is_counted else (0, 0, 0)
     places = third.positions - second.positions
-    for turn, value in enumerate(values, 1):
-        by = turn * places
+    for iteration, value in enumerate(values, 1):
+        by = iteration * places
         program.storages += new_storages
         marks.births += [_moved(place, second, by) for place in births]
         if is_counted:

@@ -111,8 +111,8 @@ class Session:
         self.shared: dict[MemoryKey, Storage] = {}
         self._created: dict[str, int] = {}
         self.keyed: dict[Any, Any] = {}
-        # threads that compute calls behind the caller (execute.lanes.Lanes); None to compute them at once
-        self.lanes: Any = None
+        # threads that compute calls behind the caller (execute.threads.Threads); None to compute them at once
+        self.threads: Any = None
         self.changed_inputs: list[Storage] = []
 
     def begin(self, instance: tuple[int, ...]) -> None:

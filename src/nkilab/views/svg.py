@@ -147,9 +147,9 @@ def _colours(run: Run) -> list[str]:
 def _busy(share: np.ndarray, top: int, colour: str) -> str:
     """How busy a lane is, column by column, as one filled outline."""
     heights = np.round(np.clip(share, 0.0, 1.0) * _LANE, 1)
-    turns = np.flatnonzero(np.diff(heights, prepend=-1.0))
+    changes = np.flatnonzero(np.diff(heights, prepend=-1.0))
     path = [f"M{_GUTTER} {top + _LANE}"]
-    for at in turns.tolist():
+    for at in changes.tolist():
         path.append(f"H{_GUTTER + at}V{top + _LANE - heights[at]:g}")
     path.append(f"H{_GUTTER + len(heights)}V{top + _LANE}Z")
     return f'<path d="{"".join(path)}" fill="{colour}"/>'

@@ -56,9 +56,9 @@ def case(*args: str, grid: int = 0, **options: Any) -> Callable[[Any], Any]:
         lines, first = inspect.getsourcelines(kernel.function)
         expected = set()
         for number, line in enumerate(lines, first):
-            found = _MARK.search(line)
-            if found:
-                expected |= {(rule, number) for rule in found[1].split(", ")}
+            matched = _MARK.search(line)
+            if matched:
+                expected |= {(rule, number) for rule in matched[1].split(", ")}
         for rule, text in options.pop("elsewhere", {}).items():
             module_lines = inspect.getsource(inspect.getmodule(kernel.function)).splitlines()
             expected.add((rule, 1 + [line.strip() for line in module_lines].index(text)))

@@ -64,16 +64,16 @@ def wrong_the_barrier_comes_after_the_read(x):
     """A barrier touches the whole tensor, and hid the store before it."""
     rank = nl.program_id(0)
     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    held = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    buffer = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     if rank == 0:
         nisa.dma_copy(tile, x)
-        nisa.dma_copy(held, tile)
+        nisa.dma_copy(buffer, tile)
     else:
-        nisa.dma_copy(tile, held)  # finds: race-two-cores
+        nisa.dma_copy(tile, buffer)  # finds: race-two-cores
         nisa.dma_copy(out, tile)
-    nisa.core_barrier(held, (0, 1))
-    return held, out
+    nisa.core_barrier(buffer, (0, 1))
+    return buffer, out
 
 
 @case("f32[128,512]", grid=2)
@@ -106,13 +106,13 @@ def right_both_cores_store_the_same_values(x):
     """As many kernels of nki-library do with what both cores computed: either may be first."""
     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
     back = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    held = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    buffer = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(tile, x)
-    nisa.dma_copy(held, tile)
-    nisa.dma_copy(back, held)
+    nisa.dma_copy(buffer, tile)
+    nisa.dma_copy(back, buffer)
     nisa.dma_copy(out, back)
-    return held, out
+    return buffer, out
 
 
 @case("f32[1,512]", "i32[1,1]", grid=2)
@@ -152,22 +152,22 @@ def right_one_core_writes_the_result(x):
 @nki.jit
 def wrong_ranks_exchange_in_place(x):
     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    held = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    buffer = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(tile, x)
-    nisa.dma_copy(held, tile)
-    ncc.collective_permute([held], [held], [[0, 1], [1, 0]])  # finds: race-two-ranks
-    return held
+    nisa.dma_copy(buffer, tile)
+    ncc.collective_permute([buffer], [buffer], [[0, 1], [1, 0]])  # finds: race-two-ranks
+    return buffer
 
 
 @case("f32[128,512]", ranks=2)
 @nki.jit
 def right_ranks_exchange_between_two_tensors(x):
     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    held = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    buffer = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     received = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(tile, x)
-    nisa.dma_copy(held, tile)
-    ncc.collective_permute([held], [received], [[0, 1], [1, 0]])
+    nisa.dma_copy(buffer, tile)
+    ncc.collective_permute([buffer], [received], [[0, 1], [1, 0]])
     return received
 
 
@@ -175,11 +175,11 @@ def right_ranks_exchange_between_two_tensors(x):
 @nki.jit
 def wrong_a_rank_brings_what_it_never_wrote(x):
     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
-    held = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    buffer = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     received = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(tile, x)
-    nisa.dma_copy(held[0:64], tile[0:64])
-    ncc.collective_permute([held], [received], [[0, 1], [1, 0]])  # finds: unwritten-read
+    nisa.dma_copy(buffer[0:64], tile[0:64])
+    ncc.collective_permute([buffer], [received], [[0, 1], [1, 0]])  # finds: unwritten-read
     return received
 
 

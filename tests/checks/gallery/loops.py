@@ -449,13 +449,13 @@ def right_columns_are_turned_in_place_through_one_bank(x):
     """As the allocated linear layer of nki-samples does; its blocks take turns, its columns never meet."""
     out = nl.ndarray((128, 2048), x.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray((nl.par_dim(128), 2048), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-    turned = nl.ndarray(
+    transposed = nl.ndarray(
         (4, nl.par_dim(128), 512), nl.float32, buffer=ncc.psum.mod_alloc(base_bank=0, num_bank_tiles=(1,))
     )
     tile[...] = nl.load(x)
     for m in nl.affine_range(4):
         columns = nl.ds(m * 512, 512)
-        turned[m] = nisa.nc_matmul(tile[:, nl.ds(m * 512, 128)], tile[:, columns])
-        tile[:, columns] = nl.copy(turned[m])
+        transposed[m] = nisa.nc_matmul(tile[:, nl.ds(m * 512, 128)], tile[:, columns])
+        tile[:, columns] = nl.copy(transposed[m])
     nl.store(out, tile)
     return out

@@ -68,12 +68,12 @@ def wrong_the_last_rows_are_missing(x):
 @nki.jit
 def wrong_missing_rows_reach_all_others(x):
     """A transpose takes partitions to columns, and the maximum of a column has them in it."""
-    tile, turned = sb((128, 128)), nl.ndarray((128, 128), nl.float32, buffer=nl.psum)
+    tile, transposed = sb((128, 128)), nl.ndarray((128, 128), nl.float32, buffer=nl.psum)
     top, out = sb((128, 1)), out_like((128, 1))
     nisa.dma_copy(tile[0:100], x[:, 0:128])
     nisa.activation(tile, op=nl.exp, data=tile)
-    nisa.nc_transpose(turned, tile)  # finds: unwritten-read
-    nisa.tensor_reduce(top, op=nl.maximum, data=turned, axis=1)
+    nisa.nc_transpose(transposed, tile)  # finds: unwritten-read
+    nisa.tensor_reduce(top, op=nl.maximum, data=transposed, axis=1)
     nisa.dma_copy(out, top)
     return out
 

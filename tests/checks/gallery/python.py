@@ -373,13 +373,13 @@ def right_a_variance_in_float32(x):
 @nki.jit
 def wrong_a_result_depends_on_timing(x, position):
     row, place, back = sb((1, 512)), sb((1, 1), nl.int32), sb((1, 512))
-    held, out = hbm((4, 512)), hbm((1, 512))
+    source, out = hbm((4, 512)), hbm((1, 512))
     nisa.dma_copy(row, x)
     nisa.dma_copy(place, position)
     nisa.memset(back, 0.0)
-    nisa.dma_copy(held[0:1], back)
-    nisa.dma_copy(held.ap(pattern=[[512, 1], [1, 512]], scalar_offset=place, indirect_dim=0), row)
-    nisa.dma_copy(back, held[0:1])  # finds: race-dynamic-hbm, order-changes-result
+    nisa.dma_copy(source[0:1], back)
+    nisa.dma_copy(source.ap(pattern=[[512, 1], [1, 512]], scalar_offset=place, indirect_dim=0), row)
+    nisa.dma_copy(back, source[0:1])  # finds: race-dynamic-hbm, order-changes-result
     nisa.dma_copy(out, back)
     return out
 

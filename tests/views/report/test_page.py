@@ -35,12 +35,12 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        held = dict(attrs)
+        attributes = dict(attrs)
         if tag == "script":
-            self._open = held
-            self.scripts.append((held, ""))
-        if held.get("http-equiv") == "Content-Security-Policy":
-            self.policy = held["content"]
+            self._open = attributes
+            self.scripts.append((attributes, ""))
+        if attributes.get("http-equiv") == "Content-Security-Policy":
+            self.policy = attributes["content"]
         self.addresses += [v for k, v in attrs if k in ("src", "href") and v and not v.startswith("#")]
 
     def handle_endtag(self, tag):
@@ -48,13 +48,13 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         if self._open is not None:
-            held, text = self.scripts[-1]
-            self.scripts[-1] = (held, text + data)
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = (attributes, text + data)
 
 
 def read(text: str, core: int = 0) -> tuple[dict, dict[str, np.ndarray]]:
     """Tables and columns of a core in a page, decoded by other means than it was made."""
-    blocks = {held.get("id"): content for held, content in Page(text).scripts}
+    blocks = {attributes.get("id"): content for attributes, content in Page(text).scripts}
     page = json.loads(blocks["tables"])
     tables = {**page, **page["parts"][core]}
     ends = [part["offset"] for part in page["parts"][core + 1 :]]
@@ -109,7 +109,7 @@ def test_the_page_needs_no_network() -> None:
 def test_the_policy_allows_the_pages_own_script_and_style_alone() -> None:
     text = report_html(kernel_run("tiled"))
     page = Page(text)
-    script = next(content for held, content in page.scripts if not held)
+    script = next(content for attributes, content in page.scripts if not attributes)
     digest = base64.b64encode(sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page.policy
     assert page.policy.startswith("default-src 'none'")
@@ -140,7 +140,7 @@ def hostile() -> Run:
 def test_hostile_names_stay_text() -> None:
     text = report_html(hostile())
     page = Page(text)
-    assert [held.get("id") for held, _ in page.scripts] == ["tables", "columns", None]
+    assert [attributes.get("id") for attributes, _ in page.scripts] == ["tables", "columns", None]
     tables, _ = read(text)
     assert tables["profile"]["kernel"] == "</script><script>alert(1)</script>"
     assert "<!--<script>" in tables["names"]

@@ -437,10 +437,10 @@ def collective_permute_implicit_reduce(
 def collective_permute_implicit_current_processing_rank_id(
     iteration_id: Any, replica_group: Any, channel_id: Any = 0, name: Any = None
 ) -> VirtualRegister:
-    """A register with the rank whose data are here after so many turns of the ring; at first this one's."""
+    """A register with the rank whose data are here after so many steps of the ring; at first this one's."""
     session = current()
     group = _groups_of(session, replica_group)[0]
-    turn = (
+    step = (
         iteration_id.value
         if isinstance(iteration_id, VirtualRegister)
         else whole_number(iteration_id, "iteration_id")
@@ -448,7 +448,7 @@ def collective_permute_implicit_current_processing_rank_id(
     if whole_number(channel_id, "channel_id") not in range(MOST_CHANNELS):
         raise RuleError(f"channel_id is {channel_id}; it is 0 to {MOST_CHANNELS - 1}", source=PAGE)
     place = group.index(session.together.rank)
-    return _register(session, group[(place - turn) % len(group)], name)
+    return _register(session, group[(place - step) % len(group)], name)
 
 
 @placed("rank_id")

@@ -141,7 +141,7 @@ def subscripted(view: V, key: Any) -> V:
                 source="NKI language guide, vector_select",
             )
         chosen = _rows(view, subscript, subscript.layout.size)
-        return basic(chosen, (FULL, *keys[1:]), keeps_on_chip_rank=True)
+        return basic(chosen, (FULL, *keys[1:]), keeps_two_axes=True)
     _refuse_partition(view, axis)
     _refuse_second(view)
     known = view.layout
@@ -155,6 +155,6 @@ def subscripted(view: V, key: Any) -> V:
         raise UseError(
             "a slice starts at a register or tile", hint="write nl.ds(start, size), whose size is known"
         )
-    part = basic(view, tuple(keys), keeps_on_chip_rank=True)
+    part = basic(view, tuple(keys), keeps_two_axes=True)
     step = known.strides[axis] * known.itemsize
     return indexed(part, Index(source, step, extent, is_vector=False))

@@ -192,17 +192,17 @@ def negative(x: Any, dtype: Any = None) -> Tensor:
 
 
 def sin(x: Any, dtype: Any = None) -> Tensor:
-    """The sine of any x: the argument less its whole turns, which ScalarE's sin takes.
+    """The sine of any x: the argument less its whole periods, which ScalarE's sin takes.
 
     float32 leaves an error of about |x| * 2**-23 in the argument.
     """
     tile = a_tile(x)
     multiply, add = OPERATORS["multiply"], OPERATORS["add"]
     # the cast to integers rounds to the nearest
-    turns = common.with_number(RESULTS, multiply, tile, 1 / _TWO_PI, False, INT32)
+    periods = common.with_number(RESULTS, multiply, tile, 1 / _TWO_PI, False, INT32)
     attributes = plain(ScalarTensorTensor, op0=multiply, op1=add)
     rest = RESULTS.make(
-        ScalarTensorTensor, [None, turns, -_TWO_PI, tile], attributes, dtype=FLOAT32, memory=SBUF
+        ScalarTensorTensor, [None, periods, -_TWO_PI, tile], attributes, dtype=FLOAT32, memory=SBUF
     )
     bounded = plain(TensorScalar, op0=OPERATORS["minimum"], op1=OPERATORS["maximum"])
     limit = float(np.float32(np.pi))
@@ -382,10 +382,10 @@ def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> Tensor:
 def expand_dims(x: Any, axis: Any) -> Tensor:
     """A view of a tile with an axis of one at `axis`, which may count from the end."""
     tile = a_tile(x)
-    rank, place = len(tile.shape) + 1, whole_number(axis, "axis")
-    if not -rank <= place < rank:
-        raise UseError(f"axis is {place}; the result has {rank} axes")
-    return view_methods.expand_dim(tile, place % rank)
+    ndim, place = len(tile.shape) + 1, whole_number(axis, "axis")
+    if not -ndim <= place < ndim:
+        raise UseError(f"axis is {place}; the result has {ndim} axes")
+    return view_methods.expand_dim(tile, place % ndim)
 
 
 def gather_flattened(data: Any, indices: Any, axis: Any = 0, dtype: Any = None) -> Tensor:

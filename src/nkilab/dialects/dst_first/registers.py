@@ -101,12 +101,12 @@ class Trips:
 
     def __init__(self, place: str, count: int) -> None:
         self.place, self.count = place, count
-        self.turn = 0
+        self.iteration = 0
 
     def goes_on(self) -> bool:
-        """Whether there is another turn; after the last one it begins anew."""
-        self.turn = self.turn + 1 if self.turn < self.count else 0
-        return self.turn > 0
+        """Whether there is another iteration; after the last one it begins anew."""
+        self.iteration = self.iteration + 1 if self.iteration < self.count else 0
+        return self.iteration > 0
 
 
 def _trips() -> Trips | None:
@@ -215,16 +215,16 @@ def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     register = _register(init, "init")
     session = current()
     program, outer = session.program, session.position
-    loop, turn = len(program.positions), 0
+    loop, iteration = len(program.positions), 0
     session.keyed["loop", loop] = "dynamic"
     trips = None if register.storage.is_known else _trips()
     try:
         while register.value != 0 if trips is None else trips.goes_on():
             session.position = len(program.positions)
             program.marks.loops[loop] = "dynamic"
-            program.positions.append((outer, loop, turn))
+            program.positions.append((outer, loop, iteration))
             register = _register(body_fun(register_alloc(register)), "the value that the body returns")
-            turn += 1
+            iteration += 1
     finally:
         session.position = outer
 

@@ -271,7 +271,7 @@ class PartitionRow(Tensor):
 def _plain_or_dynamic(tensor: Tensor, key: Any) -> Tensor:
     """A view by subscripts that are known, or that registers and tiles hold."""
     try:
-        return basic(tensor, key, keeps_on_chip_rank=True)
+        return basic(tensor, key, keeps_two_axes=True)
     except UseError:
         if not any(map(dynamic.is_dynamic, _parts(key))):
             raise

@@ -32,11 +32,11 @@ def axis_of(view: View, dim: Any, *, may_be_partition: bool, called: str) -> int
         UseError: if there is no such axis.
         RuleError: if it is the partition axis and may not be.
     """
-    rank = len(view.layout.shape)
+    ndim = len(view.layout.shape)
     axis = whole_number(dim, "dim")
-    if not -rank <= axis < rank:
-        raise UseError(f"dim is {axis}; the tensor has {rank} axes")
-    axis %= rank
+    if not -ndim <= axis < ndim:
+        raise UseError(f"dim is {axis}; the tensor has {ndim} axes")
+    axis %= ndim
     if axis == view.layout.partition_axis and not may_be_partition:
         raise RuleError(
             f"{called} on axis {axis}, which is the partition axis; it stays as it is", source=GUIDE
@@ -104,10 +104,10 @@ def broadcast_axis(view: V, dim: Any, size: Any) -> V:
 def expand_dim(view: V, dim: Any) -> V:
     """A new axis of one at `dim`, counted from the end if negative; on chip not before the partition axis."""
     known = view.layout
-    rank, axis = len(known.shape) + 1, whole_number(dim, "dim")
-    if not -rank <= axis < rank:
-        raise UseError(f"dim is {axis}; the result has {rank} axes")
-    axis %= rank
+    ndim, axis = len(known.shape) + 1, whole_number(dim, "dim")
+    if not -ndim <= axis < ndim:
+        raise UseError(f"dim is {axis}; the result has {ndim} axes")
+    axis %= ndim
     if known.partition_axis is not None and axis == 0:
         raise RuleError("expand_dim at axis 0, before the partition axis; it stays first", source=GUIDE)
     shape, strides = list(known.shape), list(known.strides)
@@ -184,9 +184,9 @@ def rearrange(view: V, src: Sequence[Any], dst: Sequence[Any], sizes: dict[str, 
     names, wanted = [n for group in groups for n in group], [n for group in joined for n in group]
     if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
         raise UseError(f"rearrange from {src} to {dst}: both sides name the same axes once")
-    rank = len(view.layout.shape)
-    if len(groups) != rank:
-        raise UseError(f"src is {src}, {len(groups)} axes; the tensor has {rank}")
+    ndim = len(view.layout.shape)
+    if len(groups) != ndim:
+        raise UseError(f"src is {src}, {len(groups)} axes; the tensor has {ndim}")
     extents = dict(sizes or {})
     for name in extents.keys() - set(names):
         raise UseError(

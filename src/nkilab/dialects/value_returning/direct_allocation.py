@@ -175,7 +175,7 @@ class Blocks:
     Args:
         tiles: the tile of each block, an array of them along the block axes.
         shape: of a tile.
-        numbers: of the blocks, along the same axes, where several of them take turns in one tile; else None.
+        numbers: of the blocks, along the same axes, where several of them rotate through one tile; else None.
     """
 
     def __init__(self, tiles: np.ndarray, shape: tuple[int, ...], numbers: np.ndarray | None = None) -> None:
@@ -257,15 +257,15 @@ class Blocks:
     def _of_blocks(self, key: Any) -> tuple[Any, tuple[Any, ...]]:
         """The tile, or the smaller tensor, that the subscripts of block axes choose; the other subscripts."""
         parts = key if isinstance(key, tuple) else (key,)
-        rank = self._tiles.ndim
+        ndim = self._tiles.ndim
         if any(p is Ellipsis for p in parts):
             at = next(i for i, p in enumerate(parts) if p is Ellipsis)
             whole = (slice(None),) * max(self.ndim - len(parts) + 1, 0)
             # an Ellipsis behind the block axes says no more than leaving the axes out
-            parts = parts[:at] if at >= rank else (*parts[:at], *whole, *parts[at + 1 :])
-        chosen = tuple(_block(self, axis, part) for axis, part in enumerate(parts[:rank]))
+            parts = parts[:at] if at >= ndim else (*parts[:at], *whole, *parts[at + 1 :])
+        chosen = tuple(_block(self, axis, part) for axis, part in enumerate(parts[:ndim]))
         tiles_chosen = self._tiles[chosen]
-        rest = parts[rank:]
+        rest = parts[ndim:]
         if isinstance(tiles_chosen, Tensor):
             return tiles_chosen, rest
         if not tiles_chosen.size:
@@ -362,8 +362,8 @@ def allocate(
         return next(iter(tile_at.values()))
     if len(tile_at) == tiles.size:
         return Blocks(tiles, tile_shape)
-    turns = Counter(id(tile) for tile in tiles.flat)
-    session.program.marks.rotating |= {t.storage.number for t in tile_at.values() if turns[id(t)] > 1}
+    uses = Counter(id(tile) for tile in tiles.flat)
+    session.program.marks.rotating |= {t.storage.number for t in tile_at.values() if uses[id(t)] > 1}
     return Blocks(tiles, tile_shape, np.arange(tiles.size).reshape(blocks))
 
 

@@ -75,8 +75,8 @@ def subscripted(view: V, key: tuple[Any, ...]) -> V:
         raise RuleError("the view is indexed with a tile already; a view is so once")
     parts = _parts(view, key)
     count = max((p.tile.layout.size for p in parts if p.tile is not None and p.is_vector), default=1)
-    rank = max((len(p.grid.shape) for p in parts), default=0)
-    vector = ((count, *(1,) * (max(rank, 1) - 1)),) if any(p.is_vector for p in parts) else ()
+    ndim = max((len(p.grid.shape) for p in parts), default=0)
+    vector = ((count, *(1,) * (max(ndim, 1) - 1)),) if any(p.is_vector for p in parts) else ()
     shape = common_shape(*(p.grid.shape for p in parts), *vector)
     offset, strides, indices = view.offset, [0] * len(shape), []
     partition = None
@@ -108,12 +108,12 @@ def subscripted(view: V, key: tuple[Any, ...]) -> V:
 
 def _parts(view: View, key: tuple[Any, ...]) -> list[_Part]:
     """The subscripts as grids and tiles."""
-    rank = len(view.layout.shape)
+    ndim = len(view.layout.shape)
     if any(p is Ellipsis for p in key):
         at = next(i for i, p in enumerate(key) if p is Ellipsis)
-        key = (*key[:at], *(slice(None),) * (rank - len(key) + 1), *key[at + 1 :])
-    if len(key) > rank:
-        raise UseError(f"{len(key)} subscripts on {view.describe()}, which has {rank} axes", key=OUT_OF_BOUND)
+        key = (*key[:at], *(slice(None),) * (ndim - len(key) + 1), *key[at + 1 :])
+    if len(key) > ndim:
+        raise UseError(f"{len(key)} subscripts on {view.describe()}, which has {ndim} axes", key=OUT_OF_BOUND)
     parts = []
     for part, size in zip(_with_grids(view, key), view.layout.shape, strict=False):
         if isinstance(part, TileIndex):
@@ -140,7 +140,7 @@ def _with_grids(view: View, key: tuple[Any, ...]) -> tuple[Any, ...]:
             key="err_unsupported_mixing_basic_advanced_tensor_indexing",
         )
     at = int(any(isinstance(p, View) and p.layout.size > 1 for p in key))
-    rank = at + len(slices)
+    ndim = at + len(slices)
     parts: list[Any] = []
     for part, size in zip(key, view.layout.shape, strict=False):
         if not isinstance(part, slice | DynamicSlice):
@@ -149,8 +149,8 @@ def _with_grids(view: View, key: tuple[Any, ...]) -> tuple[Any, ...]:
         run = run_of(part, size)
         if not run:
             raise UseError(f"a slice of {view.describe()} is empty; an access has at least one element")
-        shape = tuple(len(run) if a == at else 1 for a in range(rank))
-        parts.append(Index(shape, run.start, tuple(run.step if a == at else 0 for a in range(rank))))
+        shape = tuple(len(run) if a == at else 1 for a in range(ndim))
+        parts.append(Index(shape, run.start, tuple(run.step if a == at else 0 for a in range(ndim))))
         at += 1
     return tuple(parts)
 

@@ -142,12 +142,12 @@ class Index:
 
     def values(self) -> np.ndarray:
         """The indices themselves, of `shape`."""
-        rank = len(self.shape)
-        total = np.full((1,) * rank, self.start, np.int64)
+        ndim = len(self.shape)
+        total = np.full((1,) * ndim, self.start, np.int64)
         for axis, (size, step) in enumerate(zip(self.shape, self.steps, strict=True)):
             if step:
                 total = total + (np.arange(size) * step).reshape(
-                    [-1 if a == axis else 1 for a in range(rank)]
+                    [-1 if a == axis else 1 for a in range(ndim)]
                 )
         return np.broadcast_to(total, self.shape)
 

@@ -12,7 +12,7 @@ from ...tiles.views import broadcast
 from ...trace.builder import record
 from ...trace.session import Session, current
 from ...trace.source import place_of, user_frame
-from ..tile_functions import reranked
+from ..tile_functions import with_ndim
 from .functions import in_sbuf, on_partitions, tile_of
 from .subscripts import inside_bounds
 from .tensor import Tensor, refuse_indices, settled
@@ -45,7 +45,7 @@ def _as_operand(dst: Tensor, value: Tensor) -> Tensor:
     if value.layout.size != dst.layout.size:
         if value.layout.free_size == 1 and value.layout.partitions == dst.layout.partitions:
             return value
-        value = broadcast(reranked(on_partitions(value, dst.shape[0]), len(dst.shape)), dst.shape)
+        value = broadcast(with_ndim(on_partitions(value, dst.shape[0]), len(dst.shape)), dst.shape)
     return in_sbuf(value) if dst.layout.memory == PSUM else value
 
 

@@ -49,12 +49,12 @@ def reduced(session: Session, x: Tensor, attributes: tuple[Any, ...], dtype: DTy
         UseError: if the mask is no rectangle.
     """
     op, axis, negate, keepdims = attributes
-    rank = len(x.shape)
-    axes = normalized_axes(axis, rank)
+    ndim = len(x.shape)
+    axes = normalized_axes(axis, ndim)
     if 0 in axes:
         broken = TensorReduce.partition_axis_stays
         raise RuleError(broken.sentence, hint=broken.hint, source=broken.source)
-    last = tuple(range(rank - len(axes), rank))
+    last = tuple(range(ndim - len(axes), ndim))
     if mask is None and axes == last:
         x = inside_or_masked(x, mask)
         return fresh(session, TensorReduce, [None, x], (op, axes, negate, keepdims), (), dtype=dtype)

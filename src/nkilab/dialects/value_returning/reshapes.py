@@ -47,10 +47,10 @@ def expand(view: V, axis: Any) -> V:
     """
     known = view.layout
     axes = [whole_number(a, "axis") for a in (axis if isinstance(axis, tuple | list) else (axis,))]
-    rank = len(known.shape) + len(axes)
-    if any(not -rank <= a < rank for a in axes) or len({a % rank for a in axes}) < len(axes):
-        raise UseError(f"axis is {axis}; the result has {rank} axes, and each is named once")
-    places = sorted(a % rank for a in axes)
+    ndim = len(known.shape) + len(axes)
+    if any(not -ndim <= a < ndim for a in axes) or len({a % ndim for a in axes}) < len(axes):
+        raise UseError(f"axis is {axis}; the result has {ndim} axes, and each is named once")
+    places = sorted(a % ndim for a in axes)
     shape, strides = list(known.shape), list(known.strides)
     partition = known.partition_axis
     for place in places:

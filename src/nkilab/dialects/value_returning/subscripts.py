@@ -30,7 +30,7 @@ def indexed(view: V, key: Any) -> V:
     kinds = {*map(type, key)} if type(key) is tuple else {type(key)}
     if kinds <= PLAIN:
         try:
-            return basic(view, key, keeps_on_chip_rank=True)
+            return basic(view, key, keeps_two_axes=True)
         except UseError as error:
             return _beyond(view, key, error)
     parts = tuple(key) if isinstance(key, tuple) else (key,)
@@ -40,7 +40,7 @@ def indexed(view: V, key: Any) -> V:
         return _advanced(view, parts)
     if len(parts) == 1 and isinstance(parts[0], TRUTHS):
         return _masked(view, parts[0])
-    return basic(view, key, keeps_on_chip_rank=True)
+    return basic(view, key, keeps_two_axes=True)
 
 
 def _masked(view: V, mask: Any) -> V:

@@ -1,6 +1,6 @@
 """Nodes that meet others, and HBM that another core takes a part of, by hand on the chip with round numbers.
 
-A test stands for the other cores: it says when a meeting is complete, and what HBM gives.
+A test stands for the other cores: it says when a rendezvous is complete, and what HBM gives.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Came = list[tuple[int, float]]
 class Core:
     """A clock of a program some of whose rows meet others."""
 
-    def __init__(self, k: Kernel, *meeting: int) -> None:
+    def __init__(self, k: Kernel, *rendezvous: int) -> None:
         self.program = k.program
         self.run_on, self.work, self.clock = opened(k.program, plan(k.program))
-        for row in meeting:
+        for row in rendezvous:
             self.clock.nodes[row].meets = True
 
     def run(self, number: int = NOBODY, at: float = 0.0, until: float = FOREVER) -> float:
@@ -34,15 +34,15 @@ class Core:
         return float(self.run_on(self.clock, number, at, until))
 
     def came(self) -> Came:
-        """Who has come to a meeting since it was last asked, and when."""
-        moment, found = self.clock.moment, []
+        """Who has come to a rendezvous since it was last asked, and when."""
+        moment, finishes = self.clock.moment, []
         here = int(moment.first_met)
         while here != NOBODY:
             node = self.clock.nodes[here]
-            found.append((here, float(max(node.start, node.ready))))
+            finishes.append((here, float(max(node.start, node.ready))))
             here = int(node.next)
         moment.first_met = moment.last_met = NOBODY
-        return found
+        return finishes
 
     def timeline(self) -> Timeline:
         return ended(self.program, self.work, self.clock)

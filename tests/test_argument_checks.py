@@ -98,16 +98,16 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_an_odd_value_is_refused_by_name(kernel, case):
-    action, told = REFUSED[case]
+    action, problem = REFUSED[case]
     with pytest.raises(UsageError) as error:
         action(kernel)
-    assert str(error.value).splitlines()[0] == told
+    assert str(error.value).splitlines()[0] == problem
 
 
 @pytest.fixture(scope="module")
 def profile():
-    given = nkilab.spec((128, 128), "float32")
-    return nkilab.profile(compiled().kernel, given, given)
+    spec = nkilab.spec((128, 128), "float32")
+    return nkilab.profile(compiled().kernel, spec, spec)
 
 
 def test_a_profile_is_written_to_paths_alone(profile, tmp_path):

@@ -55,7 +55,7 @@ def call(*args, folder=None, env=None, python=("-m", "nkilab")):
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
 
 
-def told(done):
+def outcome_of(done):
     return done.returncode, done.stdout, done.stderr
 
 

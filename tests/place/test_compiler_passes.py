@@ -20,8 +20,8 @@ from tests.place.handmade import Kernel, part
 
 def traced(kernel: Any, *shapes: tuple[tuple[int, ...], str], data: tuple[Any, ...] = ()) -> Program:
     specs = tuple(nkilab.spec(shape, dtype) for shape, dtype in shapes)
-    held = api.as_kernel(kernel)
-    return launch(held, (*specs, *data), {}, api.machine_for(held), has_data=False).program
+    nki_kernel = api.as_kernel(kernel)
+    return launch(nki_kernel, (*specs, *data), {}, api.machine_for(nki_kernel), has_data=False).program
 
 
 def loads_twice(spelling: str, **options: Any) -> Any:

@@ -18,13 +18,13 @@ ROW = 512 * 4
 def blocks_in_turn(x, tiles):
     """Writes all blocks, then reads all: what survives shows which blocks share a tile."""
     out = nl.ndarray((4, 8, 6), x.dtype, buffer=nl.shared_hbm)
-    held = nl.ndarray(
+    blocks = nl.ndarray(
         (4, nl.par_dim(8), 6), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=tiles)
     )
     for i in nl.static_range(4):
-        held[i] = nl.load(x[i])
+        blocks[i] = nl.load(x[i])
     for i in nl.static_range(4):
-        nl.store(out[i], held[i, :, :])
+        nl.store(out[i], blocks[i, :, :])
     return out
 
 
@@ -39,14 +39,14 @@ def test_blocks_rotate_through_as_many_tiles_as_are_given(tiles, seen):
 def squares_of_blocks(x):
     """Two block axes over 2 x 1 tiles: block (i, j) lies in tile i."""
     out = nl.ndarray((2, 8, 6), x.dtype, buffer=nl.shared_hbm)
-    held = nl.ndarray((2, 3, nl.par_dim(8), 6), x.dtype,
+    blocks = nl.ndarray((2, 3, nl.par_dim(8), 6), x.dtype,
                       buffer=ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2, 1)))  # fmt: skip
     i_p, i_f = nl.mgrid[0:8, 0:6]
     for i in nl.static_range(2):
         for j in nl.static_range(3):
-            held[i, j, i_p, i_f] = nl.load(x) * (10.0 * i + j)
+            blocks[i, j, i_p, i_f] = nl.load(x) * (10.0 * i + j)
     for i in nl.static_range(2):
-        nl.store(out[i], held[i, 0])
+        nl.store(out[i], blocks[i, 0])
     return out
 
 
@@ -59,12 +59,12 @@ def test_block_axes_rotate_each_for_itself():
 def quarters(x):
     """Four tiles of 32 partitions side by side, at one byte."""
     out = nl.ndarray((4, 32, 6), x.dtype, buffer=nl.shared_hbm)
-    held = nl.ndarray((4, nl.par_dim(32), 6), x.dtype,
+    blocks = nl.ndarray((4, nl.par_dim(32), 6), x.dtype,
                       buffer=ncc.sbuf.mod_alloc(base_addr=0, num_par_tiles=(4,)))  # fmt: skip
     for i in nl.static_range(4):
-        held[i] = nl.load(x[i])
+        blocks[i] = nl.load(x[i])
     for i in nl.static_range(4):
-        nl.store(out[i], held[i])
+        nl.store(out[i], blocks[i])
     return out
 
 
@@ -184,15 +184,15 @@ def test_a_function_gives_addresses_from_index_partitions_and_bytes(place):
     @nki.jit
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        held = nl.ndarray((4, nl.par_dim(8), 6), x.dtype, buffer=ncc.sbuf.alloc(place))
-        assert (held.shape, held.ndim, held.itemsize, len(held)) == ((4, 8, 6), 3, 4, 4)
-        assert held.dtype == np.float32
-        for i, tile in enumerate(held):
+        blocks = nl.ndarray((4, nl.par_dim(8), 6), x.dtype, buffer=ncc.sbuf.alloc(place))
+        assert (blocks.shape, blocks.ndim, blocks.itemsize, len(blocks)) == ((4, 8, 6), 3, 4, 4)
+        assert blocks.dtype == np.float32
+        for i, tile in enumerate(blocks):
             tile[...] = nl.load(x[i])
-        pair = held[2:4]
+        pair = blocks[2:4]
         assert pair.shape == (2, 8, 6)
         for i in nl.static_range(2):
-            nl.store(out[i], held[i])
+            nl.store(out[i], blocks[i])
             nl.store(out[i + 2], pair[i, ...])
         return out
 
@@ -206,12 +206,12 @@ def addresses_counted_in_a_loop(x):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     address = 0
     for i in nl.affine_range(4):
-        held = nl.ndarray((8, 24000), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
+        blocks = nl.ndarray((8, 24000), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
         address += 24000 * 4
         twice = nl.ndarray((8, 24000), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
         address += 24000 * 4
-        held[...] = nl.load(x[i])
-        twice[...] = nl.add(held, held)
+        blocks[...] = nl.load(x[i])
+        twice[...] = nl.add(blocks, blocks)
         nl.store(out[i], twice)
     return out
 
@@ -302,24 +302,24 @@ def counts_of_another_rank(x):
 
 
 def fifth_block(x):
-    held = nl.ndarray((4, nl.par_dim(8), 6), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-    held[4]  # refused
+    blocks = nl.ndarray((4, nl.par_dim(8), 6), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+    blocks[4]  # refused
 
 
 def grid_of_blocks(x):
-    held = nl.ndarray((4, nl.par_dim(8), 6), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+    blocks = nl.ndarray((4, nl.par_dim(8), 6), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
     i_b, i_p, i_f = nl.mgrid[0:4, 0:8, 0:6]
-    held[i_b, i_p, i_f]  # refused
+    blocks[i_b, i_p, i_f]  # refused
 
 
 def part_of_every_block(x):
-    held = nl.ndarray((4, nl.par_dim(8), 6), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-    held[:, 0:4]  # refused
+    blocks = nl.ndarray((4, nl.par_dim(8), 6), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+    blocks[:, 0:4]  # refused
 
 
 def all_blocks_assigned(x):
-    held = nl.ndarray((4, nl.par_dim(8), 6), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
-    held[...] = 1  # refused
+    blocks = nl.ndarray((4, nl.par_dim(8), 6), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+    blocks[...] = 1  # refused
 
 
 def missing_address(x):
@@ -327,7 +327,7 @@ def missing_address(x):
 
 
 SPACE = "on trn2 it begins below 212984 and ends at 229376"
-HELD = "held: float32[4, 8, 6] in sbuf"
+BLOCKS = "blocks: float32[4, 8, 6] in sbuf"
 REFUSED = [
     (tile_beside_an_address, RuleError,
      "ndarray: a tile in sbuf has no address; in a kernel that gives addresses every tile has one"),
@@ -350,11 +350,11 @@ REFUSED = [
      "sbuf.mod_alloc: num_free_tiles is (0,); it holds a tile or more along each block axis"),
     (counts_of_another_rank, RuleError,
      "ndarray: a number of tiles is (2,), for 1 block axes; the tensor has 2"),
-    (fifth_block, UseError, f"subscript: index 4 is outside axis 0 of {HELD}, which has 4 elements"),
+    (fifth_block, UseError, f"subscript: index 4 is outside axis 0 of {BLOCKS}, which has 4 elements"),
     (grid_of_blocks, RuleError,
-     f"subscript: an index grid runs over the blocks of {HELD}, whose tiles have addresses"),
-    (part_of_every_block, UseError, f"subscript: a subscript of {HELD} cuts several blocks at once"),
-    (all_blocks_assigned, RuleError, f"assignment: {HELD} has block axes; an instruction takes a tile"),
+     f"subscript: an index grid runs over the blocks of {BLOCKS}, whose tiles have addresses"),
+    (part_of_every_block, UseError, f"subscript: a subscript of {BLOCKS} cuts several blocks at once"),
+    (all_blocks_assigned, RuleError, f"assignment: {BLOCKS} has block axes; an instruction takes a tile"),
     (missing_address, NkilabError, "sbuf.mod_alloc: missing 1 required keyword-only argument: 'base_addr'"),
 ]  # fmt: skip
 

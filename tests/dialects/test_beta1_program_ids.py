@@ -154,11 +154,11 @@ def nested_arguments(pairs, options):
 
 def test_arrays_inside_lists_and_dictionaries_are_tensors_and_results_keep_their_nesting():
     x, y, bias = ramp(4, 3), -ramp(4, 3), ramp(4, 1)
-    given = nested_arguments([[x, y], [y, x]], {"scale": 2.0, "bias": bias})
-    assert given["count"] == 2
-    assert isinstance(given["all"][0], Pair)
-    np.testing.assert_array_equal(given["all"][0].differences, bias + 2 * x)
-    np.testing.assert_array_equal(given["all"][1].sums, 0 * x)
+    arguments = nested_arguments([[x, y], [y, x]], {"scale": 2.0, "bias": bias})
+    assert arguments["count"] == 2
+    assert isinstance(arguments["all"][0], Pair)
+    np.testing.assert_array_equal(arguments["all"][0].differences, bias + 2 * x)
+    np.testing.assert_array_equal(arguments["all"][1].sums, 0 * x)
 
 
 @nki.jit

@@ -59,12 +59,12 @@ def by_older_order(served):
 @under("", "0.1", "0.2")
 def test_affine_select_takes_its_offset_third_up_to_0_2(served, capsys, request):
     np.testing.assert_array_equal(run_on(served, by_older_order(served), ramp(2, 3)), TRIANGLE)
-    told = capsys.readouterr().err
+    captured = capsys.readouterr().err
     is_any = request.node.callspec.params["served"] == ""
     notice = (
         "nkilab: notice: positional arguments in an older order of nisa.affine_select: NKI 0.3 changed it\n"
     )
-    assert told == (notice if is_any else "")
+    assert captured == (notice if is_any else "")
 
 
 @under("0.3", "0.6")
@@ -214,10 +214,10 @@ def test_nc_matmul_accumulates_on_request_from_0_3_on(served, request):
         product = nl.ndarray((3, 3), nl.float32, buffer=nl.psum)
         nisa.nc_matmul(product, tile, tile)
         nisa.nc_matmul(product, tile, tile, accumulate=True)  # refused
-        held = nl.ndarray((3, 3), nl.float32, buffer=nl.sbuf)
-        nisa.tensor_copy(held, product)
+        buffer = nl.ndarray((3, 3), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(buffer, product)
         out = nl.ndarray((3, 3), nl.float32, buffer=nl.shared_hbm)
-        nisa.dma_copy(dst=out, src=held)
+        nisa.dma_copy(dst=out, src=buffer)
         return out
 
     x = ramp(2, 3)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkilab
-from nkilab.execute.threads import LARGE, Lanes
+from nkilab.execute.threads import LARGE, Threads
 from nkilab.tiles.dtypes import FLOAT32
 from nkilab.tiles.tile import Storage
 
@@ -21,8 +21,8 @@ def storage(name: str) -> Storage:
 
 
 @pytest.fixture(scope="module")
-def two() -> Lanes:
-    return Lanes(2)
+def two() -> Threads:
+    return Threads(2)
 
 
 # per call: tiles that it reads, the tile that it writes
@@ -31,7 +31,7 @@ calls = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=2), st.integers(
 
 @settings(max_examples=60, deadline=None)
 @given(calls)
-def test_any_order_of_reads_and_writes_ends_as_in_sequence(two: Lanes, given_calls: Any) -> None:
+def test_any_order_of_reads_and_writes_ends_as_in_sequence(two: Threads, given_calls: Any) -> None:
     tiles = [storage(str(n)) for n in range(4)]
     arrays, expected = ([np.full(4, n, np.float32) for n in range(4)] for _ in range(2))
 
@@ -48,14 +48,14 @@ def test_any_order_of_reads_and_writes_ends_as_in_sequence(two: Lanes, given_cal
     np.testing.assert_array_equal(arrays, expected)
 
 
-def test_calls_on_different_tiles_run_side_by_side(two: Lanes) -> None:
+def test_calls_on_different_tiles_run_side_by_side(two: Threads) -> None:
     together = threading.Barrier(2, timeout=20)
     for n in range(2):
         two.submit(together.wait, (), [], [storage(str(n))])
     two.drain()
 
 
-def test_a_failure_is_raised_where_somebody_waits_and_only_there(two: Lanes) -> None:
+def test_a_failure_is_raised_where_somebody_waits_and_only_there(two: Threads) -> None:
     tile, seen = storage("t"), []
     two.submit(lambda: 1 / 0, (), [], [tile])
     two.submit(lambda: seen.append(1), (), [], [tile])
@@ -67,12 +67,12 @@ def test_a_failure_is_raised_where_somebody_waits_and_only_there(two: Lanes) -> 
     assert seen == [2]
 
 
-@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("is_single", [False, True])
 def test_a_kernel_of_large_tiles_computes_what_numpy_does(
-    alone: bool, monkeypatch: pytest.MonkeyPatch
+    is_single: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if alone:
-        monkeypatch.setattr("nkilab.execute.threads._lanes", None)
+    if is_single:
+        monkeypatch.setattr("nkilab.execute.threads._threads", None)
         monkeypatch.setenv("NKILAB_SYNC", "1")
     with nkilab.activate():
         import nki  # type: ignore[import-not-found]
