@@ -371,12 +371,12 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     except TypeError:
         extents = (shape,)
     plain = []
-    for extent in extents:
+    for axis, extent in enumerate(extents):
         try:
             whole = whole_number(extent, "an extent")
         except UseError:
-            listed = ", ".join(map(shown, extents[:8]))
-            raise UseError(f"shape is [{listed}]; extents are whole numbers") from None
+            problem = f"extent {axis} of shape is {shown(extent)}; extents are whole numbers of 64 bits"
+            raise UseError(problem) from None
         if whole < 0 and whole != -1:
             raise UseError(f"shape is {list(extents)}; extents are whole numbers of at least 0")
         plain.append(whole)
