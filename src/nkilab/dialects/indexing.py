@@ -274,8 +274,9 @@ def place_number(value: Any, what: str) -> int:
     Raises:
         UseError: if it is none; `what` says whose it is.
     """
-    if type(value) is bool:
-        raise UseError(f"{what} is {value}, a truth value; it is a whole number", hint=_AS_NUMBER)
+    if type(value) is not int and type(value).__name__ in _NO_SUBSCRIPT:
+        kind, hint = _NO_SUBSCRIPT[type(value).__name__]
+        raise UseError(f"{what} is {kind}; it is a whole number", hint=hint)
     return whole_number(value, what)
 
 
