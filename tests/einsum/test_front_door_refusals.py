@@ -28,7 +28,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "a scalar beyond float64": (
         "Z[m] = A[m] . s ;; M mul",
         {"sizes": {"M": 4}, "scalars": {"s": 10**400}},
-        "1:1: einsum.scalars.s: the scalar s is of type int; kernels compute in float32, whose largest "
+        "1:1: einsum.scalars.s: the scalar s is a whole number of 401 digits; kernels compute in float32, whose largest "
         "number is 3.4e+38\n  hint: write a number of float32, or inf",
     ),
     "a scalar beyond float32 in YAML": (
@@ -188,6 +188,12 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         {},
         "1:18: einsum.expressions: tahn is no operator\n  expression: Z[m] = A[m] ;; M tahn\n"
         "  hint: write tanh, if that is meant",
+    ),
+    "a word for an operator": (
+        "Z[m] = A[m, n] ;; V sum",
+        {},
+        "1:21: einsum.expressions: sum is no operator\n  expression: Z[m] = A[m, n] ;; V sum\n"
+        "  hint: write add, if that is meant",
     ),
     "a missing operand": (
         "Z[m] = A[m] ;; M div",
