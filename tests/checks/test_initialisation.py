@@ -77,7 +77,9 @@ def test_a_load_from_a_tensor_that_nothing_writes_is_told_to_be_a_swap() -> None
         nisa2.dma_copy(tile, out)
         return out
 
-    (read,) = [f for f in report_of(kernel, [np.ones((128, 64), np.float32)], {}).findings if "read" in f.rule]
+    (read,) = [
+        f for f in report_of(kernel, [np.ones((128, 64), np.float32)], {}).findings if "read" in f.rule
+    ]
     assert read.fix == "exchange dst and src if the copy is to write to it: dma_copy writes to dst"
 
 
