@@ -142,6 +142,6 @@ def test_a_result_that_nothing_wrote_names_the_input_that_was_written_instead():
     with pytest.warns(NkilabWarning) as told:
         stored_to_its_input(np.ones((4, 8), np.float32))
     assert [str(warning.message) for warning in told] == [
-        "stored_to_its_input returns out: float32[4, 8] in hbm, which was never written; the kernel wrote to a, "
-        "an input of that shape"
+        "stored_to_its_input returns out: float32[4, 8] in hbm, which was never written; the kernel wrote to "
+        "a, an input of that shape"
     ]

@@ -28,8 +28,8 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "a scalar beyond float64": (
         "Z[m] = A[m] . s ;; M mul",
         {"sizes": {"M": 4}, "scalars": {"s": 10**400}},
-        "1:1: einsum.scalars.s: the scalar s is a whole number of 401 digits; kernels compute in float32, whose "
-        "largest number is 3.4e+38\n  hint: write a number of float32, or inf",
+        "1:1: einsum.scalars.s: the scalar s is a whole number of 401 digits; kernels compute in float32, "
+        "whose largest number is 3.4e+38\n  hint: write a number of float32, or inf",
     ),
     "a scalar beyond float32 in YAML": (
         EXP + "  scalars: {s: 1.0e+39}",
