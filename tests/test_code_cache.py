@@ -100,9 +100,7 @@ def test_damaged_code_is_compiled_again_and_the_folder_named(
 ) -> None:
     kept.write_bytes(DAMAGES[damage](kept.read_bytes()))
     assert summed() == 3
-    message = (
-        f"nkilab: compiled code is not kept in {kept.parent}: {kept.name} is damaged, and compiled again\n"
-    )
+    message = f"nkilab: the compiled code in {kept} is damaged; it is compiled again\n"
     assert capfd.readouterr().err == message + COMPILING
     assert summed() == 3
     assert capfd.readouterr().err == ""
@@ -120,9 +118,7 @@ def test_what_stands_in_the_place_of_a_file_is_told(
     assert summed() == 3
     reason = {"folder": "is a directory", "pipe": "it is a named pipe, no file"}[what]
     said = capfd.readouterr().err
-    assert said.startswith(
-        f"nkilab: compiled code is not kept in {kept.parent}: {kept.name} cannot be read: {reason}\n{HINT}"
-    )
+    assert said.startswith(f"nkilab: the compiled code in {kept} is not loaded: {reason}\n{HINT}")
     assert COMPILING in said
 
 
@@ -149,9 +145,7 @@ def test_code_that_somebody_else_may_have_planted_does_not_run(
         reason = "other users may write to it"
     assert summed() == 3
     assert not (tmp_path / "mark").exists()
-    message = (
-        f"nkilab: compiled code is not kept in {kept.parent}: {kept.name} cannot be read: {reason}\n{HINT}"
-    )
+    message = f"nkilab: the compiled code in {kept} is not loaded: {reason}\n{HINT}"
     assert capfd.readouterr().err == message + COMPILING
 
 

@@ -8,6 +8,8 @@ import logging
 import os
 import subprocess
 import sys
+import traceback
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -220,6 +222,13 @@ def test_an_import_of_the_vendors_kernels_says_what_they_are(name, statement):
         with pytest.raises(AttributeError) as missing:
             getattr(served_nki, name)
         assert str(missing.value).partition(": neuronxcc.nki: ")[2] == message
+
+
+def test_an_import_that_is_refused_shows_no_frame_of_nkilab():
+    with nkilab.activate(), pytest.raises(ImportError) as caught:
+        exec(compile("import neuronxcc.nki.kernels.attention", "kernel.py", "exec"), {"__name__": "kernel"})
+    files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert [Path(file).name for file in files if "importlib" not in file] == ["test_hook.py", "kernel.py"]
 
 
 def test_kernels_that_the_user_has_on_the_path_are_imported(tmp_path, monkeypatch):

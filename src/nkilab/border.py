@@ -132,6 +132,8 @@ def output_array(session: Session, kernel: Kernel, tensor: View, framework: Any)
         storage.data.reshape(-1)[~storage.written.bits] = unwritten_value(storage.dtype)
         session.where = (kernel.function.__code__.co_filename, kernel.function.__code__.co_firstlineno)
         share = "was never written" if state == "none" else "was written in part only"
+        swapped = [s.name for s in session.changed_inputs if state == "none" and s.shape == storage.shape]
+        share += f"; the kernel wrote to {swapped[0]}, an input of that shape" if swapped else ""
         session.warn(f"{kernel.name} returns {tensor.describe()}, which {share}", key="unwritten result")
     array = array_of(tensor)
     if covers_all(tensor):

@@ -22,6 +22,7 @@ from .disk import cache_folder, opened, replace_whole
 from .errors import FileError, NkilabError, reason_of
 
 _DIGEST_BYTES = 32
+_HINT = "NKILAB_CACHE_DIR names another folder"
 
 
 class _Dispatcher(Protocol):
@@ -110,10 +111,10 @@ class CodeCache:
             _, compiler, _ = numba_code()
             return compiler.CompileResult._rebuild(context, *pickle.loads(_content_of(path)))
         except OSError as error:
-            tell_once(path.parent, f"{path.name} cannot be read: {reason_of(error)}")
+            tell_once(f"the compiled code in {path} is not loaded: {reason_of(error)}", _HINT)
         except Exception:
             # whatever numba makes of content that is not what it wrote
-            tell_once(path.parent, f"{path.name} is damaged, and compiled again", "")
+            tell_once(f"the compiled code in {path} is damaged; it is compiled again")
         return None
 
     def save_overload(self, signature: object, compiled: _Compiled) -> None:
@@ -129,7 +130,7 @@ class CodeCache:
         try:
             replace_whole(path, sha256(content).digest() + content, is_private=True)
         except FileError as error:
-            tell_once(place, error.problem.rpartition("cannot be written: ")[2])
+            _tell_not_kept(place, error.problem.rpartition("cannot be written: ")[2])
 
     def _path(self, place: Path, signature: object, codegen: _Target) -> Path:
         """Where the code for a signature and this kind of processor is kept."""
@@ -161,7 +162,7 @@ def folder() -> Path | None:
     try:
         base = base_folder()
     except FileError as error:
-        tell_once(None, error.problem)
+        _tell_not_kept(None, error.problem)
         return None
     return _checked(base / f"code-{_user()}")
 
@@ -176,7 +177,7 @@ def _checked(place: Path) -> Path | None:
     except OSError as error:
         reason = reason_of(error)
     if reason:
-        tell_once(place, reason)
+        _tell_not_kept(place, reason)
     return None if reason else place
 
 
@@ -232,9 +233,12 @@ def _content_of(path: Path) -> bytes:
     return content[_DIGEST_BYTES:]
 
 
+def _tell_not_kept(place: Path | None, reason: str) -> None:
+    """Tell why compiled code is not kept in a folder; None where there is none."""
+    tell_once(f"compiled code is not kept{f' in {place}' if place else ''}: {reason}", _HINT)
+
+
 @cache
-def tell_once(place: Path | None, reason: str, hint: str = "NKILAB_CACHE_DIR names another folder") -> None:
-    """Tell that compiled code is not kept, or not taken from where it is kept."""
-    where = f" in {place}" if place else ""
-    error = NkilabError(f"compiled code is not kept{where}: {reason}", hint=hint)
-    print(f"nkilab: {error}", file=sys.stderr, flush=True)
+def tell_once(sentence: str, hint: str = "") -> None:
+    """Tell what costs a compilation."""
+    print(f"nkilab: {NkilabError(sentence, hint=hint)}", file=sys.stderr, flush=True)

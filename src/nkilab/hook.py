@@ -14,12 +14,12 @@ from . import api
 from .dialects.gate import LIBRARIES, importing_frame, missing_library, refuse_module
 from .dialects.serve import ROOTS, module_tree
 from .dialects.versions import version_named
-from .errors import NkilabError, UsageError
+from .errors import UsageError
 from .frameworks.jax_calls import staged
 from .frameworks.shims import SHIM_ROOTS, extend_logging, extended, shim_tree
 from .frameworks.traces import observe_jax
 from .trace.source import place_of
-from .tracebacks import leave_out_ours, public
+from .tracebacks import public
 
 
 class ServedLoader(Loader):
@@ -53,6 +53,7 @@ class ServedFinder(MetaPathFinder):
         self._serves_shims = serves_shims
         self._trees: dict[str, dict[str, ModuleType]] = {}
 
+    @public
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -69,15 +70,11 @@ class ServedFinder(MetaPathFinder):
 
     def _not_served(self, name: str) -> ModuleSpec | None:
         """A library of the vendor's that the user has; an import of anything else is refused."""
-        try:
-            if name in LIBRARIES:
-                return _library(name)
-            if not name.startswith(tuple(f"{library}." for library in LIBRARIES)):
-                refuse_module(name, self._trees[name.partition(".")[0]])
-            return None
-        except NkilabError as error:
-            leave_out_ours(error)
-            raise
+        if name in LIBRARIES:
+            return _library(name)
+        if not name.startswith(tuple(f"{library}." for library in LIBRARIES)):
+            refuse_module(name, self._trees[name.partition(".")[0]])
+        return None
 
     def _tree_of(self, root: str) -> dict[str, ModuleType]:
         """The modules served under a root."""

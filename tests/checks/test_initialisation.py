@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nkilab.checking import report_of
-from tests.dialects.spellings import nisa2, nki1, nki2, nl1, nl2
+from tests.dialects.spellings import marked_line, nisa2, nki1, nki2, nl1, nl2
 from tests.dialects.test_every_name_lowers import BITWISE, NL, NO_ROW, NO_TILE, SPECIAL, TWO_TILES
 
 DTYPES = (
@@ -51,6 +51,37 @@ def test_how_much_of_a_result_was_written_is_told() -> None:
     assert finding.message == (
         "kernel returns out: float32[128, 512] in hbm with 24576 of 65536 elements written (37.5%)"
     )
+
+
+def test_a_result_that_nothing_wrote_names_the_line_that_wrote_to_an_input() -> None:
+    @nki2.jit
+    def kernel(a):
+        tile = nl2.ndarray((128, 64), nl2.float32, buffer=nl2.sbuf)
+        out = nl2.ndarray((128, 64), nl2.float32, buffer=nl2.shared_hbm)
+        nisa2.dma_copy(tile, a)
+        nisa2.dma_copy(a, tile)  # not to out
+        return out
+
+    (finding,) = report_of(kernel, [np.ones((128, 64), np.float32)], {}).findings
+    assert finding.rule == "unwritten-output"
+    assert finding.other_where == marked_line(kernel.function, "# not to out")
+    assert finding.other_message == "a, an input, is written here"
+    assert finding.fix == "write to out there, not to a, if that is meant"
+
+
+def test_a_load_from_a_tensor_that_nothing_writes_is_told_to_be_a_swap() -> None:
+    @nki2.jit
+    def kernel(a):
+        tile = nl2.ndarray((128, 64), nl2.float32, buffer=nl2.sbuf)
+        out = nl2.ndarray((128, 64), nl2.float32, buffer=nl2.shared_hbm)
+        nisa2.dma_copy(tile, a)
+        nisa2.dma_copy(tile, out)
+        return out
+
+    (read,) = [
+        f for f in report_of(kernel, [np.ones((128, 64), np.float32)], {}).findings if "read" in f.rule
+    ]
+    assert read.fix == "exchange dst and src if the copy is to write to it: dma_copy writes to dst"
 
 
 # transposing crosses partitions, and zeros_like asks for the shape alone

@@ -78,7 +78,7 @@ BOTH = {
     "nl.ndarray(128, 64, dtype=nl.float32)": f"ndarray: got multiple values for argument 'dtype'{TUPLE}",
     "nl.ndarray((128, 64))": f"ndarray: missing 1 required positional argument: 'dtype'{TUPLE}",
     "nl.ndarray((10**5000, 2), nl.float32)": (
-        "ndarray: shape is [a whole number of 5001 digits, 2]; extents are whole numbers"
+        "ndarray: extent 0 of shape is a whole number of 5001 digits; extents are whole numbers of 64 bits"
     ),
     "nl.ndarray((2**40, 2**40), nl.float32)": (
         "ndarray: shape is [1099511627776, 1099511627776]; addresses of its elements have 64 bits at most"

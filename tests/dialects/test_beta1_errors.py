@@ -78,7 +78,7 @@ REFUSED = [
      f"ndarray: dtype is float64; it is one of {TYPES}\n  hint: cast it on the host first"),
     (of.empty_tile, UseError,
      "ndarray: shape is [4, 0]; a tensor has at least one axis and one element along each"),
-    (of.named_extent, UseError, "ndarray: shape is ['n', 4]; extents are whole numbers"),
+    (of.named_extent, UseError, "ndarray: extent 0 of shape is 'n'; extents are whole numbers of 64 bits"),
     (of.index_outside, UseError,
      "subscript: index 8 is outside axis 0 of x: float32[8, 6] in hbm, which has 8 elements\n"
      "  hint: shrink the loop or mask the access" + BOUND),

@@ -76,6 +76,13 @@ def swapped(a):
     return out
 
 
+@nki2.jit
+def swapped_in_hbm(a):
+    out = nl2.ndarray((4, 8), nl2.float32, buffer=nl2.shared_hbm)
+    nisa2.dma_copy(a, out)  # swapped
+    return out
+
+
 @nki1.jit
 def swapped_in_beta_1(a):
     t = nl1.ndarray((4, 8), nl1.float32, buffer=nl1.sbuf)
@@ -105,3 +112,36 @@ def test_a_swapped_copy_is_refused_and_leaves_the_array_of_the_caller_alone(kern
         f"  {rest}"
     )
     assert (array == 1).all()
+
+
+def test_a_tensor_that_nothing_wrote_is_not_copied_into_an_array_of_the_caller():
+    array = np.ones((4, 8), np.float32)
+    with pytest.raises(UseError) as caught:
+        swapped_in_hbm(array)
+    assert str(caught.value) == (
+        f"{marked_line(swapped_in_hbm.function, '# swapped')}: dma_copy: dst is an input of the kernel, and "
+        "nothing has written src, which would take its place\n"
+        "  dst = a: float32[4, 8] in hbm\n"
+        "  src = out: float32[4, 8] in hbm\n"
+        "  hint: exchange dst and src: dma_copy writes to dst\n"
+        "  source: NKI simulator guide, uninitialized memory detection"
+    )
+    assert (array == 1).all()
+
+
+@nki2.jit
+def stored_to_its_input(a):
+    t = nl2.ndarray((4, 8), nl2.float32, buffer=nl2.sbuf)
+    out = nl2.ndarray((4, 8), nl2.float32, buffer=nl2.shared_hbm)
+    nisa2.dma_copy(t, a)
+    nisa2.dma_copy(a, t)
+    return out
+
+
+def test_a_result_that_nothing_wrote_names_the_input_that_was_written_instead():
+    with pytest.warns(NkilabWarning) as notices:
+        stored_to_its_input(np.ones((4, 8), np.float32))
+    assert [str(warning.message) for warning in notices] == [
+        "stored_to_its_input returns out: float32[4, 8] in hbm, which was never written; the kernel wrote to "
+        "a, an input of that shape"
+    ]

@@ -189,6 +189,12 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         "1:18: einsum.expressions: tahn is no operator\n  expression: Z[m] = A[m] ;; M tahn\n"
         "  hint: write tanh, if that is meant",
     ),
+    "a word for an operator": (
+        "Z[m] = A[m, n] ;; V sum",
+        {},
+        "1:21: einsum.expressions: sum is no operator\n  expression: Z[m] = A[m, n] ;; V sum\n"
+        "  hint: write add, if that is meant",
+    ),
     "a missing operand": (
         "Z[m] = A[m] ;; M div",
         {},

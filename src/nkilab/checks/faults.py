@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -96,7 +97,7 @@ def from_error(error: NkilabError, kernel: Kernel) -> Finding:
     if error.key:
         notes.append(f"key: {error.key}")
     broken = UNWRITTEN_READ if isinstance(error, UnwrittenError) else KERNEL_ERROR
-    return broken.finding(sentence, site, fix=error.hint or "see the message", notes=notes)
+    return replace(broken.finding(sentence, site, notes=notes), fix=error.hint)
 
 
 def _site(error: NkilabError, kernel: Kernel) -> Site:

@@ -101,7 +101,7 @@ def _unwritten_reads(evidence: Evidence, reported: Collection[tuple[int, int]]) 
         share = "nothing has written" if state == "none" else "was written in part only"
         yield UNWRITTEN_READ.finding(
             f"{track.called(row)} reads {list(layout.shape)} of {name}, which {share}",
-            site, birthplace, "made here, unwritten", fix=_fix(track, storage),
+            site, birthplace, "made here, unwritten", fix=_fix(evidence, track, row, storage),
         )  # fmt: skip
 
 
@@ -116,10 +116,13 @@ def _leaves_result(evidence: Evidence) -> bool:
     )
 
 
-def _fix(track: Track, storage: int) -> str:
-    if storage >= 0 and track.program.storages[storage].memory == HBM:
-        return "store to all of it before it is loaded"
-    return ""
+def _fix(evidence: Evidence, track: Track, row: int, storage: int) -> str:
+    if storage < 0 or track.program.storages[storage].memory != HBM:
+        return ""
+    is_copy = evidence.kernel.spelling == "nki" and track.program.form_of(row).name == "dma_copy"
+    if is_copy and not track.slots.is_written[track.slots.storage == storage].any():
+        return "exchange dst and src if the copy is to write to it: dma_copy writes to dst"
+    return "store to all of it before it is loaded"
 
 
 def holes(evidence: Evidence) -> Iterator[Finding]:
@@ -127,10 +130,22 @@ def holes(evidence: Evidence) -> Iterator[Finding]:
     track = evidence.tracks[0]
     for storage, written, total in track.marks.returned:
         if written < total:
-            site = track.birthplace(storage)
+            row, other_message, fix = _written_instead(track, storage) if not written else (-1, "", "")
             yield UNWRITTEN_OUTPUT.finding(
                 f"{evidence.kernel.name} returns {track.describe(storage)} with {written} of {total} "
-                f"elements "
-                f"written ({written / total:.1%})",
-                site,
+                f"elements written ({written / total:.1%})",
+                track.birthplace(storage), track.site(row) if row >= 0 else Site(), other_message, fix=fix,
             )  # fmt: skip
+
+
+def _written_instead(track: Track, storage: int) -> tuple[int, str, str]:
+    """Where an input of the shape and type of a result is written: row, sentence, hint; row -1 if nowhere."""
+    slots, storages = track.slots, track.program.storages
+    result = storages[storage]
+    for slot in np.flatnonzero(slots.is_written).tolist():
+        record = storages[int(slots.storage[slot])]
+        if record.scope == "input" and (record.shape, record.dtype) == (result.shape, result.dtype):
+            name = track.name(int(slots.storage[slot]))
+            hint = f"write to {track.name(storage)} there, not to {name}, if that is meant"
+            return int(slots.row[slot]), f"{name}, an input, is written here", hint
+    return -1, "", ""

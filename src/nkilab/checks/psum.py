@@ -15,7 +15,8 @@ from ..tiles.tile import PSUM, Layout
 from .declare import Example, rule
 from .evidence import Evidence, Track
 from .finding import Finding
-from .restarts import Lineage, Stretch, restarts
+from .lineage import Lineage
+from .restarts import Stretch, restarts
 from .watch import Accumulated
 
 MODE = "nki.isa.nc_matmul, accumulation mode"

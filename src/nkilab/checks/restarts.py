@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .lineage import Lineage as Lineage
+from .lineage import Lineage
 
 # matmuls of one sum whose operands are compared
 _MOST_MATMULS = 64

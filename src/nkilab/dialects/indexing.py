@@ -275,8 +275,9 @@ def place_number(value: Any, what: str) -> int:
     Raises:
         UseError: if it is none; `what` says whose it is.
     """
-    if type(value) is bool:
-        raise UseError(f"{what} is {value}, a truth value; it is a whole number", hint=_AS_NUMBER)
+    if type(value) is not int and type(value).__name__ in _NO_SUBSCRIPT:
+        kind, hint = _NO_SUBSCRIPT[type(value).__name__]
+        raise UseError(f"{what} is {kind}; it is a whole number", hint=hint)
     return whole_number(value, what)
 
 
@@ -372,12 +373,12 @@ def as_shape(shape: Any) -> tuple[int, ...]:
     except TypeError:
         extents = (shape,)
     plain = []
-    for extent in extents:
+    for axis, extent in enumerate(extents):
         try:
             whole = whole_number(extent, "an extent")
         except UseError:
-            listed = ", ".join(map(shown, extents[:8]))
-            raise UseError(f"shape is [{listed}]; extents are whole numbers") from None
+            problem = f"extent {axis} of shape is {shown(extent)}; extents are whole numbers of 64 bits"
+            raise UseError(problem) from None
         if whole < 0 and whole != -1:
             raise UseError(f"shape is {list(extents)}; extents are whole numbers of at least 0")
         plain.append(whole)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,10 +18,8 @@ from .lifetimes import Parts, frontier_of, parts_of
 from .memory import ALL_PLACED, place
 from .plan import Finding, Placements, Plan, Transfer
 from .slots import Slots
-from .spills import operand_facts, place_text, place_with_spills
+from .spills import largest_of, operand_facts, place_with_spills
 from .walk import REUSE
-
-_LARGEST = 5
 
 
 def plan(program: Program, known: Within | None = None) -> Plan:
@@ -276,8 +273,7 @@ def _expanded(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 def _full(error: LimitError) -> Finding:
     """The finding that PSUM runs out of banks, with what is live there."""
-    live = Counter(fact.removeprefix("live: ") for fact in error.facts if fact.startswith("live: "))
-    listed = "; ".join(f"{count} x {text}" if count > 1 else text for text, count in live.items())
+    listed = "; ".join(fact.removeprefix("live: ") for fact in error.facts if fact.startswith("live: "))
     return Finding(
         "psum-full",
         f"{error.called}: {error.problem}; it is timed as if there were enough; the largest live here are "
@@ -290,10 +286,10 @@ def _psum_error(program: Program, parts: Parts, part: int, banks: int, free: int
     row = int(parts.first[part])
     bank = program.machine.limit("psum_bank_bytes")
     live = np.flatnonzero((parts.first < row) & (parts.last >= row))
-    live = live[np.argsort(-parts.size[live], kind="stable")][:_LARGEST]
+    live = live[np.argsort(-parts.size[live], kind="stable")]
     form = program.form_of(row)
     facts = operand_facts(form)
-    facts += [f"live: {place_text(program, int(parts.storage[p]))}" for p in live]
+    facts += [f"live: {text}" for text in largest_of(program, parts.storage[live].tolist())]
     need = int(parts.size[part]) // bank
     error = LimitError(
         f"psum is full: {need} bank{'s' * (need > 1)} needed, {free} free; "

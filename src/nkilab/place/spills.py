@@ -53,6 +53,12 @@ def place_text(program: Program, storage: int) -> str:
     )
 
 
+def largest_of(program: Program, storages: Sequence[int]) -> list[str]:
+    """The first tiles of a list, each with its size and line; those that read the same are counted."""
+    counts = Counter(place_text(program, storage) for storage in dict.fromkeys(storages))
+    return [f"{count} x {text}" if count > 1 else text for text, count in counts.items()][:_LARGEST]
+
+
 def operand_facts(form: Instruction) -> list[str]:
     """One line per tile operand of a form."""
     operands = zip(form.operands, form.layouts, strict=True)
@@ -161,15 +167,13 @@ def _finding(program: Program, parts: Parts, state: State, capacity: int) -> Fin
     """The finding of the first spill: what is live there."""
     live = np.flatnonzero(column(state.parts, "was_live")).tolist()
     live.sort(key=lambda part: -parts.size[part])
-    storages = list(dict.fromkeys(int(parts.storage[p]) for p in live))
+    storages = parts.storage[live].tolist()
     return crowded(program, capacity, storages, int(state.progress.first_spill))
 
 
 def crowded(program: Program, capacity: int, live: Sequence[int], row: int, consequence: str = "") -> Finding:
     """The finding that SBUF does not hold some tiles, largest first, that live at a row."""
-    counts = Counter(place_text(program, s) for s in live)
-    several = [f"{count} x {text}" if count > 1 else text for text, count in counts.items()]
-    listed = "; ".join(several[:_LARGEST])
+    listed = "; ".join(largest_of(program, live))
     return Finding(
         "spill",
         f"sbuf does not hold all live tiles: {program.machine.name} has {capacity} bytes "

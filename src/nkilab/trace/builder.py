@@ -239,12 +239,13 @@ def _write_input(session: Session, form: Instruction, slot: int, operands: Seque
 
 
 def _is_unwritten(session: Session, storage: Storage) -> bool:
-    """Whether nothing has written to a tile; where nothing is computed, rows tell."""
-    if storage.memory not in ON_CHIP or storage.place is not None or storage.written.is_full:
+    """Whether nothing has written to a tensor; where nothing is computed, rows tell of tiles on chip."""
+    if storage.place is not None or storage.written.is_full:
         return False
     if session.has_data:
         return storage.written.is_empty
-    return not written_views(session.program, storage.number)
+    # another core may have written to a tensor in HBM
+    return storage.memory in ON_CHIP and not written_views(session.program, storage.number)
 
 
 def check_form(

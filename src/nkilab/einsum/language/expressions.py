@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import SpecError, nearest
 from .ast import NOWHERE, Access, Affine, Condition, Einsum, Gather, Index, Operand, Place, Scalar, affine
-from .operators import ALIASES, OPERATORS, Operator, operator_named, reducing
+from .operators import ALIASES, OPERATORS, SYNONYMS, Operator, operator_named, reducing
 
 LONGEST = 4000
 _TOKEN = re.compile(
@@ -261,7 +261,7 @@ class Reader:
             self.need(")", spelled)
         found = operator_named(name)
         if found is None:
-            close = nearest(name, (*OPERATORS, *ALIASES))
+            close = [SYNONYMS[name]] if name in SYNONYMS else nearest(name, (*OPERATORS, *ALIASES))
             hint = f"write {close[0]}, if that is meant" if close else f"use one of {', '.join(OPERATORS)}"
             raise self.fail(f"{name} is no operator", hint, at)
         if (form and found.arity not in (0, form)) or (form == 1 and found.arity == 0):

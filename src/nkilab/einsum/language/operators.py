@@ -80,6 +80,9 @@ _UNARY = (
 OPERATORS: dict[str, Operator] = {op.name: op for op in (*_NARY, *_BINARY, *_UNARY)}
 ALIASES = {"mul": "multiply", "max": "maximum", "min": "minimum", "sub": "subtract", "div": "divide",
            "true_divide": "divide", "neg": "negative", "eq": "equal"}  # fmt: skip
+# What is no name of an operator, and which one is meant.
+SYNONYMS = {"sum": "add", "plus": "add", "minus": "subtract", "prod": "multiply", "product": "multiply",
+            "times": "multiply"}  # fmt: skip
 
 assert all(not op.alu or op.alu in ENGINE_OPERATORS for op in OPERATORS.values())
 
