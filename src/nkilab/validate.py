@@ -254,6 +254,7 @@ class Report:
         self.whole = [c for c in compared if c.is_whole]
         judge = [c for c in self.whole if c.row.split == "judge"]
         fit = [c for c in self.whole if c.row.split == "fit"]
+        hosted = [c for c in compared if QUANTITIES[c.metric].has_host]
         self.groups: dict[str, list[Compared]] = {
             "judged kernels": judge,
             "judged kernels that no other measurement contradicts": [
@@ -265,7 +266,8 @@ class Report:
             "kernels that may be fitted, compute-bound": [c for c in fit if not c.is_dma_bound],
             "kernels that may be fitted, DMA-bound": [c for c in fit if c.is_dma_bound],
             "kernels for context": [c for c in self.whole if c.row.split == "context"],
-            "times with the host": [c for c in compared if QUANTITIES[c.metric].has_host],
+            "times with the host": [c for c in hosted if c.row.split != "context"],
+            "times with the host, for context": [c for c in hosted if c.row.split == "context"],
             "single instructions and transfers": [
                 c for c in compared if c.row.kind == "instruction" and c.sort == "time"
             ],

@@ -40,7 +40,9 @@ TOLERANCE = 2e-6
         ("tutorial.grouped", {"tiles_m": 1, "tiles_n": 2}),
         ("tutorial.grouped", {"tiles_m": 2, "tiles_n": 2, "wide_m": 2, "wide_n": 2}),
         ("products.naive", {"tile_n": 256}),
+        ("products.naive", {"tile_n": 512, "tile_k": 64}),
         ("products.hoist", {"tile_n": 128}),
+        ("products.hoist", {"tile_n": 128, "tile_k": 64}),
     ],
 )
 def test_products_are_those_of_numpy(name, keywords):
@@ -89,6 +91,12 @@ def test_a_normalized_product_is_that_of_numpy():
     scaled = x / np.sqrt((x.astype(float) ** 2).mean(2, keepdims=True))
     wanted = scaled.reshape(1024, 256) @ weights.reshape(256, 1024)
     assert off(kernel("workloads.normalized_product")(x, weights).reshape(1024, 1024), wanted) < TOLERANCE
+
+
+def test_rows_are_normalized_as_numpy_does():
+    x, weights = random(256, 96, scale=3), random(1, 96)
+    wanted = x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + 1e-6) * weights
+    assert off(kernel("normalizing.rms_norm")(x, weights), wanted) < TOLERANCE
 
 
 def test_a_copy_is_the_same():
