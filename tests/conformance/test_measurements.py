@@ -1,4 +1,4 @@
-"""The published measurements that NKILAB_MEASUREMENTS names: a row, or left out with a reason; and their figures."""
+"""The published measurements that NKILAB_MEASUREMENTS names: each a row, or left out with a reason."""
 
 from __future__ import annotations
 

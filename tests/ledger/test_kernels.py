@@ -93,6 +93,31 @@ def test_a_normalized_product_is_that_of_numpy():
     assert off(kernel("workloads.normalized_product")(x, weights).reshape(1024, 1024), wanted) < TOLERANCE
 
 
+def test_a_normalized_sum_is_that_of_numpy():
+    x, weights, addend, scales = random(256, 256), random(256, 1024), random(256, 1024), random(1, 1024)
+    added = x.astype(float) @ weights + addend
+    wanted = added / np.sqrt((added**2).mean(1, keepdims=True) + 1e-8) * scales
+    assert off(kernel("workloads.normalized_sum")(x, weights, addend, scales), wanted) < TOLERANCE
+
+
+def test_a_softmax_of_products_is_that_of_numpy():
+    left, right = random(2, 256, 64, scale=0.3), random(2, 64, 2048, scale=0.2)
+    scores = left.astype(float) @ right
+    powers = np.exp(scores - scores.max(2, keepdims=True))
+    wanted = powers / powers.sum(2, keepdims=True)
+    result = kernel("spilling.softmax_of_products")(left, right)
+    assert off(result.reshape(2, 256, 2048), wanted) < 1e-5
+
+
+def test_a_low_rank_product_is_that_of_numpy():
+    x, weights = random(2, 4, 128, 8, 128), random(8, 128, 1024)
+    inner, outer = random(8, 128, 128), random(128, 1024)
+    rows = x.reshape(1024, 1024).astype(float)
+    wanted = rows @ weights.reshape(1024, 1024) + rows @ inner.reshape(1024, 128) @ outer
+    result = kernel("spilling.low_rank_product")(x, weights, inner, outer)
+    assert off(result.reshape(1024, 1024), wanted) < TOLERANCE
+
+
 def test_rows_are_normalized_as_numpy_does():
     x, weights = random(256, 96, scale=3), random(1, 96)
     wanted = x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + 1e-6) * weights
