@@ -124,6 +124,14 @@ def test_rows_are_normalized_as_numpy_does():
     assert off(kernel("normalizing.rms_norm")(x, weights), wanted) < TOLERANCE
 
 
+def test_calls_in_a_graph_follow_each_other():
+    x, weights = random(256, 96, scale=3), random(1, 96)
+    once = x / (1 + np.exp(-x.astype(float)))
+    assert off(kernel("graphs.silu")(x, 2), once / (1 + np.exp(-once))) < TOLERANCE
+    wanted = x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + 1e-6) * weights
+    assert off(kernel("graphs.rms_norm")(x, weights, 1), wanted) < TOLERANCE
+
+
 def test_a_copy_is_the_same():
     x = random(256, 48)
     np.testing.assert_array_equal(kernel("copying.copy_tiled")(x), x)
@@ -143,8 +151,10 @@ def convolved(x, weights, bias, pool=1):
 
 
 @pytest.mark.parametrize(
-    ("name", "last", "pool"), [("conv_rows", 1, 1), ("conv_rows", 2, 2), ("conv_groups", 3, 1)]
-)
+    ("name", "last", "pool"),
+    [("conv_rows", 1, 1), ("conv_rows", 2, 2), ("conv_groups", 3, 1), ("conv_tiles", False, 1),
+     ("conv_tiles", True, 1), ("conv_rows_together", 1, 1), ("conv_rows_together", 2, 2)],
+)  # fmt: skip
 def test_convolutions_are_those_of_numpy(name, last, pool):
     x, weights, bias = random(2, 256, 8, 10), random(256, 256, 3, 3), random(256)
     result = kernel(f"convolving.{name}")(x, weights, bias, last)
