@@ -142,7 +142,7 @@ def conv_rows_together(x, weights, bias, pool=1):
 
     All weights lie in one tensor, in runs of nine elements, and are turned at the start.
     """
-    images, channels, height, width = x.shape
+    images, _, height, width = x.shape
     outs, _, high, wide = weights.shape
     rows, columns = height - high + 1, width - wide + 1
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -165,7 +165,7 @@ def conv_rows_together(x, weights, bias, pool=1):
 
 
 def taps_of_runs(weights):
-    """Per tile of results and of channels the turned taps; the weights of both tiles lie interleaved in SBUF."""
+    """Per tile of results and of channels the turned taps; weights of the tiles lie interleaved in SBUF."""
     outs, channels, high, wide = weights.shape
     shape = (128, outs // 128, 128, channels // 128, high, wide)
     block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
