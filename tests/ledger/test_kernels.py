@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nkilab
 from nkilab.ledger import own_rows
 from nkilab.ledger.reading import OWN
 
@@ -243,3 +244,19 @@ def test_every_kernel_serves_a_row():
             if isinstance(node, ast.FunctionDef) and node.decorator_list:
                 written.add(f"{Path(path).stem}.{node.name}")
     assert written == used
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("all_reduce", lambda x, rank: x.sum(0)),
+        ("all_gather", lambda x, rank: x.reshape(-1, 3)),
+        ("reduce_scatter", lambda x, rank: x.sum(0)[2 * rank : 2 * rank + 2]),
+        ("passed_on", lambda x, rank: x[rank - 1]),
+    ],
+)
+def test_collectives_give_each_rank_its_part(name, expected):
+    x = random(4, 8, 3)
+    results = nkilab.launch(kernel(f"collecting.{name}"), 4)(nkilab.per_rank(x), 4)
+    for rank in range(4):
+        assert off(results[rank], expected(x.astype(float), rank)) < TOLERANCE

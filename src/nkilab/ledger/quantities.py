@@ -114,6 +114,15 @@ def _slope(row: Row, estimates: Sequence[Estimate]) -> float:
     return estimates[1].latency_us - estimates[0].latency_us
 
 
+def _collective(row: Row, estimates: Sequence[Estimate]) -> float:
+    return _duration(row, estimates) / 1000
+
+
+def _host_call(row: Row, estimates: Sequence[Estimate]) -> float:
+    """The launch and what the row says that the host takes for one."""
+    return sum(e.latency_us for e in estimates) + float(row.options.get("dispatch_us", HOST_US))
+
+
 def _host(row: Row, estimates: Sequence[Estimate]) -> float:
     return sum(e.latency_us for e in estimates) + HOST_US
 
@@ -162,6 +171,8 @@ _ROWS = (
     Quantity("device_us", "time", f"{_CORE}; device clock", _summed(lambda e: e.latency_us)),
     Quantity("profile_us", "time", _PROFILE, _summed(lambda e: e.profile_us)),
     Quantity("host_latency_us", "time", f"{_CORE}, and the host; nki.benchmark, L", _host),
+    Quantity("host_call_us", "time", f"{_CORE}, and dispatch and synchronisation by the host", _host_call),
+    Quantity("collective_us", "time", "a collective, once all ranks have come", _collective),
     Quantity("launch_us", "time", "what a launch costs besides its work; device clock", _intercept),
     Quantity("repeat_us", "time", "what one repetition of the work adds; device clock", _slope),
     Quantity("instruction_ns", "time", "start of an instruction to its visible result", _duration),

@@ -148,7 +148,7 @@ def conv_rows_together(x, weights, bias, pool=1):
     out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
     taps = taps_of_runs(weights)
     for image in nl.affine_range(images):
-        for o in nl.affine_range(outs // 128):
+        for o in nl.static_range(outs // 128):
             added = nl.load(bias.reshape((outs, 1))[o * 128 : (o + 1) * 128])
             for r in nl.affine_range(rows // pool):
                 rows_done = nl.ndarray((128, columns, pool), dtype=x.dtype, buffer=nl.sbuf)
@@ -205,7 +205,7 @@ def conv_tiles(x, weights, bias, keeps_bias=False):
     out = nl.ndarray((images, outs, rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
     kept = [columns_of(bias, o) for o in range(outs // 128)] if keeps_bias else []
     for image in nl.affine_range(images):
-        for o in nl.affine_range(outs // 128):
+        for o in nl.static_range(outs // 128):
             here = slice(o * 128, (o + 1) * 128)
             done = nl.ndarray((128, rows, columns), dtype=x.dtype, buffer=nl.sbuf)
             added = nl.ndarray((128, 1, 1), dtype=bias.dtype, buffer=nl.sbuf)

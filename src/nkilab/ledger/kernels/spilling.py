@@ -3,6 +3,8 @@
 Structure: NKIBench/kernels of zhang677/AccelOpt.
 """
 
+from typing import Any
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -53,7 +55,7 @@ def scores_of(left, right):
     Rows of left are loaded and turned anew for every 1024 columns of right.
     """
     rows, columns = left.shape[0] // ROWS, right.shape[1]
-    scores = [[] for _ in range(rows)]
+    scores: list[list[Any]] = [[] for _ in range(rows)]
     most = [in_sbuf(ROWS, columns // HALF) for _ in range(rows)]
     for block in nl.affine_range(columns // COLUMNS):
         moving = nl.load(right[:, nl.ds(block * COLUMNS, COLUMNS)])
