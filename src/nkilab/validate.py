@@ -147,7 +147,11 @@ def _loader_beside(ledger: str, load: Callable[[str], Any] | None) -> Callable[[
 
 def _left_out(rows: Sequence[Row], predictor: Predictor) -> dict[str, dict[str, float]]:
     """Per chip and family the errors of its kernels under constants that other families were fitted to."""
-    timed = [r for r in rows if QUANTITIES[r.metric].sort == "time" and not QUANTITIES[r.metric].has_host]
+    timed = [
+        r for r in rows
+        if QUANTITIES[r.metric].sort == "time" and not QUANTITIES[r.metric].has_host
+        and r.kind != "collective"
+    ]  # fmt: skip
     result: dict[str, dict[str, float]] = {}
     for chip in sorted({row.chip for row in timed}):
         own = [row for row in timed if row.chip == chip and row.split == "fit"]
@@ -254,6 +258,8 @@ class Report:
         self.whole = [c for c in compared if c.is_whole]
         judge = [c for c in self.whole if c.row.split == "judge"]
         fit = [c for c in self.whole if c.row.split == "fit"]
+        collectives = [c for c in compared if c.row.kind == "collective"]
+        hosted = [c for c in compared if QUANTITIES[c.metric].has_host and c.row.kind == "kernel"]
         self.groups: dict[str, list[Compared]] = {
             "judged kernels": judge,
             "judged kernels that no other measurement contradicts": [
@@ -265,7 +271,12 @@ class Report:
             "kernels that may be fitted, compute-bound": [c for c in fit if not c.is_dma_bound],
             "kernels that may be fitted, DMA-bound": [c for c in fit if c.is_dma_bound],
             "kernels for context": [c for c in self.whole if c.row.split == "context"],
-            "times with the host": [c for c in compared if QUANTITIES[c.metric].has_host],
+            "times with the host": [c for c in hosted if c.row.split != "context"],
+            "times with the host, for context": [c for c in hosted if c.row.split == "context"],
+            "collectives alone": [c for c in collectives if not QUANTITIES[c.metric].has_host],
+            "collectives in kernels, with the host": [
+                c for c in collectives if QUANTITIES[c.metric].has_host
+            ],
             "single instructions and transfers": [
                 c for c in compared if c.row.kind == "instruction" and c.sort == "time"
             ],

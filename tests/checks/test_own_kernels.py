@@ -21,7 +21,8 @@ MOST = 10**6
 def smallest() -> dict[str, tuple[Any, Any]]:
     """Per kernel of the ledger the row and arguments with the fewest elements."""
     smallest_calls: dict[str, tuple[int, Any, Any]] = {}
-    for row in own_rows():
+    # those of several ranks run one by one are deadlocks
+    for row in (row for row in own_rows() if row.kind != "collective"):
         for call in row.calls:
             args = [_argument(row, text) for text in call.args]
             size = sum(int(np.prod(a.shape)) for a in args if hasattr(a, "shape"))

@@ -5,6 +5,7 @@ NKILAB_SAMPLES  folder with the tutorial scripts of nki-samples, src/nki_samples
 NKILAB_MXFP     folder with the scripts of the MXFP guide, nki/deep-dives/src/mxfp-matmul of the SDK's pages
 NKILAB_SDK_PAGES git repository of the SDK's pages, with its history
 NKILAB_EINSUM_CORPUS file with cascades of Einsums, einsum_corpus.yaml
+NKILAB_MEASUREMENTS file with published measurements, measurements.yaml
 NKILAB_COURSE   folder of solutions of the Stanford CS149 assignment, each with part1/ and part2/
 """
 
@@ -27,6 +28,15 @@ def folder_in(variable: str) -> Path | None:
     """The folder that an environment variable names; None where it is unset."""
     named = os.environ.get(variable)
     return Path(named).resolve() if named else None
+
+
+def file_or_skip(variable: str) -> Path:
+    """The file that an environment variable names; skips the test where it is unset."""
+    path = folder_in(variable)
+    if path is None:
+        pytest.skip(f"{variable} is not set; see tests/conformance/conftest.py")
+    assert path.is_file(), f"{variable} is {path}, which is no file"
+    return path
 
 
 def folder_or_skip(variable: str) -> Path:

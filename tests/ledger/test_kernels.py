@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nkilab
 from nkilab.ledger import own_rows
 from nkilab.ledger.reading import OWN
 
@@ -40,7 +41,9 @@ TOLERANCE = 2e-6
         ("tutorial.grouped", {"tiles_m": 1, "tiles_n": 2}),
         ("tutorial.grouped", {"tiles_m": 2, "tiles_n": 2, "wide_m": 2, "wide_n": 2}),
         ("products.naive", {"tile_n": 256}),
+        ("products.naive", {"tile_n": 512, "tile_k": 64}),
         ("products.hoist", {"tile_n": 128}),
+        ("products.hoist", {"tile_n": 128, "tile_k": 64}),
     ],
 )
 def test_products_are_those_of_numpy(name, keywords):
@@ -91,6 +94,45 @@ def test_a_normalized_product_is_that_of_numpy():
     assert off(kernel("workloads.normalized_product")(x, weights).reshape(1024, 1024), wanted) < TOLERANCE
 
 
+def test_a_normalized_sum_is_that_of_numpy():
+    x, weights, addend, scales = random(256, 256), random(256, 1024), random(256, 1024), random(1, 1024)
+    added = x.astype(float) @ weights + addend
+    wanted = added / np.sqrt((added**2).mean(1, keepdims=True) + 1e-8) * scales
+    assert off(kernel("workloads.normalized_sum")(x, weights, addend, scales), wanted) < TOLERANCE
+
+
+def test_a_softmax_of_products_is_that_of_numpy():
+    left, right = random(2, 256, 64, scale=0.3), random(2, 64, 2048, scale=0.2)
+    scores = left.astype(float) @ right
+    powers = np.exp(scores - scores.max(2, keepdims=True))
+    wanted = powers / powers.sum(2, keepdims=True)
+    result = kernel("spilling.softmax_of_products")(left, right)
+    assert off(result.reshape(2, 256, 2048), wanted) < 1e-5
+
+
+def test_a_low_rank_product_is_that_of_numpy():
+    x, weights = random(2, 4, 128, 8, 128), random(8, 128, 1024)
+    inner, outer = random(8, 128, 128), random(128, 1024)
+    rows = x.reshape(1024, 1024).astype(float)
+    wanted = rows @ weights.reshape(1024, 1024) + rows @ inner.reshape(1024, 128) @ outer
+    result = kernel("spilling.low_rank_product")(x, weights, inner, outer)
+    assert off(result.reshape(1024, 1024), wanted) < TOLERANCE
+
+
+def test_rows_are_normalized_as_numpy_does():
+    x, weights = random(256, 96, scale=3), random(1, 96)
+    wanted = x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + 1e-6) * weights
+    assert off(kernel("normalizing.rms_norm")(x, weights), wanted) < TOLERANCE
+
+
+def test_calls_in_a_graph_follow_each_other():
+    x, weights = random(256, 96, scale=3), random(1, 96)
+    once = x / (1 + np.exp(-x.astype(float)))
+    assert off(kernel("graphs.silu")(x, 2), once / (1 + np.exp(-once))) < TOLERANCE
+    wanted = x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + 1e-6) * weights
+    assert off(kernel("graphs.rms_norm")(x, weights, 1), wanted) < TOLERANCE
+
+
 def test_a_copy_is_the_same():
     x = random(256, 48)
     np.testing.assert_array_equal(kernel("copying.copy_tiled")(x), x)
@@ -110,8 +152,10 @@ def convolved(x, weights, bias, pool=1):
 
 
 @pytest.mark.parametrize(
-    ("name", "last", "pool"), [("conv_rows", 1, 1), ("conv_rows", 2, 2), ("conv_groups", 3, 1)]
-)
+    ("name", "last", "pool"),
+    [("conv_rows", 1, 1), ("conv_rows", 2, 2), ("conv_groups", 3, 1), ("conv_tiles", False, 1),
+     ("conv_tiles", True, 1), ("conv_rows_together", 1, 1), ("conv_rows_together", 2, 2)],
+)  # fmt: skip
 def test_convolutions_are_those_of_numpy(name, last, pool):
     x, weights, bias = random(2, 256, 8, 10), random(256, 256, 3, 3), random(256)
     result = kernel(f"convolving.{name}")(x, weights, bias, last)
@@ -200,3 +244,19 @@ def test_every_kernel_serves_a_row():
             if isinstance(node, ast.FunctionDef) and node.decorator_list:
                 written.add(f"{Path(path).stem}.{node.name}")
     assert written == used
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("all_reduce", lambda x, rank: x.sum(0)),
+        ("all_gather", lambda x, rank: x.reshape(-1, 3)),
+        ("reduce_scatter", lambda x, rank: x.sum(0)[2 * rank : 2 * rank + 2]),
+        ("passed_on", lambda x, rank: x[rank - 1]),
+    ],
+)
+def test_collectives_give_each_rank_its_part(name, expected):
+    x = random(4, 8, 3)
+    results = nkilab.launch(kernel(f"collecting.{name}"), 4)(nkilab.per_rank(x), 4)
+    for rank in range(4):
+        assert off(results[rank], expected(x.astype(float), rank)) < TOLERANCE

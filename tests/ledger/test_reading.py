@@ -72,11 +72,13 @@ def test_a_call_may_name_a_kernel_of_its_own(read):
 
 FORMAT = "\n  hint: see docs/ledger.md for the format"
 QUANTITIES = (
-    "quantities are window_us, nc_latency_us, device_us, profile_us, host_latency_us, launch_us, repeat_us, "
-    "instruction_ns, first_instruction_ns, interval_ns, transfer_ns, descriptor_ns, tensor_active_us, "
-    "vector_active_us, scalar_active_us, gpsimd_active_us, dma_active_us, tensor_active_percent, "
-    "vector_active_percent, scalar_active_percent, gpsimd_active_percent, dma_active_percent, dma_packet_us, "
-    "dma_transfers, dma_bytes, hbm_read_bytes, hbm_write_bytes, matmuls"
+    "quantities are window_us, nc_latency_us, device_us, profile_us, host_latency_us, host_call_us, "
+    "collective_us, launch_us, repeat_us, instruction_ns, first_instruction_ns, interval_ns, transfer_ns, "
+    "descriptor_ns, tensor_active_us, vector_active_us, scalar_active_us, gpsimd_active_us, "
+    "dma_active_us, tensor_active_percent, vector_active_percent, scalar_active_percent, "
+    "gpsimd_active_percent, dma_active_percent, dma_packet_us, dma_transfers, dma_bytes, hbm_read_bytes, "
+    "hbm_write_bytes, matmuls, spill_save_bytes, spill_reload_bytes, sbuf_read_bytes, sbuf_write_bytes, "
+    "psum_read_bytes"
 )
 KEYS = (
     "it has args, calls, chip, contradicts, dialect, family, hardware, id, kernel, keywords, kind, label, "

@@ -19,15 +19,15 @@ ROWS = {row.id: row for row in own_rows()}
 
 
 def test_there_are_rows_of_every_sort():
-    assert len(ROWS) == 262
-    assert Counter(row.split for row in ROWS.values()) == {"fit": 225, "judge": 26, "context": 11}
+    assert len(ROWS) == 464
+    assert Counter(row.split for row in ROWS.values()) == {"fit": 329, "judge": 65, "context": 70}
     # measured quantities, transfers and instructions apart
     assert Counter(row.kind for row in ROWS.values())["kernel"] > 180
     assert {row.chip for row in ROWS.values()} == {"trn1", "trn2"}
 
 
 def test_what_is_left_out_has_a_reason_and_is_no_row():
-    assert len(left_out()) == 10
+    assert len(left_out()) == 194
     assert all(len(reason.split()) > 5 for reason in left_out().values())
     assert not set(left_out()) & set(ROWS)
 
@@ -96,8 +96,10 @@ def moved(predictor: Predictor, row: Row) -> tuple[int, int]:
 @pytest.mark.usefixtures("served")
 def test_loops_of_blocked_products_move_what_the_profiler_counted():
     predictor = Predictor()
-    rows = [row for row in ROWS.values() if row.family == "matmul blocked float32"]
-    assert len(rows) == 39
+    rows = [row for row in ROWS.values() if row.family.startswith("matmul blocked float32")]
+    # of rows for context the profiler counted spills, or loads that the compiler left out
+    rows = [row for row in rows if row.split != "context"]
+    assert len(rows) == 39 + 19 + 7
     for row in rows:
         wanted = row.measured["dma_transfers"], row.measured["dma_bytes"]
         assert moved(predictor, row) == wanted, row.id
@@ -123,9 +125,10 @@ def test_loops_move_what_the_profiler_counted(name: str, transfers: int, total: 
 
 @pytest.mark.usefixtures("served")
 @pytest.mark.parametrize("kind", ["baseline", "fused"])
+@pytest.mark.parametrize("size", [512, 1024])
 @pytest.mark.parametrize(("dtype", "identities"), [("fp32", 65_536), ("bf16", 65_536 + 32_768)])
-def test_attention_moves_what_the_profiler_counted_but_for_identity_matrices(kind, dtype, identities):
-    row = ROWS[f"akc-prof-{kind}-{dtype}-s512"]
+def test_attention_moves_what_the_profiler_counted_but_for_identity_matrices(kind, size, dtype, identities):
+    row = ROWS[f"akc-prof-{kind}-{dtype}-s{size}"]
     total = row.measured["hbm_read_bytes"] + row.measured["hbm_write_bytes"]
     # a 128x128 identity in float32 is 64 KiB; in bfloat16, which the transposes of v need too, 32 KiB
     assert moved(Predictor(), row)[1] == total - identities

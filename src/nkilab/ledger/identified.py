@@ -73,6 +73,7 @@ def telling(name: str, machine: Machine, rows: Sequence[Row], predictor: Predict
         if (
             row.chip != machine.name
             or row.split != "fit"
+            or row.kind == "collective"
             or row.contradicts
             or row.setting in rows_of_constants
         ):
@@ -87,6 +88,8 @@ def telling(name: str, machine: Machine, rows: Sequence[Row], predictor: Predict
 def _moves(row: Row, predictor: Predictor, machine: Machine, nudged: Machine) -> bool:
     """Whether a prediction of a row moves by more than what was measured is sure to."""
     metrics = [name for name in row.measured if not QUANTITIES[name].has_host]
+    if not metrics:
+        return False
     before, after = (predictor.estimates(row, chip) for chip in (machine, nudged))
     for name in metrics:
         one, other = (QUANTITIES[name].predict(row, own) for own in (before, after))

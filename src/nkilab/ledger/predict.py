@@ -10,9 +10,10 @@ from typing import Any
 from .._lazy import part
 from ..api import Estimate, as_kernel, estimate_programs
 from ..arguments import argument
+from ..dialects.kernel import Kernel
 from ..errors import FileError, UsageError
-from ..launches import launch
-from ..machine import Machine, machine_named
+from ..launches import Launched, launch, launch_ranks
+from ..machine import Machine, Topology, machine_named
 from ..trace.program import Program
 from ..trace.recosting import recosted as recosted
 from .quantities import QUANTITIES
@@ -55,13 +56,14 @@ class Predictor:
         """What a call of a row traces on its chip."""
         named, args = row.calls[call].kernel, row.calls[call].args
         is_static = row.options.get("dge") == "static"
-        key = (named, row.chip, is_static, repr(args), repr(sorted(row.keywords.items())))
+        over = _ranks(row)
+        key = (named, row.chip, is_static, over, repr(args), repr(sorted(row.keywords.items())))
         known = self._programs.get(key)
         if known is None:
             machine, kernel = machine_named(row.chip), self.kernel(row, named)
             arguments = tuple(_argument(row, text) for text in args)
-            launched = launch(kernel, arguments, dict(row.keywords), machine, has_data=False)
-            known = self._programs[key] = launched.programs
+            left = _launched(kernel, arguments, dict(row.keywords), machine, *over)
+            known = self._programs[key] = tuple(program for one in left for program in one.programs)
             for program in known:
                 program.has_static_descriptors = is_static
         return known
@@ -110,6 +112,25 @@ def judged(rows: Iterable[Row], predictor: Predictor, *, secondary: bool = False
         for row in rows
         for metric, value in (row.measured.items() if secondary else [(row.metric, row.value)])
     ]
+
+
+def _ranks(row: Row) -> tuple[int, Topology | None]:
+    """How many ranks run the kernel of a row, and where they lie."""
+    where = row.options.get("topology")
+    return row.options.get("ranks", 1), Topology(*where) if where else None
+
+
+def _launched(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], machine: Machine, ranks: int,
+    topology: Topology | None,
+) -> list[Launched]:  # fmt: skip
+    """What a launch on shapes leaves, per rank."""
+    if ranks == 1:
+        return [launch(kernel, args, kwargs, machine, has_data=False)]
+    calls = [(args, kwargs)] * ranks
+    return launch_ranks(
+        kernel, calls, range(ranks), machine, launched=ranks, has_data=False, topology=topology
+    )
 
 
 def _under(predictor: Predictor, row: Row, metric: str, machine: Machine) -> float:

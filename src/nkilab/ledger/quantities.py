@@ -15,6 +15,7 @@ from .row import Row
 # Between what device and host report in nki.benchmark lie 44 to 84 us on trn2.
 # Host time is no part of an estimate: rows that hold it are told apart and never judged.
 HOST_US = 54.0
+PARTITIONS = 128
 
 Predict = Callable[[Row, Sequence[Estimate]], float]
 
@@ -113,14 +114,39 @@ def _slope(row: Row, estimates: Sequence[Estimate]) -> float:
     return estimates[1].latency_us - estimates[0].latency_us
 
 
+def _collective(row: Row, estimates: Sequence[Estimate]) -> float:
+    return _duration(row, estimates) / 1000
+
+
+def _host_call(row: Row, estimates: Sequence[Estimate]) -> float:
+    """The launch and what the row says that the host takes for one."""
+    return sum(e.latency_us for e in estimates) + float(row.options.get("dispatch_us", HOST_US))
+
+
 def _host(row: Row, estimates: Sequence[Estimate]) -> float:
     return sum(e.latency_us for e in estimates) + HOST_US
+
+
+def _one_partition(name: str, transfers: str = "") -> Predict:
+    """Bytes of SBUF or PSUM as the vendor counts: transfers in full, engines for one partition of 128.
+
+    Args:
+        name: metric of all bytes, of all partitions.
+        transfers: metric of those that transfers move; "" for none.
+    """
+
+    def predict(row: Row, estimates: Sequence[Estimate]) -> float:
+        moved = sum(e.summary[transfers] for e in estimates) if transfers else 0.0
+        return moved + (sum(e.summary[name] for e in estimates) - moved) / PARTITIONS
+
+    return predict
 
 
 _CORE = "from the launch on the NeuronCore to its end"
 _PROFILE = "the span of a profile, with preamble and postamble of the NEFF"
 _PARTS = ("tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "dma")
 
+_SBUF = "by transfers; and by engines, of one partition"
 _WINDOW = "first to last byte that a DMA engine moves"
 _COLD = "start of the first instruction, on a cold clock, to its visible result"
 
@@ -145,6 +171,8 @@ _ROWS = (
     Quantity("device_us", "time", f"{_CORE}; device clock", _summed(lambda e: e.latency_us)),
     Quantity("profile_us", "time", _PROFILE, _summed(lambda e: e.profile_us)),
     Quantity("host_latency_us", "time", f"{_CORE}, and the host; nki.benchmark, L", _host),
+    Quantity("host_call_us", "time", f"{_CORE}, and dispatch and synchronisation by the host", _host_call),
+    Quantity("collective_us", "time", "a collective, once all ranks have come", _collective),
     Quantity("launch_us", "time", "what a launch costs besides its work; device clock", _intercept),
     Quantity("repeat_us", "time", "what one repetition of the work adds; device clock", _slope),
     Quantity("instruction_ns", "time", "start of an instruction to its visible result", _duration),
@@ -159,6 +187,11 @@ _ROWS = (
     Quantity("hbm_read_bytes", "count", "bytes read from HBM", _metric("hbm_read_bytes")),
     Quantity("hbm_write_bytes", "count", "bytes written to HBM", _metric("hbm_write_bytes")),
     Quantity("matmuls", "count", "MATMUL instructions", _metric("matmul_instruction_count")),
+    Quantity("spill_save_bytes", "count", "spilled, to HBM", _metric("spill_save_bytes")),
+    Quantity("spill_reload_bytes", "count", "spilled, from HBM", _metric("spill_reload_bytes")),
+    Quantity("sbuf_read_bytes", "count", _SBUF, _one_partition("sbuf_read_bytes", "hbm_write_bytes")),
+    Quantity("sbuf_write_bytes", "count", _SBUF, _one_partition("sbuf_write_bytes", "hbm_read_bytes")),
+    Quantity("psum_read_bytes", "count", "by engines, of one partition", _one_partition("psum_read_bytes")),
 )
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for quantity in _ROWS}

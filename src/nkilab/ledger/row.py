@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-KINDS = ("kernel", "instruction")
+KINDS = ("kernel", "instruction", "collective")
 SPLITS = ("fit", "judge", "context")
 TRUSTS = ("A", "B", "C", "D")
 
@@ -52,7 +52,8 @@ class Row:
         keywords: keyword arguments of every call.
         chip: name of the chip.
         dialect: spelling and version that the measured kernel had.
-        options: how it was compiled and measured: dge, middle_end, capture, ...
+        options: how it was compiled and measured: dge, middle_end, capture, ...; of a launch on several ranks
+            how many `ranks`, and `topology`, how many of them share a chip and a node.
         measured: by quantity, in the quantity's unit; the first is the one that the row stands for.
         source: where it was published.
         hardware: instance and cores.
@@ -60,7 +61,8 @@ class Row:
             source, C partly uncertain, D bounds only.
         split: "fit" rows may be used to fit constants, "judge" rows never, "context" rows neither.
         noise: relative spread of repeated measurements.
-        kind: "kernel", or "instruction" for what isolates a single instruction or transfer.
+        kind: "kernel", "instruction" for what isolates a single instruction or transfer, or "collective" for
+            one of several ranks.
         label: opcode that an instruction row looks at.
         units: per call, how many of what is measured it holds, where a quantity is a difference of calls.
         notes: what else is known.

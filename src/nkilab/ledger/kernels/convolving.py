@@ -133,3 +133,108 @@ def stacked_rows(x, image, first, group):
             source = x[image, i * 128 : (i + 1) * 128, first + r : first + r + 3, :]
             nisa.dma_copy(src=source, dst=stack[:, :, r, :])
     return stacks
+
+
+@ncc.skip_middle_end_transformations
+@nki.jit
+def conv_rows_together(x, weights, bias, pool=1):
+    """Compute one row of the result at a time; the three rows of x that it is made of come in one transfer.
+
+    All weights lie in one tensor, in runs of nine elements, and are turned at the start.
+    """
+    images, _, height, width = x.shape
+    outs, _, high, wide = weights.shape
+    rows, columns = height - high + 1, width - wide + 1
+    out = nl.ndarray((images, outs, rows // pool, columns // pool), dtype=x.dtype, buffer=nl.shared_hbm)
+    taps = taps_of_runs(weights)
+    for image in nl.affine_range(images):
+        for o in nl.static_range(outs // 128):
+            added = nl.load(bias.reshape((outs, 1))[o * 128 : (o + 1) * 128])
+            for r in nl.affine_range(rows // pool):
+                rows_done = nl.ndarray((128, columns, pool), dtype=x.dtype, buffer=nl.sbuf)
+                for s in range(pool):
+                    product = row_of_three(x, taps[o], image, r * pool + s, columns)
+                    rows_done[:, :, s] = nisa.tensor_copy(product, dtype=x.dtype)
+                    rows_done[:, :, s] = nisa.tensor_tensor(
+                        rows_done[:, :, s], added.broadcast_to((128, columns)), op=np.add
+                    )
+                squares = rows_done.reshape((128, columns // pool, pool * pool))
+                done = nisa.tensor_reduce(np.max, squares, axis=(2,))
+                nisa.dma_copy(src=done, dst=out[image, o * 128 : (o + 1) * 128, r, :])
+    return out
+
+
+def taps_of_runs(weights):
+    """Per tile of results and of channels the turned taps; weights of the tiles lie interleaved in SBUF."""
+    outs, channels, high, wide = weights.shape
+    shape = (128, outs // 128, 128, channels // 128, high, wide)
+    block = nl.ndarray(shape, dtype=weights.dtype, buffer=nl.sbuf)
+    taps = [[None] * (channels // 128) for _ in range(outs // 128)]
+    for o in range(outs // 128):
+        for i in range(channels // 128):
+            source = weights[o * 128 : (o + 1) * 128, i * 128 : (i + 1) * 128]
+            nisa.dma_copy(src=source, dst=block[:, o, :, i, :, :])
+            taps[o][i] = turned_taps(block[:, o, :, i, :, :], 0)
+    return taps
+
+
+def row_of_three(x, taps, image, row, columns):
+    """One row of the result before the bias, in PSUM."""
+    product = nl.zeros((128, columns), dtype=nl.float32, buffer=nl.psum)
+    for i, own in enumerate(taps):
+        lines = nl.ndarray((128, 3, x.shape[3]), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(src=x[image, i * 128 : (i + 1) * 128, row : row + 3, :], dst=lines)
+        for p in range(3):
+            for q in range(3):
+                product += nisa.nc_matmul(own[p, q], lines[:, p, q : q + columns])
+    return product
+
+
+@ncc.skip_middle_end_transformations
+@nki.jit
+def conv_tiles(x, weights, bias, keeps_bias=False):
+    """Compute as many rows of the result at a time as TensorE streams; for each tile weights are turned anew.
+
+    A tile of channels of the result is stored as a whole. With `keeps_bias` all of the bias is loaded at the
+    start, and copied within SBUF.
+    """
+    images, channels, height, width = x.shape
+    outs, _, high, wide = weights.shape
+    rows, columns = height - high + 1, width - wide + 1
+    group = min(512 // columns, rows)
+    out = nl.ndarray((images, outs, rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = [columns_of(bias, o) for o in range(outs // 128)] if keeps_bias else []
+    for image in nl.affine_range(images):
+        for o in nl.static_range(outs // 128):
+            here = slice(o * 128, (o + 1) * 128)
+            done = nl.ndarray((128, rows, columns), dtype=x.dtype, buffer=nl.sbuf)
+            added = nl.ndarray((128, 1, 1), dtype=bias.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(src=kept[o] if kept else bias.reshape((outs, 1))[here], dst=added.reshape((128, 1)))
+            for first in range(0, rows, group):
+                product = nl.zeros((128, group, columns), dtype=nl.float32, buffer=nl.psum)
+                for i in nl.affine_range(channels // 128):
+                    own = slice(i * 128, (i + 1) * 128)
+                    lines = nl.ndarray((128, group + 2, width), dtype=x.dtype, buffer=nl.sbuf)
+                    nisa.dma_copy(src=x[image, own, first : first + group + 2, :], dst=lines)
+                    block = nl.ndarray((128, 128, high, wide), dtype=weights.dtype, buffer=nl.sbuf)
+                    nisa.dma_copy(src=weights[here, own], dst=block)
+                    taps = copied_taps(block)
+                    for p in range(3):
+                        for q in range(3):
+                            part = lines[:, p : p + group, q : q + columns]
+                            product += nisa.nc_matmul(taps[:, :, p, q], part)
+                done[:, first : first + group, :] = nisa.tensor_tensor(
+                    product, added.broadcast_to((128, group, columns)), op=np.add, dtype=x.dtype
+                )
+            nisa.dma_copy(src=done, dst=out[image, here])
+    return out
+
+
+def copied_taps(block):
+    """Per tap the transpose of a block [out_channels, channels, 3, 3], copied before and twice after it."""
+    taps = nl.ndarray(block.shape, dtype=block.dtype, buffer=nl.sbuf)
+    for p in range(3):
+        for q in range(3):
+            turned = nisa.nc_transpose(nisa.tensor_copy(block[:, :, p, q]))
+            taps[:, :, p, q] = nisa.tensor_copy(nisa.tensor_copy(turned, dtype=block.dtype))
+    return taps

@@ -10,41 +10,42 @@ import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
 
-def add_products(out, lhsT, rhs, m, n, tile_n, left):
-    """One tile of the result; `left` gives the tile of lhsT at a depth."""
+def add_products(out, rhs, m, n, tile, left):
+    """One tile of the result from tiles (depth, columns) of rhs; `left` gives the tile of lhsT at a depth."""
+    tile_k, tile_n = tile
     product = nl.zeros((128, tile_n), dtype=nl.float32, buffer=nl.psum)
     columns = nl.ds(n * tile_n, tile_n)
-    for k in nl.affine_range(lhsT.shape[0] // 128):
-        right = nl.load(rhs[nl.ds(k * 128, 128), columns])
+    for k in nl.affine_range(rhs.shape[0] // tile_k):
+        right = nl.load(rhs[nl.ds(k * tile_k, tile_k), columns])
         product += nl.matmul(left(k), right, transpose_x=True)
     nl.store(out[nl.ds(m * 128, 128), columns], nl.copy(product, dtype=out.dtype))
 
 
 @nki.jit
-def naive(lhsT, rhs, tile_n):
+def naive(lhsT, rhs, tile_n, tile_k=128):
     """Load both tiles right before each multiplication."""
     _, M = lhsT.shape
     out = nl.ndarray((M, rhs.shape[1]), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for m in nl.affine_range(M // 128):
         for n in nl.affine_range(rhs.shape[1] // tile_n):
             add_products(
-                out, lhsT, rhs, m, n, tile_n,
-                lambda k, m=m: nl.load(lhsT[nl.ds(k * 128, 128), nl.ds(m * 128, 128)]),
+                out, rhs, m, n, (tile_k, tile_n),
+                lambda k, m=m: nl.load(lhsT[nl.ds(k * tile_k, tile_k), nl.ds(m * 128, 128)]),
             )  # fmt: skip
     return out
 
 
 @nki.jit
-def hoist(lhsT, rhs, tile_n):
+def hoist(lhsT, rhs, tile_n, tile_k=128):
     """Load a column of lhsT once per row of results."""
     K, M = lhsT.shape
     out = nl.ndarray((M, rhs.shape[1]), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for m in nl.affine_range(M // 128):
-        column = nl.ndarray((K // 128, nl.par_dim(128), 128), dtype=lhsT.dtype, buffer=nl.sbuf)
-        for k in nl.affine_range(K // 128):
-            column[k] = nl.load(lhsT[nl.ds(k * 128, 128), nl.ds(m * 128, 128)])
+        column = nl.ndarray((K // tile_k, nl.par_dim(tile_k), 128), dtype=lhsT.dtype, buffer=nl.sbuf)
+        for k in nl.affine_range(K // tile_k):
+            column[k] = nl.load(lhsT[nl.ds(k * tile_k, tile_k), nl.ds(m * 128, 128)])
         for n in nl.affine_range(rhs.shape[1] // tile_n):
-            add_products(out, lhsT, rhs, m, n, tile_n, lambda k, column=column: column[k])
+            add_products(out, rhs, m, n, (tile_k, tile_n), lambda k, column=column: column[k])
     return out
 
 

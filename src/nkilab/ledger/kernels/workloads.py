@@ -119,3 +119,30 @@ def normalized(x, tile, K):
     mean = nl.sum(nisa.tensor_scalar(data=square, op0=nl.multiply, operand0=1 / K), axis=1, keepdims=True)
     scaled = nisa.tensor_scalar(data=nl.load(x[tile]), op0=nl.multiply, operand0=nl.rsqrt(mean))
     return [nl.copy(nisa.nc_transpose(scaled[:, nl.ds(k * ROWS, ROWS)])) for k in range(K // ROWS)]
+
+
+@nki.jit
+def normalized_sum(x, weights, addend, scales):
+    """x [M, K] @ weights [K, N] + addend [M, N], over the root of its mean square, times scales [1, N].
+
+    The tile of x is turned for every block of 512 columns anew.
+    """
+    (M, K), N = x.shape, weights.shape[1]
+    out = nl.ndarray((M, N), dtype=x.dtype, buffer=nl.shared_hbm)
+    scales_tile = nl.load(scales)
+    for m in nl.affine_range(M // ROWS):
+        rows = nl.ds(m * ROWS, ROWS)
+        whole = nl.ndarray((nl.par_dim(ROWS), N), dtype=x.dtype, buffer=nl.sbuf)
+        tile = nl.load(x[rows, :])
+        for n in nl.affine_range(N // HALF):
+            part = nl.ds(n * HALF, HALF)
+            total = nl.zeros((nl.par_dim(ROWS), HALF), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(K // ROWS):
+                depth = nl.ds(k * ROWS, ROWS)
+                total += nl.matmul(tile[:, depth], nl.load(weights[depth, part]))
+            whole[:, part] = nl.copy(total)
+        added = nl.add(whole, nl.load(addend[rows, :]))
+        mean = nl.multiply(nl.sum(nl.square(added), axis=[1], keepdims=True), 1 / N)
+        scaled = nl.multiply(added, nl.rsqrt(nl.add(mean, SMALL)))
+        nl.store(out[rows, :], nl.multiply(scaled, scales_tile.broadcast_to((ROWS, N))))
+    return out
