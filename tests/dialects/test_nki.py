@@ -173,12 +173,12 @@ def test_a_tensor_tells_its_shape_type_memory_and_name():
     @nki.jit
     def kernel(x):
         tile = nl.ndarray((4, 3), nl.bfloat16, buffer="psum", name="acc")
-        seen.append((tile.shape, tile.ndim, tile.size, tile.dtype, tile.buffer, tile.name))
+        seen.append((tile.shape, tile.ndim, tile.size, tile.dtype, tile.buffer, tile.name, len(tile)))
         seen.append((x.dtype, x.buffer, x.name, nl.float32))
         return copied_out(copied_in(x))
 
     kernel(ramp(2, 2, dtype=np.int16))
-    assert seen == [((4, 3), 2, 12, "bfloat16", "psum", "acc"), ("int16", "hbm", "x", "float32")]
+    assert seen == [((4, 3), 2, 12, "bfloat16", "psum", "acc", 4), ("int16", "hbm", "x", "float32")]
 
 
 @pytest.mark.parametrize(

@@ -326,7 +326,7 @@ def test_an_integer_drops_the_partition_axis_until_version_0_2(version, shape):
 def test_a_row_of_version_0_2_is_indexed_and_reshaped_by_its_free_axes():
     def body(tile):
         row = tile[1]
-        assert (row.shape, row[0:1].shape, row[1, 1:3].shape) == ((2, 3), (1, 3), (2,))
+        assert (row.shape, len(row), row[0:1].shape, row[1, 1:3].shape) == ((2, 3), 2, (1, 3), (2,))
         return np.array(row[1, 1:3].reshape((1, 2))).tolist()
 
     # row 1 of the second partition holds 9, 10, 11

@@ -27,10 +27,6 @@ ASKED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "pickle": (lambda t: pickle.dumps(t), f"pickle.dumps: {NEITHER}"),
     "sum": (lambda t: sum(t), f"sum: {HOST} nl.sum(t, axis=1)"),
     "min": (lambda t: min(t), f"min: {HOST} nl.min(t, axis=1)"),
-    "len": (
-        lambda t: len(t),
-        "len: a tile is no list\n  t: float32[4, 6] in sbuf\n  hint: write t.shape[0], its first extent",
-    ),
 }
 
 

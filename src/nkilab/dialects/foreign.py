@@ -80,13 +80,12 @@ def keep_from_host(cls: type, words: Mapping[str, Any]) -> None:
             _refuse(called, [self], {}, words)
         return iterate_own(self)
 
-    def length(self: Any) -> NoReturn:
+    def length(self: Any) -> int:
         called = _called(user_frame())
-        if called != "len":
+        if called == "torch.tensor":
+            # which asks for the elements one by one
             _refuse(called, [self], {}, words)
-        raise HostUseError("a tile is no list", hint="write t.shape[0], its first extent").located(
-            place_of(user_frame()), "len", [self.describe()]
-        )
+        return int(self.shape[0])
 
     def reduce(self: Any) -> NoReturn:
         frame = user_frame()
