@@ -232,6 +232,31 @@ def _compared(row: Row, metric: str, measured: float, estimates: Sequence[Estima
     return Compared(row, metric, measured, predicted, interval, longest.summary.bound)
 
 
+def _groups(compared: Sequence[Compared], whole: Sequence[Compared]) -> dict[str, list[Compared]]:
+    """What is scored together, by what it is called; `whole` are times of whole kernels."""
+    judge = [c for c in whole if c.row.split == "judge"]
+    fit = [c for c in whole if c.row.split == "fit"]
+    collectives = [c for c in compared if c.row.kind == "collective"]
+    hosted = [c for c in compared if QUANTITIES[c.metric].has_host and c.row.kind == "kernel"]
+    return {
+        "judged kernels": judge,
+        "judged kernels that no other measurement contradicts": [c for c in judge if not c.row.contradicts],
+        "judged kernels, compute-bound": [c for c in judge if not c.is_dma_bound],
+        "judged kernels, DMA-bound": [c for c in judge if c.is_dma_bound],
+        "kernels that may be fitted": fit,
+        "kernels that may be fitted, compute-bound": [c for c in fit if not c.is_dma_bound],
+        "kernels that may be fitted, DMA-bound": [c for c in fit if c.is_dma_bound],
+        "kernels for context": [c for c in whole if c.row.split == "context"],
+        "times with the host": [c for c in hosted if c.row.split != "context"],
+        "times with the host, for context": [c for c in hosted if c.row.split == "context"],
+        "collectives alone": [c for c in collectives if not QUANTITIES[c.metric].has_host],
+        "collectives in kernels, with the host": [c for c in collectives if QUANTITIES[c.metric].has_host],
+        "single instructions and transfers": [
+            c for c in compared if c.row.kind == "instruction" and c.sort == "time"
+        ],
+    }
+
+
 class Report:
     """Comparisons, sorted into what is told together.
 
@@ -256,31 +281,7 @@ class Report:
         self.compared = compared
         self.is_own = is_own
         self.whole = [c for c in compared if c.is_whole]
-        judge = [c for c in self.whole if c.row.split == "judge"]
-        fit = [c for c in self.whole if c.row.split == "fit"]
-        collectives = [c for c in compared if c.row.kind == "collective"]
-        hosted = [c for c in compared if QUANTITIES[c.metric].has_host and c.row.kind == "kernel"]
-        self.groups: dict[str, list[Compared]] = {
-            "judged kernels": judge,
-            "judged kernels that no other measurement contradicts": [
-                c for c in judge if not c.row.contradicts
-            ],
-            "judged kernels, compute-bound": [c for c in judge if not c.is_dma_bound],
-            "judged kernels, DMA-bound": [c for c in judge if c.is_dma_bound],
-            "kernels that may be fitted": fit,
-            "kernels that may be fitted, compute-bound": [c for c in fit if not c.is_dma_bound],
-            "kernels that may be fitted, DMA-bound": [c for c in fit if c.is_dma_bound],
-            "kernels for context": [c for c in self.whole if c.row.split == "context"],
-            "times with the host": [c for c in hosted if c.row.split != "context"],
-            "times with the host, for context": [c for c in hosted if c.row.split == "context"],
-            "collectives alone": [c for c in collectives if not QUANTITIES[c.metric].has_host],
-            "collectives in kernels, with the host": [
-                c for c in collectives if QUANTITIES[c.metric].has_host
-            ],
-            "single instructions and transfers": [
-                c for c in compared if c.row.kind == "instruction" and c.sort == "time"
-            ],
-        }
+        self.groups = _groups(compared, self.whole)
         self.scores: dict[str, Score] = {
             name: score for name, group in self.groups.items() if (score := score_of(group)) is not None
         }

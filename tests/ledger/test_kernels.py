@@ -128,9 +128,9 @@ def test_rows_are_normalized_as_numpy_does():
 def test_calls_in_a_graph_follow_each_other():
     x, weights = random(256, 96, scale=3), random(1, 96)
     once = x / (1 + np.exp(-x.astype(float)))
-    assert off(kernel("graphs.silu")(x, 2), once / (1 + np.exp(-once))) < TOLERANCE
+    assert off(kernel("framework_calls.silu")(x, 2), once / (1 + np.exp(-once))) < TOLERANCE
     wanted = x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + 1e-6) * weights
-    assert off(kernel("graphs.rms_norm")(x, weights, 1), wanted) < TOLERANCE
+    assert off(kernel("framework_calls.rms_norm")(x, weights, 1), wanted) < TOLERANCE
 
 
 def test_a_copy_is_the_same():

@@ -48,10 +48,10 @@ class Kernel:
         canonical = tuple(
             spec.canonical(name, attributes.get(name, spec.default)) for name, spec in cls.attributes.items()
         )
-        given = values if values is not None else tuple(spec.default for spec in cls.values.values())
-        assert REQUIRED not in given
+        call_values = values if values is not None else tuple(spec.default for spec in cls.values.values())
+        assert REQUIRED not in call_values
         row = len(self.program)
-        record(self.session, cls, operands, canonical, given, where=("kernel.py", self.line or row + 1))
+        record(self.session, cls, operands, canonical, call_values, where=("kernel.py", self.line or row + 1))
         return row
 
     def load(self, dst: View, src: View) -> int:
@@ -81,8 +81,8 @@ def part(view: View, *ranges: tuple[int, ...]) -> View:
     shape = tuple(-(-(r[1] - r[0]) // step) for r, step in zip(ranges, steps, strict=True))
     strides = tuple(s * step for s, step in zip(known.strides, steps, strict=True))
     start = ranges[0][0] if known.partition_axis == 0 else 0
-    given = layout(shape, strides, known.dtype, known.memory, known.partition_axis, start)
-    return View(view.storage, offset, given)
+    part_layout = layout(shape, strides, known.dtype, known.memory, known.partition_axis, start)
+    return View(view.storage, offset, part_layout)
 
 
 def columns(view: View, start: int, stop: int, step: int = 1) -> View:
@@ -102,5 +102,5 @@ def reshaped(view: View, *shape: int) -> View:
     for size in reversed(shape):
         strides.append(step)
         step *= size
-    given = layout(shape, tuple(reversed(strides)), view.layout.dtype, view.layout.memory, None, 0)
-    return View(view.storage, view.offset, given)
+    new_layout = layout(shape, tuple(reversed(strides)), view.layout.dtype, view.layout.memory, None, 0)
+    return View(view.storage, view.offset, new_layout)

@@ -234,8 +234,8 @@ def test_intervals_that_only_touch_share_nothing_though_a_third_joins_them() -> 
     assert boxes.is_flat.all()
     left, right, middle = boxes.of_slot.tolist()
     overlaps = overlaps_of(boxes)
-    found = {n: overlaps.other[overlaps.start[n] : overlaps.start[n + 1]].tolist() for n in range(3)}
-    assert found == {left: [middle], right: [middle], middle: sorted([left, right])}
+    neighbours = {n: overlaps.other[overlaps.start[n] : overlaps.start[n + 1]].tolist() for n in range(3)}
+    assert neighbours == {left: [middle], right: [middle], middle: sorted([left, right])}
 
 
 @pytest.mark.parametrize(("first", "count"), [(6, 7), (7, 7), (8, 5)])

@@ -45,15 +45,17 @@ def streamed(addresses: list[int]) -> Any:
     return kernel
 
 
-def program_of(kernel: Any, *given: tuple[tuple[int, ...], str], data: tuple[Any, ...] = ()) -> Program:
-    return compiled(traced(kernel, *given, data=data))
+def program_of(kernel: Any, *arguments: tuple[tuple[int, ...], str], data: tuple[Any, ...] = ()) -> Program:
+    return compiled(traced(kernel, *arguments, data=data))
 
 
 def overlaps(program: Program) -> dict[int, list[int]]:
     """Per row the rows that it waits for because of addresses."""
     waits = plan(program).waits
-    found = {row: [n for n, kind in waits.of(row) if kind == "direct overlap"] for row in range(len(program))}
-    return {row: earlier for row, earlier in found.items() if earlier}
+    waits_of_rows = {
+        row: [n for n, kind in waits.of(row) if kind == "direct overlap"] for row in range(len(program))
+    }
+    return {row: earlier for row, earlier in waits_of_rows.items() if earlier}
 
 
 @pytest.mark.parametrize(
@@ -101,11 +103,11 @@ def test_one_place_makes_transfers_wait_and_two_do_not() -> None:
 
     with activate():
         events = estimate(streamed([0] * 4), spec(*BLOCKS)).timeline
-        alone, two, four = latency(1), latency(2), latency(4)
+        one, two, four = latency(1), latency(2), latency(4)
     for load in (2, 4, 6):
         start = events.start_ns[events.row == load].min()
         assert start >= events.end_ns[events.row == load - 1].max()
-    assert four <= two < alone
+    assert four <= two < one
 
 
 def test_the_plan_has_tiles_where_the_kernel_says_and_others_beside_them() -> None:
@@ -124,13 +126,13 @@ def test_the_plan_has_tiles_where_the_kernel_says_and_others_beside_them() -> No
 
     with activate():
         program = program_of(nki.jit(kernel), BLOCKS)
-    made = plan(program)
+    planned = plan(program)
     low, free = program.storage_column[[0, 2]].tolist()
-    assert made.address_of(low) == 1024
+    assert planned.address_of(low) == 1024
     # what is free begins at byte 0, ends at 1024, and goes on at 3072: the tile has half of it on each side
-    assert made.address_of(free) == 0
-    assert made.sbuf.pieces[made.sbuf.storage == free].tolist() == [2]
-    assert made.peak_sbuf_bytes == 4096
+    assert planned.address_of(free) == 0
+    assert planned.sbuf.pieces[planned.sbuf.storage == free].tolist() == [2]
+    assert planned.peak_sbuf_bytes == 4096
 
 
 def test_tiles_that_do_not_fit_beside_those_at_addresses_are_told() -> None:
@@ -141,10 +143,10 @@ def test_tiles_that_do_not_fit_beside_those_at_addresses_are_told() -> None:
     def kernel(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         for i in range(4):
-            held = nl.ndarray((128, 24576), x.dtype, buffer=nl.sbuf, address=(0, 98304 * (i % 2)))
+            tile = nl.ndarray((128, 24576), x.dtype, buffer=nl.sbuf, address=(0, 98304 * (i % 2)))
             free = nl.ndarray((128, 24576), x.dtype, buffer=nl.sbuf)
-            nisa.dma_copy(held, x[i])
-            nisa.tensor_copy(free, held)
+            nisa.dma_copy(tile, x[i])
+            nisa.tensor_copy(free, tile)
             nisa.dma_copy(out[i], free)
         return out
 
@@ -178,7 +180,7 @@ def test_loads_into_tiles_at_addresses_stay() -> None:
 
     with activate():
         jitted = nki.jit(kernel)
-        free, placed = (program_of(jitted, BLOCKS, data=(given,)) for given in (False, True))
+        free, placed = (program_of(jitted, BLOCKS, data=(data,)) for data in (False, True))
     # one load and the store; four loads and the store
     assert free.opcodes()["dma_copy"] == 2
     assert placed.opcodes()["dma_copy"] == 5
@@ -204,10 +206,10 @@ def test_banks_of_psum_that_take_turns_make_products_wait() -> None:
     with activate():
         jitted = nki.jit(kernel)
         programs = {banks: program_of(jitted, ((128, 512), "bfloat16"), data=(banks,)) for banks in (1, 2, 8)}
-    alone = programs[1]
-    products = [row for row in range(len(alone)) if alone.form_of(row).accumulates]
+    in_one_bank = programs[1]
+    products = [row for row in range(len(in_one_bank)) if in_one_bank.form_of(row).accumulates]
     assert len(products) == 8
-    assert list(overlaps(alone)) == products[1:]
+    assert list(overlaps(in_one_bank)) == products[1:]
     # the product, and the copy out of the bank that it takes
     assert overlaps(programs[2])[products[2]] == [products[0], products[0] + 1]
     assert overlaps(programs[8]) == {}

@@ -128,8 +128,8 @@ def test_tiles_of_several_sizes_stay_while_there_is_room_beside_all_others(seed:
     loads: list[tuple[int, int, View]] = []
     for _ in range(25):
         if draw.random() < 0.2:
-            made = k.tile(128, 256)
-            rows_of[made] = [k.copy(made, k.psum(128, 256))]
+            product = k.tile(128, 256)
+            rows_of[product] = [k.copy(product, k.psum(128, 256))]
         block = draw.randrange(len(sources))
         tile = k.tile(*sources[block].layout.shape)
         loads.append((k.load(tile, sources[block]), block, tile))

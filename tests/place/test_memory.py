@@ -197,25 +197,25 @@ def test_a_tile_lies_in_pieces_where_free_space_is_scattered() -> None:
 
 def test_pieces_that_one_tile_held_one_after_the_other_are_one_reuse() -> None:
     # the tile on units 0 and 2 makes place for another one, which takes both and notes the former one once
-    held = memory(4, 1, 1, 1, 1, 2, 2, 2)
+    state = memory(4, 1, 1, 1, 1, 2, 2, 2)
     for tile in range(4):
-        take(held, tile)
-    give_back(held, 0)
-    give_back(held, 2)
-    assert taken(held, 4) == (0, 2, [0, 2])
+        take(state, tile)
+    give_back(state, 0)
+    give_back(state, 2)
+    assert taken(state, 4) == (0, 2, [0, 2])
     for tile in (5, 6):
-        give_back(held, tile - 1)
-        assert taken(held, tile) == (0, 2, [tile - 1])
+        give_back(state, tile - 1)
+        assert taken(state, tile) == (0, 2, [tile - 1])
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_first_two_units_are_neighbours_whichever_was_given_back_first(order: tuple[int, int]) -> None:
-    held = memory(3, 1, 1, 1, 2)
+    state = memory(3, 1, 1, 1, 2)
     for tile in range(3):
-        take(held, tile)
+        take(state, tile)
     for tile in order:
-        give_back(held, tile)
-    assert taken(held, 3) == (0, 1, [0, 1])
+        give_back(state, tile)
+    assert taken(state, 3) == (0, 1, [0, 1])
 
 
 def test_more_reuses_than_tiles_are_all_found() -> None:

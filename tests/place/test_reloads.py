@@ -94,9 +94,9 @@ def test_instructions_without_a_tile_first_stand_beside_reloads() -> None:
 
         @nki.jit
         def kernel(seeds, *tensors):
-            held = nl.ndarray((1, 1), dtype=nl.uint32, buffer=nl.sbuf)
-            nisa.dma_copy(dst=held, src=seeds)
-            nisa.set_rng_seed(held)
+            state = nl.ndarray((1, 1), dtype=nl.uint32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=state, src=seeds)
+            nisa.set_rng_seed(state)
             return adds.function(*tensors)
 
         program = compiled(traced(kernel, ((1, 1), "uint32"), *[TILE] * 25))
@@ -130,13 +130,13 @@ def test_the_line_moves_whose_loads_cost_the_fewest_bytes() -> None:
     with activate():
         program = compiled_of(added_up(2, kept=6), 26)
     assert loads_of(program) == 2 * 6 + 20
-    (found,) = plan(program).findings
-    assert found.message.startswith(
+    (finding,) = plan(program).findings
+    assert finding.message.startswith(
         "sbuf does not hold all live tiles: trn2 has 212984 bytes per partition, so 6 loads are made again; "
     )
-    assert "20 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in found.message
+    assert "20 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in finding.message
     # the first of them is loaded in the first row
-    assert "6 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in found.message
+    assert "6 x tile: float32[128, 2048], 8192 bytes per partition, test_reloads.py:" in finding.message
 
 
 def test_loads_of_two_lines_that_are_too_many_at_different_times_both_move() -> None:
@@ -244,8 +244,8 @@ def test_what_is_read_in_halves_is_loaded_in_halves(tiles: int, loads: int, size
     with activate(target="trn1"):
         program = compiled(traced(halves(3), ((tiles, 128, 2048), "float32")))
     forms = [program.form_of(row) for row in range(len(program))]
-    found = [form.layouts[0].shape for form in forms if form.name == "dma_copy"][:-2]
-    assert found == [(128, size)] * loads
+    shapes = [form.layouts[0].shape for form in forms if form.name == "dma_copy"][:-2]
+    assert shapes == [(128, size)] * loads
 
 
 KIB = 1024
@@ -267,7 +267,7 @@ def reads(k: Kernel, *tiles: View) -> None:
         k.copy(k.psum(*tile.layout.shape), tile)
 
 
-def told(program: Program) -> list[tuple[Any, ...]]:
+def rows_of(program: Program) -> list[tuple[Any, ...]]:
     """Per row its name, and the storage, offset and shape of what it reads; of loads also what they fill."""
     rows = []
     for row in range(len(program)):
@@ -289,7 +289,7 @@ def test_each_piece_is_loaded_from_its_place_right_before_it_is_read() -> None:
     reads(k, *blocks, *blocks, other)
     program = with_reloads(k.program, in_pieces=True)
     source, shape = x.storage.number, (128, 1, 256)
-    rows = told(program)
+    rows = rows_of(program)
     loads, copies = rows[1:-1:2], rows[2:-1:2]
     assert [row[:4] for row in loads] == [
         ("dma_copy", source, 256 + 256 * i, shape) for i in (0, 1, 2, 3) * 2
@@ -314,7 +314,7 @@ def test_pieces_may_differ_in_size_and_keep_the_axes_within() -> None:
             k.store(k.hbm(*piece.layout.shape), piece)
     reads(k, other)
     program = with_reloads(k.program, in_pieces=True)
-    loads = [row for row in told(program) if row[1] == x.storage.number]
+    loads = [row for row in rows_of(program) if row[1] == x.storage.number]
     assert [(row[2], row[3], row[5], row[6]) for row in loads] == [
         (0, (128, 1, 3, 256), 0, (128, 1, 3, 256)), (3 * 256, (128, 1, 1, 256), 0, (128, 1, 1, 256)),
     ] * 2  # fmt: skip
@@ -338,7 +338,7 @@ def test_what_cannot_be_loaded_in_pieces_is_loaded_whole_at_each_use(why: str) -
     reads(k, small)
     reads(k, pieces[-1])
     program = with_reloads(k.program, in_pieces=True)
-    loads = [row[2:4] for row in told(program) if row[0] == "dma_copy" and row[1] == x.storage.number]
+    loads = [row[2:4] for row in rows_of(program) if row[0] == "dma_copy" and row[1] == x.storage.number]
     shape = (128, 1024) if why == "another shape in HBM" else (128, 4, 256)
     assert loads == [(0, shape)] * 2
 
@@ -348,15 +348,15 @@ def test_uses_at_most_as_many_rows_apart_as_the_chip_says_share_a_load(apart: in
     # two rows apart: the first tile is read in rows 3 and 3 + apart; tiles of 1 KiB, room for two of three,
     # of which one is written in between by whom nothing can move
     k = kernel_with(2, rest=2)
-    first, second, made = (k.tile(128, 256) for _ in range(3))
+    first, second, result = (k.tile(128, 256) for _ in range(3))
     k.load(first, k.hbm(128, 256))
     k.copy(second, k.psum(128, 256))
-    k.copy(made, k.psum(128, 256))
-    reads(k, second, made)
+    k.copy(result, k.psum(128, 256))
+    reads(k, second, result)
     for row in range(apart + 1):
         reads(k, first) if row in (0, apart) else k.load(k.hbm(4, 4), k.hbm(4, 4))
     program = with_reloads(k.program, in_pieces=False)
-    assert len([row for row in told(program) if row[6:] == ((128, 256),)]) == loads
+    assert len([row for row in rows_of(program) if row[6:] == ((128, 256),)]) == loads
 
 
 def loaded_by_lines(k: Kernel, *lines: tuple[int, int, int]) -> list[list[int]]:
@@ -403,7 +403,7 @@ def test_of_lines_that_would_each_do_the_one_moves_that_loads_the_fewest_more_by
     k = kernel_with(sum(count * kib for count, kib, _ in lines))
     sources = loaded_by_lines(k, *lines)
     program = with_reloads(k.program, in_pieces=False)
-    rows = [row[1] for row in told(program) if row[0] == "dma_copy"]
+    rows = [row[1] for row in rows_of(program) if row[0] == "dma_copy"]
     for number, (tensors, (_, _, times)) in enumerate(zip(sources, lines, strict=True)):
         assert [rows.count(tensor) for tensor in tensors] == [times if number == moves else 1] * len(tensors)
 
@@ -445,12 +445,12 @@ def test_loads_that_are_read_once_are_said_to_be_made_late() -> None:
 def test_a_tile_of_one_element_per_partition_moves_whole() -> None:
     machine = replace(MACHINES["trn2"], sbuf_bytes_per_partition=assumed(8, "a test"))
     k = Kernel(replace(machine, spill_rest_rows=assumed(0, "a test")))
-    made, first, second = (k.tile(128, 1) for _ in range(3))
-    k.copy(made, k.psum(128, 1))
+    result, first, second = (k.tile(128, 1) for _ in range(3))
+    k.copy(result, k.psum(128, 1))
     k.line = 7
     for tile in (first, second):
         k.load(tile, k.hbm(128, 1))
-    reads(k, first, second, first, second, made)
+    reads(k, first, second, first, second, result)
     program = with_reloads(k.program, in_pieces=True)
     assert len(program) == len(k.program) + 2
     assert plan(program).transfers == ()

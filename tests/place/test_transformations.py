@@ -98,8 +98,8 @@ def test_a_product_and_a_sum_go_to_scalar_e_on_trn1_where_one_activate_does_both
     op1: str, operands: tuple[object, ...], reverse: bool, expected: str
 ) -> None:
     k = Kernel("trn1")
-    given = [k.tile(128, 1) if operand == "vector" else operand for operand in operands]
-    with_two_operators(k, op1, *given, reverse1=reverse)
+    known_operands = [k.tile(128, 1) if operand == "vector" else operand for operand in operands]
+    with_two_operators(k, op1, *known_operands, reverse1=reverse)
     program = balanced(k.program)
     assert engines(program) == expected
     if expected == "s":
@@ -118,22 +118,22 @@ def test_only_the_middle_end_of_beta_1_balances() -> None:
     assert engines(compiled(k.program)) == "vs"
 
 
-def through_one_line(tiles: int, held: int) -> Kernel:
-    """Tiles of one source line, each loaded `held` loads before it is stored."""
+def through_one_line(tiles: int, live: int) -> Kernel:
+    """Tiles of one source line, each loaded `live` loads before it is stored."""
     k = Kernel("trn2")
     # what is made before the first call stands on one line, the first of all
     k.hbm(128, 64)
-    made = [k.tile(128, 64) for _ in range(tiles)]
-    for i in range(tiles + held - 1):
+    line_tiles = [k.tile(128, 64) for _ in range(tiles)]
+    for i in range(tiles + live - 1):
         if i < tiles:
-            k.load(made[i], k.hbm(128, 64))
-        if i >= held - 1:
-            k.store(k.hbm(128, 64), made[i - held + 1])
+            k.load(line_tiles[i], k.hbm(128, 64))
+        if i >= live - 1:
+            k.store(k.hbm(128, 64), line_tiles[i - live + 1])
     return k
 
 
 @pytest.mark.parametrize(
-    ("held", "factor", "edges"),
+    ("live", "factor", "edges"),
     [
         # rows 0 1 2 3 ... are load 0, store 0, load 1, store 1: one tile at once, three buffers; the load of
         # tile 3, row 6, waits for the store of tile 0, row 1
@@ -144,8 +144,8 @@ def through_one_line(tiles: int, held: int) -> Kernel:
         (1, 6, []),
     ],
 )
-def test_tiles_of_one_line_take_turns(held: int, factor: int, edges: list[tuple[int, int]]) -> None:
-    k = through_one_line(6, held)
+def test_tiles_of_one_line_take_turns(live: int, factor: int, edges: list[tuple[int, int]]) -> None:
+    k = through_one_line(6, live)
     later, earlier, _ = buffer_edges(k.program, slots_of(k.program), factor)
     assert list(zip(later.tolist(), earlier.tolist(), strict=True)) == edges
 
@@ -190,14 +190,14 @@ def in_turns(k: Kernel, outer: int, loop: int, turns: int) -> list[int]:
 
 def squared(k: Kernel, source: View, positions: list[int], op: str = "square") -> list[View]:
     """A tile squared anew at each of some positions, and copied to a tile of its own."""
-    made = []
+    squares = []
     for position in positions:
         k.session.position = position
         square, result = k.tile(128, 64), k.tile(128, 64)
         k.call("activation", square, source, None, 1.0, None, op=op)
         k.copy(result, square)
-        made.append(square)
-    return made
+        squares.append(square)
+    return squares
 
 
 def test_what_a_loop_computes_again_is_computed_once() -> None:
@@ -347,25 +347,25 @@ def test_a_copy_that_is_more_than_a_repetition_stays(change: str) -> None:
     assert without_broadcast_copies(k.program) is k.program
 
 
-@pytest.mark.parametrize(("others", "stays"), [(6, False), (7, True)])
-def test_copies_stay_where_psum_has_no_bank_for_the_tile_and_one_more(others: int, stays: bool) -> None:
+@pytest.mark.parametrize(("others", "is_copied"), [(6, False), (7, True)])
+def test_copies_stay_where_psum_has_no_bank_for_the_tile_and_one_more(others: int, is_copied: bool) -> None:
     # of eight banks others live throughout; the tile takes one, and one is left for what comes meanwhile
     k = Kernel("trn2")
-    held = [k.psum(128, 512) for _ in range(others)]
+    banks = [k.psum(128, 512) for _ in range(others)]
     weights, moving = k.tile(128, 128), k.tile(128, 512)
-    for bank in held:
+    for bank in banks:
         k.matmul(bank, weights, moving)
     repeated(k, "tensor_tensor")
-    for bank in held:
+    for bank in banks:
         k.copy(k.tile(128, 512), bank)
-    assert (without_broadcast_copies(k.program) is k.program) == stays
+    assert (without_broadcast_copies(k.program) is k.program) == is_copied
 
 
 @pytest.mark.parametrize(
-    ("others", "until", "stays"),
+    ("others", "until", "is_copied"),
     [(7, "copied", False), (7, "read", True), (7, "after", False)],
 )
-def test_a_bank_is_needed_from_the_copy_to_the_last_reader(others: int, until: str, stays: bool) -> None:
+def test_a_bank_is_needed_from_the_copy_to_the_last_reader(others: int, until: str, is_copied: bool) -> None:
     # eight banks: seven others that live up to the row of the copy, or from the row after the last reader on,
     # are in nobody's way; seven that the last reader meets leave none for what comes meanwhile
     k = Kernel("trn2")
@@ -382,7 +382,7 @@ def test_a_bank_is_needed_from_the_copy_to_the_last_reader(others: int, until: s
         k.matmul(bank, weights, moving)
     for bank in banks if until == "read" else ():
         k.copy(k.tile(128, 512), bank)
-    assert (without_broadcast_copies(k.program) is k.program) == stays
+    assert (without_broadcast_copies(k.program) is k.program) == is_copied
 
 
 @pytest.mark.parametrize(("others", "copies_left"), [(4, 0), (5, 0), (6, 1), (7, 2)])

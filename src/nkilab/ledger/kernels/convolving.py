@@ -235,6 +235,6 @@ def copied_taps(block):
     taps = nl.ndarray(block.shape, dtype=block.dtype, buffer=nl.sbuf)
     for p in range(3):
         for q in range(3):
-            turned = nisa.nc_transpose(nisa.tensor_copy(block[:, :, p, q]))
-            taps[:, :, p, q] = nisa.tensor_copy(nisa.tensor_copy(turned, dtype=block.dtype))
+            transposed = nisa.nc_transpose(nisa.tensor_copy(block[:, :, p, q]))
+            taps[:, :, p, q] = nisa.tensor_copy(nisa.tensor_copy(transposed, dtype=block.dtype))
     return taps

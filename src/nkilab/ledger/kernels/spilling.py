@@ -18,7 +18,7 @@ def in_sbuf(*shape):
     return nl.ndarray((nl.par_dim(shape[0]), *shape[1:]), dtype=nl.float32, buffer=nl.sbuf)
 
 
-def turned(tile, columns):
+def transposed(tile, columns):
     """The transpose of some columns of a tile, in SBUF."""
     return nl.copy(nisa.nc_transpose(tile[:, columns]))
 
@@ -60,7 +60,7 @@ def scores_of(left, right):
     for block in nl.affine_range(columns // COLUMNS):
         moving = nl.load(right[:, nl.ds(block * COLUMNS, COLUMNS)])
         for m in nl.affine_range(rows):
-            stationary = turned(nl.load(left[nl.ds(m * ROWS, ROWS), :]), slice(0, left.shape[1]))
+            stationary = transposed(nl.load(left[nl.ds(m * ROWS, ROWS), :]), slice(0, left.shape[1]))
             for h in range(2):
                 tile = nl.copy(nisa.nc_matmul(stationary, moving[:, nl.ds(h * HALF, HALF)]))
                 column = 2 * block + h
@@ -95,7 +95,7 @@ def low_rank_product(x, weights, inner, outer):
             for j in range(8):
                 total = nl.add(totals[g][j], corrections[block, g, j])
                 for i in range(4):
-                    tile = turned(total, nl.ds(i * ROWS, ROWS))
+                    tile = transposed(total, nl.ds(i * ROWS, ROWS))
                     nl.store(out[g, i, :, 8 * block + j, :], tile)
     return out
 
