@@ -128,6 +128,7 @@ def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: s
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     for block in blocks_of(tensor):
         record(session, Memset, [block], ("unknown",), (fill_value,))
+    session.program.marks.filled.add(tensor.storage.number)
     return tensor
 
 
