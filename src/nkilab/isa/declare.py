@@ -230,6 +230,8 @@ class Instruction:
     registers: ClassVar[str] = ""
     # whether `written_part` or `written_where` is overridden
     keeps: ClassVar[bool]
+    # whether `used_elements` is overridden
+    uses_some: ClassVar[bool]
     # whether writes to PSUM belong to an accumulation group instead of ending one
     accumulates: ClassVar[bool] = False
     # along which axis a result depends on other elements of an operand with the same axes: "P", "F" or none
@@ -251,6 +253,7 @@ class Instruction:
         cls.call_rules = tuple(v for v in body.values() if isinstance(v, CallRule))
         cls.resolves = "resolve" in body
         cls.keeps = "written_part" in body or "written_where" in body
+        cls.uses_some = "used_elements" in body
         cls.result_slot = next(i for i, spec in enumerate(cls.operands.values()) if spec.is_written)
         cls.list_name = next((k for k, spec in cls.operands.items() if spec.most), "")
         hidden = {k for k, v in cls.operands.items() if v.memories == (REGISTERS,)}
@@ -451,6 +454,14 @@ class Instruction:
     def written_where(self, *operands: Any) -> Any:
         """The same where it depends on the elements of the operands, before they are computed on."""
         return self.written_part
+
+    def used_elements(self, *arguments: Any) -> Mapping[str, Any]:
+        """Per operand of which a call leaves elements out, booleans of as many elements: which it uses.
+
+        Args:
+            arguments: those of `compute`, without registers; None for results.
+        """
+        return {}
 
     @classmethod
     def fresh(cls, layouts: Mapping[str, Any], attributes: Mapping[str, Any]) -> Fresh:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,13 @@ class SelectReduce(Instruction):
 
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
 
+    def used_elements(
+        self, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any
+    ) -> Mapping[str, Any]:
+        """Of each source where the predicate selects it; of a column the partitions in which it does."""
+        chosen = _is_chosen(predicate, self.dst.shape, self.reverse_pred)
+        return {"on_true": chosen, "on_false": ~chosen.reshape(len(chosen), -1).all(axis=1)}
+
     def compute(
         self, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any, registers: Any
     ) -> str:
@@ -237,14 +245,21 @@ class RangeSelect(Instruction):
     def indices_are_exact(self, range_start: Any) -> bool:
         return range_start >= -INDEX_MAX and range_start + self.sizes["F*"] <= INDEX_MAX
 
+    def used_elements(
+        self, dst: Any, on_true_tile: Any, bound0: Any, bound1: Any, reduce_res: Any, range_start: Any
+    ) -> Mapping[str, Any]:
+        """Those in the range."""
+        index = np.arange(self.sizes["F*"], dtype=np.float32) + np.float32(range_start)
+        first = self.comp_op0.function(index, bound0.reshape(-1, 1)) != 0
+        second = self.comp_op1.function(index, bound1.reshape(-1, 1)) != 0
+        return {"on_true_tile": first & second}
+
     def compute(
         self, dst: Any, on_true_tile: Any, bound0: Any, bound1: Any, reduce_res: Any, range_start: Any,
         registers: Any,
     ) -> str:  # fmt: skip
-        index = np.arange(self.sizes["F*"], dtype=np.float32) + np.float32(range_start)
-        first = self.comp_op0.function(index, bound0.reshape(-1, 1)) != 0
-        second = self.comp_op1.function(index, bound1.reshape(-1, 1)) != 0
-        kept = as_shape(first & second, dst.shape)
+        used = self.used_elements(dst, on_true_tile, bound0, bound1, reduce_res, range_start)
+        kept = as_shape(used["on_true_tile"], dst.shape)
         data = widen(as_shape(on_true_tile, dst.shape), self.on_true_tile.dtype)
         result = np.where(kept, data, np.float32(FP32_MIN))
         active, warning = accumulated(self, registers, self.reduce_op, result)

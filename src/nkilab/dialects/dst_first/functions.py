@@ -39,17 +39,10 @@ class _Results:
     """How nki gets a result: a tile of its own, made before the instruction that writes it."""
 
     def make(
-        self,
-        cls: type[Instruction],
-        operands: list[Any],
-        attributes: tuple[Any, ...],
-        values: tuple[Any, ...] = (),
-        *,
-        dtype: DType | None = None,
-        mask: Any = None,
-        memory: str = "",
+        self, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+        values: tuple[Any, ...] = (), *, dtype: DType | None = None, mask: Any = None, memory: str = "",
         shape: tuple[int, ...] | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         assert mask is None, "nki has no masks"
         layouts = [o.layout if isinstance(o, Tensor) else None if o is None else NUMBER for o in operands]
         keyed = current().keyed

@@ -39,15 +39,9 @@ SPELLING = "nki"
 
 
 def _dma_finish(
-    session: Session,
-    cls: type[Instruction],
-    operands: list[Any],
-    attributes: tuple[Any, ...],
-    values: tuple[Any, ...],
-    extras: tuple[Any, ...],
-    where: Site | None = None,
-    known: Known | None = None,
-) -> None:
+    session: Session, cls: type[Instruction], operands: list[Any], attributes: tuple[Any, ...],
+    values: tuple[Any, ...], extras: tuple[Any, ...], where: Site | None = None, known: Known | None = None,
+) -> None:  # fmt: skip
     src = operands[1]
     if isinstance(src, Tensor) and src.layout.memory == PSUM:
         require("psum_dma", version_of(session), "dma_copy")
