@@ -38,7 +38,7 @@ def fill_operands(
     """
     can_hand_on = form.hands_on and not _is_seen_otherwise(form, operands, values)
     needed = missing = {}
-    if can_hand_on or form.uses_some:
+    if can_hand_on or _leaves_out(form):
         written = {s: operands[s].storage.written for s in partly}
         missing = {s: w.missing(operands[s]) for s, w in written.items() if w.of(operands[s]) != "all"}
         needed = _needed(form, operands, values, missing)
@@ -48,11 +48,16 @@ def fill_operands(
     return None if is_told else needed or None
 
 
+def _leaves_out(form: Instruction) -> bool:
+    """Whether a call may leave elements of its operands out."""
+    return type(form).used_elements is not Instruction.used_elements
+
+
 def _needed(
-    form: Instruction, operands: Sequence[Any], values: tuple[Any, ...], missing: dict[int, np.ndarray]
+    form: Instruction, operands: Sequence[View], values: tuple[object, ...], missing: dict[int, np.ndarray]
 ) -> dict[int, np.ndarray]:
     """What of the unwritten elements of operands a call uses, by slot; without the slots where it is none."""
-    if not form.uses_some:
+    if not _leaves_out(form):
         return missing
     for slot in missing:
         if operands[slot].storage.data is None:

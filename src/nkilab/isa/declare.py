@@ -32,6 +32,9 @@ from .declaration_parts import Example as Example
 from .declaration_parts import Fresh as Fresh
 from .declaration_parts import Step as Step
 
+# what `compute` takes: an array, a number or None; and booleans, as many as elements, by name of an operand
+Argument = Any
+UsedElements = Mapping[str, Any]
 REGISTRY: dict[str, type[Instruction]] = {}
 
 ON_CHIP = ("sbuf", "psum")
@@ -81,14 +84,9 @@ def Out(
 
 
 def In(
-    axes: str,
-    memories: Sequence[str] = ON_CHIP,
-    dtypes: Sequence[str] = ANY_DTYPE,
-    *,
-    optional: bool = False,
-    number: bool = False,
-    rows: bool = False,
-) -> Any:
+    axes: str, memories: Sequence[str] = ON_CHIP, dtypes: Sequence[str] = ANY_DTYPE, *,
+    optional: bool = False, number: bool = False, rows: bool = False,
+) -> Any:  # fmt: skip
     """Declare an operand that is read.
 
     With `number`, a Python number may stand for it; with `rows`, indices may choose its rows at run time.
@@ -230,8 +228,6 @@ class Instruction:
     registers: ClassVar[str] = ""
     # whether `written_part` or `written_where` is overridden
     keeps: ClassVar[bool]
-    # whether `used_elements` is overridden
-    uses_some: ClassVar[bool]
     # whether writes to PSUM belong to an accumulation group instead of ending one
     accumulates: ClassVar[bool] = False
     # along which axis a result depends on other elements of an operand with the same axes: "P", "F" or none
@@ -253,7 +249,6 @@ class Instruction:
         cls.call_rules = tuple(v for v in body.values() if isinstance(v, CallRule))
         cls.resolves = "resolve" in body
         cls.keeps = "written_part" in body or "written_where" in body
-        cls.uses_some = "used_elements" in body
         cls.result_slot = next(i for i, spec in enumerate(cls.operands.values()) if spec.is_written)
         cls.list_name = next((k for k, spec in cls.operands.items() if spec.most), "")
         hidden = {k for k, v in cls.operands.items() if v.memories == (REGISTERS,)}
@@ -321,11 +316,8 @@ class Instruction:
 
     def tile_slots(self) -> Iterator[tuple[str, Operand, Layout]]:
         """Every tile that a row of this form names: its operands, then the indices of their addresses."""
-        named = [
-            (name, spec, layout)
-            for (name, spec), layout in zip(self.operands.items(), self.layouts, strict=True)
-            if isinstance(layout, Layout)
-        ]
+        operands = zip(self.operands.items(), self.layouts, strict=True)
+        named = [(name, spec, layout) for (name, spec), layout in operands if isinstance(layout, Layout)]
         yield from named
         for name, _, layout in named:
             yield from ((f"{name}.index", _INDEX, index.layout) for index in layout.indices)
@@ -455,12 +447,8 @@ class Instruction:
         """The same where it depends on the elements of the operands, before they are computed on."""
         return self.written_part
 
-    def used_elements(self, *arguments: Any) -> Mapping[str, Any]:
-        """Per operand of which a call leaves elements out, booleans of as many elements: which it uses.
-
-        Args:
-            arguments: those of `compute`, without registers; None for results.
-        """
+    def used_elements(self, *arguments: Argument) -> UsedElements:
+        """Per operand of which a call, by its arguments of `compute`, leaves elements out: those it uses."""
         return {}
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from .declare import (
     ANY_DTYPE,
     FLOATS,
     NUMBER,
+    Argument,
     Attr,
     Example,
     Flag,
@@ -29,6 +29,7 @@ from .declare import (
     ScalarOrVector,
     Spelled,
     Step,
+    UsedElements,
     call_rule,
     rule,
 )
@@ -148,11 +149,9 @@ class SelectReduce(Instruction):
 
     registers_are_known = common_rules.registers_are_known(ACCUMULATORS)
 
-    def used_elements(
-        self, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any
-    ) -> Mapping[str, Any]:
+    def used_elements(self, *arguments: Argument) -> UsedElements:
         """Of each source where the predicate selects it; of a column the partitions in which it does."""
-        chosen = _is_chosen(predicate, self.dst.shape, self.reverse_pred)
+        chosen = _is_chosen(arguments[1], self.dst.shape, self.reverse_pred)
         return {"on_true": chosen, "on_false": ~chosen.reshape(len(chosen), -1).all(axis=1)}
 
     def compute(
@@ -245,10 +244,9 @@ class RangeSelect(Instruction):
     def indices_are_exact(self, range_start: Any) -> bool:
         return range_start >= -INDEX_MAX and range_start + self.sizes["F*"] <= INDEX_MAX
 
-    def used_elements(
-        self, dst: Any, on_true_tile: Any, bound0: Any, bound1: Any, reduce_res: Any, range_start: Any
-    ) -> Mapping[str, Any]:
+    def used_elements(self, *arguments: Argument) -> UsedElements:
         """Those in the range."""
+        _, _, bound0, bound1, _, range_start = arguments
         index = np.arange(self.sizes["F*"], dtype=np.float32) + np.float32(range_start)
         first = self.comp_op0.function(index, bound0.reshape(-1, 1)) != 0
         second = self.comp_op1.function(index, bound1.reshape(-1, 1)) != 0

@@ -13,7 +13,20 @@ from ..tiles.convert import cast, store, widen
 from ..tiles.tile import SBUF
 from . import common_rules
 from .costs import engine_step
-from .declare import Example, Fresh, Immediate, In, Instruction, Out, Spelled, Step, call_rule, rule
+from .declare import (
+    Argument,
+    Example,
+    Fresh,
+    Immediate,
+    In,
+    Instruction,
+    Out,
+    Spelled,
+    Step,
+    UsedElements,
+    call_rule,
+    rule,
+)
 from .elementwise import PARTITIONS, as_shape, is_integer, store_bits
 from .gather import CORE_PARTITIONS
 from .gpsimd import access_pattern, affine_values, is_int32
@@ -74,10 +87,9 @@ class AffineSelect(Instruction):
     def constant_is_a_number(self, channel_multiplier: Any, on_false_value: Any, offset: Any) -> bool:
         return isinstance(on_false_value, int | float | np.generic)
 
-    def used_elements(
-        self, dst: Any, on_true_tile: Any, channel_multiplier: Any, on_false_value: Any, offset: Any
-    ) -> Mapping[str, Any]:
+    def used_elements(self, *arguments: Argument) -> UsedElements:
         """Those that are taken."""
+        _, _, channel_multiplier, _, offset = arguments
         places = affine_values(self.pattern, self.dst.shape[0], offset, channel_multiplier)
         return {"on_true_tile": self.cmp_op.function(places, 0).reshape(self.dst.shape) != 0}
 
