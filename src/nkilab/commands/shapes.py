@@ -74,7 +74,7 @@ def timed(
     positional, named = part("arguments").call_arguments(args, keywords)
     instances, trip_counts = part("arguments").extents(grid), part("arguments").trips(trips)
     runner.serve_names(version, targets[0])
-    named = part("ranks").with_groups(named)
+    named = part("ranks").with_groups(named) if named else named
     results: list[Any] = []
 
     def work() -> None:
