@@ -56,20 +56,20 @@ def module_tree(root: str, version: str) -> dict[str, ModuleType]:
         root: "neuronxcc" or "nki".
         version: NKI version asked for, or "".
     """
-    return modules_from(tables(root, version), version)
+    return modules_from(every_table(root, version), version)
 
 
-def modules_from(served: dict[str, dict[str, Any]], version: str = "") -> dict[str, ModuleType]:
+def modules_from(served: dict[str, dict[str, Any]], version: str | None = None) -> dict[str, ModuleType]:
     """Modules made from tables of names, linked to their parents.
 
     Args:
         served: per module its names.
-        version: that they are held to, or "".
+        version: the NKI version that they are held to, "" for all that have them; None to hold them to none.
     """
     tree: dict[str, ModuleType] = {}
     for name, table in served.items():
-        module: ModuleType = ServedModule(name, version)
-        module.__dict__.update(table)
+        module: ModuleType = ServedModule(name, version or "", {} if version is None else table)
+        vars(module).update(table if version is None else {})
         module.__path__ = []  # a package, so that its parts import
         tree[name] = module
     for name, module in tree.items():
