@@ -80,7 +80,7 @@ def test_json_holds_everything_under_a_versioned_schema(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert held["schema"] == "nkilab.check/1"
     assert (held["kernel"], held["target"], held["passes"]) == ("holes", "trn2", False)
-    assert held["counts"] == {"error": 1, "warning": 0, "advice": 0}
+    assert held["counts"] == {"error": 1, "warning": 0, "note": 0, "advice": 0}
     (finding,) = held["findings"]
     assert (finding["rule"], finding["where"], finding["other_where"]) == (
         "unwritten-read", "kernels.py:11", "kernels.py:8",

@@ -32,7 +32,7 @@ def examine(evidence: Evidence, watcher: Watcher, graph: Graph) -> Iterator[Find
     yield from raced
     yield from psum.find(evidence, watcher.accumulated)
     yield from loops.find(evidence)
-    yield from examine_text(evidence.kernel, evidence.sources)
+    yield from examine_text(evidence.kernel, evidence.sources, evidence.generation)
     yield from capacity.find(evidence)
     yield from advice.find(evidence)
 
@@ -46,6 +46,6 @@ def examine_shapes(evidence: Evidence) -> Iterator[Finding]:
     yield from loops.find(evidence)
 
 
-def examine_text(kernel: Kernel, sources: Sources) -> Iterator[Finding]:
-    """What is found in the text of a kernel alone."""
-    yield from language.find(kernel, sources)
+def examine_text(kernel: Kernel, sources: Sources, generation: int) -> Iterator[Finding]:
+    """What is found in the text of a kernel alone, which is compiled for a generation of chips."""
+    yield from language.find(kernel, sources, generation)

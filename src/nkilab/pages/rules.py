@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..checks.declare import FAMILIES, RULES
+from ..checks.declare import FAMILIES, RULES, Rule
 from ..checks.language import NOT_COVERED
+from ..dialects.history import VERSIONS
+from ..machine import MACHINES
 from .content import Bullets, Code, Page, Section, Text, code, sentence, table
 
 # What the checks find: rules by identifier.
@@ -17,10 +19,12 @@ def finding_page(name: str) -> Page:
     held = FINDINGS[name]
     facts = (
         f"severity: {held.severity}",
+        f"origin: {held.origin}; certainty: {held.certainty}",
         f"family: {FAMILIES[held.family][0].lower()}{FAMILIES[held.family][1:]}",
         f"way out: {held.fix}",
         f"silence it: {code(f'# nkilab: ignore[{held.id}] reason')}",
         f"source: {held.source}",
+        *_refusal(held),
     )
     opening = (Text(sentence(held.title)), Text(f"Broken where {held.what}."), Text(sentence(held.why)),
                Bullets(facts))  # fmt: skip
@@ -31,13 +35,27 @@ def finding_page(name: str) -> Page:
     return Page(name, "finding", tuple(sections))
 
 
+def _refusal(rule: Rule) -> Iterator[str]:
+    """Which builds refuse what breaks a rule, and how they say it."""
+    refusal = rule.refusal
+    if refusal is None:
+        return
+    versions = [v for v in VERSIONS if refusal.applies(v, 0)]
+    yield f"refused by: {', '.join(versions)}"
+    if refusal.generations:
+        yield f"chips: {', '.join(m.name for m in MACHINES.values() if m.generation in refusal.generations)}"
+    said = " ".join(part for part in (refusal.code and code(refusal.code), refusal.build_error) if part)
+    if said:
+        yield f"the build says: {said}"
+
+
 def rules_page() -> Page:
     """All rules by family, and documented rules that are not covered."""
     opening = (
         Text(
             f"The {len(RULES)} rules that {code('nkilab check')} knows. Errors and warnings make it fail, "
-            f"advice never does. {code('nkilab explain RULE')} shows each with an example that breaks it and "
-            "one that keeps it."
+            f"notes and advice never do. {code('nkilab explain RULE')} shows each with an example that "
+            "breaks it and one that keeps it. The origin is who refuses what breaks the rule."
         ),
     )
     return Page("Rules", "index", (Section("", opening), *_families(), _not_covered()))
@@ -46,9 +64,9 @@ def rules_page() -> Page:
 def _families() -> Iterator[Section]:
     for family, title in FAMILIES.items():
         held = [r for r in RULES.values() if r.family == family]
-        rows = [(code(r.id), r.severity, r.title, r.fix) for r in held]
+        rows = [(code(r.id), r.severity, r.origin, r.title, r.fix) for r in held]
         if rows:
-            yield Section(title, (table(("rule", "severity", "asks that", "way out"), rows),))
+            yield Section(title, (table(("rule", "severity", "origin", "asks that", "way out"), rows),))
 
 
 def _not_covered() -> Section:
