@@ -68,8 +68,8 @@ def _tables() -> list[Makers]:
 
 
 def pages_of(name: str) -> list[Page]:
-    """All pages of a name: an instruction, an operator, a data type, a chip, a metric, a rule, an error key, a
-    code of the compiler, which may stand within a line of its log.
+    """All pages of a name: an instruction, an operator, a data type, a chip, a metric, a rule, an error key,
+    a code of the compiler, which may stand within a line of its log.
 
     Raises:
         UsageError: if there is none.

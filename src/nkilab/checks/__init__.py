@@ -8,6 +8,7 @@ from ..dialects.kernel import Kernel
 from . import advice, capacity, initialisation, language, loops, psum, races
 from . import comments as comments
 from . import faults as faults
+from . import front_end as front_end
 from . import numerics as numerics
 from . import replay as replay
 from .evidence import Evidence

@@ -346,11 +346,6 @@ NOT_COVERED: tuple[tuple[str, str, str], ...] = (
         "which subscript is a tensor's is not known from the text",
     ),
     (
-        "lambda and comprehensions",
-        _GUIDE,
-        "the documents do not say which of them the parser takes",
-    ),
-    (
         "compiler options and environment variables",
         "compiler reference",
         "they are not the kernel's",
