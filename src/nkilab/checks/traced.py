@@ -30,7 +30,8 @@ def _beta1(body: str) -> Example:
 INDEX_BRANCH = rule(
     "index-branch", "language", _BETA1,
     title="Python does not branch on the variable of a traced loop",
-    what="a while, an assert or a conditional expression asks for the value of a variable of affine_range; or an "
+    what="a while, an assert or a conditional expression asks for the value of a variable of affine_range; "
+    "or an "
     "if does, and asks for more than an affine comparison, binds a name that is used "
     "after it, or leaves the loop",
     why=f"{_ONCE}: an if on an affine comparison becomes a condition of the instructions in it; of all else "
